@@ -22,7 +22,6 @@ _WORKER_MODULES: Final = (
 
 def import_ahead() -> None:
     """
-
     Import Spark's worker modules, this format and all plugins.
 
     Nothing is opened or started. An import that fails here fails again in the worker that needs it, which reports it.

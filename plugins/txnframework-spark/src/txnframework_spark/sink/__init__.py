@@ -1,8 +1,7 @@
-"""Topics as output: tasks stage rows under branches of a transaction, the driver decides it.
+"""Topics as output: tasks stage rows under branches of a transaction, and the driver decides the transaction.
 
-A stream (``streaming``, ``committing``) and a batch job (``batch``, ``jobs``) differ in where the transaction comes
-from and in what is judged before it is decided. What lies between is one: an ``attempt`` of a task finds each row its
-topic and segment (``routing``, ``hashing``), lays rows out as entries (``columns``, ``staging``), has them appended
-(``appends``) and reports its branch (``staged``); and the ``ending`` lists the branches that count by one
-compare-and-set.
+A stream (``streaming``, ``committing``) and a batch job (``batch``, ``jobs``) differ in where the transaction begins
+and in how it is judged (``judging``). The rest is shared. An ``attempt`` of a task groups its rows by topic and segment
+(``routing``, ``hashing``), encodes them as entries (``columns``, ``staging``), appends the entries (``appends``) and
+reports its branch (``staged``). The ``ending`` lists the branches that count by one compare-and-set.
 """

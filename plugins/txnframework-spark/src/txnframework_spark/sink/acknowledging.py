@@ -1,7 +1,7 @@
-"""Acknowledging a micro-batch that another sink has written: the last line of a function of ``foreachBatch``.
+"""Acknowledgment of a micro-batch that another sink has written: the last line of a ``foreachBatch`` function.
 
-Its decision is that of our own sink, over a transaction in which no row is written. So a batch that comes again is
-found to be acknowledged, and a run that was overtaken by a newer one acknowledges nothing.
+The decision is that of our own sink, over a transaction without rows. So a replayed batch is found acknowledged, and a
+run that was fenced by a newer one acknowledges nothing.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ def acknowledge(batch: DataFrame, batch_id: int, **stores: str) -> bool:
     """
     Acknowledge what a micro-batch has read of every subscription (``groupId``), in one transaction.
 
-    Call it when everything that the batch writes is durable. Whoever is killed before it returns meets the same batch
-    again, under the same query and number: what is written is to bear that. The DataFrame has to be computed by then,
-    for its tasks tell what they read; one that was not computed acknowledges nothing.
+    Call it when everything that the batch writes is durable. If the process is killed before the call returns, the
+    batch is repeated under the same query and number, so the caller's writes must be idempotent. The DataFrame must
+    have been computed before, because its tasks register what they read; without that, nothing is acknowledged.
 
-    :param stores: ``config``, or ``metadata`` and ``ledger``, as the source has them.
+    :param stores: ``config``, or ``metadata`` and ``ledger``, as for the source.
     :returns: False if nothing was read of a subscription.
     :raises Fenced: a newer run has taken the subscription over; nothing was acknowledged.
-    :raises Diverged: the subscription was moved by a seek meanwhile; nothing was acknowledged.
-    :raises Unsupported: it was not called by a function of ``foreachBatch``.
+    :raises Diverged: the subscription was moved by a seek since the batch was planned; nothing was acknowledged.
+    :raises Unsupported: the caller is not a ``foreachBatch`` function.
     """
     facts = _facts(batch, batch_id)
     options = SinkOptions(GivenOptions(stores, STORE_OPTIONS, "acknowledge").stores())
@@ -54,19 +54,19 @@ def txn_options(batch: DataFrame, batch_id: int) -> dict[str, str]:
     """
     Return ``txnAppId`` and ``txnVersion`` of a micro-batch, for a sink that writes each version of an application once.
 
-    The application is the query. A query that begins anew counts its batches from 0 again: under an application's name
-    that outlives it, a sink would take its first batches for those that it has, and drop them.
+    The application id is the query id. A new query counts its batches from 0 again. Under an application name that
+    outlives the query, a sink would mistake its first batches for committed ones and drop them.
 
-    :raises Unsupported: it was not called by a function of ``foreachBatch``.
+    :raises Unsupported: the caller is not a ``foreachBatch`` function.
     """
     return {"txnAppId": _facts(batch, batch_id).query, "txnVersion": str(batch_id)}
 
 
 async def acknowledge_batch(host: Host, options: SinkOptions, facts: BatchFacts) -> bool:
-    """Acknowledge what the tasks of a batch have registered; False: nothing was."""
+    """Acknowledge what the tasks of a batch have registered; return False if nothing was registered."""
     if not await outlast(host, lambda: readings_of(host.metadata, facts)):
         return False
-    # The application is the query: it is as old as the checkpoint, by which the batch's range is told apart.
+    # The application is the query: it is as old as the checkpoint, which determines the batch's range.
     batch = named(facts.query, facts)
     txn_id = await outlast(host, lambda: begin(host, batch, options.transaction_timeout_ms))
     await commit_staged(host, options, [Staged(str(txn_id), 0, 0, facts, facts.query)], facts.batch)
@@ -84,7 +84,7 @@ def _facts(batch: DataFrame, batch_id: int) -> BatchFacts:
         ) from error
     query = context.getLocalProperty("sql.streaming.queryId")
     number = context.getLocalProperty("streaming.sql.batchId")
-    # A query's jobs carry its run as their group, so that stopping the query cancels them.
+    # Spark uses the run as the job group of a query's jobs, to cancel them when the query stops.
     run = context.getLocalProperty("spark.jobGroup.id")
     if query is None or run is None or number is None or int(number) != batch_id:
         raise Unsupported(_ONLY_THERE)

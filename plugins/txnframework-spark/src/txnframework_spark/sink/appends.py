@@ -1,4 +1,4 @@
-"""A task's appends: several segments at a time, each segment in order, bounded by bytes."""
+"""A task's appends: several segments concurrently, each segment in order, bounded by bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txnframework.runtime.backoff import Backoff
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one topic that go to one segment, and the entries made of them."""
+    """Rows of one topic for one segment, and the entries that encode them."""
 
     topic: TopicName
     segment: str
@@ -26,7 +26,7 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Bytes of its entries."""
+        """The size of its entries in bytes."""
         return sum(len(entry.data) for entry in self.entries)
 
 
@@ -38,11 +38,11 @@ class _Queue:
 
 class Appends:
     """
-    Parts on their way into segments.
+    Appends in progress.
 
-    One call is underway for each segment, and takes everything that waits for it by then: the slower the store, the
-    more goes in one. So rows of one segment stand in the order in which they were put, also where a reply was lost and
-    a call is made again.
+    Each segment has at most one call in progress, which takes all parts that wait for the segment when it begins. A
+    slow store thus gets larger calls. Rows of one segment are stored in the order of ``put``, even if a reply was lost
+    and a call is retried.
     """
 
     def __init__(self, host: Host, bytes_max: int) -> None:
@@ -56,12 +56,12 @@ class Appends:
 
     @property
     def refused(self) -> bool:
-        """Whether a segment turned out to be sealed: what was refused goes elsewhere before anything that follows."""
+        """Whether a segment was found sealed; its refused parts must be written elsewhere before any later rows."""
         return bool(self._refused)
 
     async def put(self, part: Part) -> None:
-        """Return when the part is on its way, which it is as soon as there is room; raises what failed before."""
-        # After an error nothing moves any more, so nothing would make room.
+        """Queue the part, waiting until the byte limit allows it; raise the error of an earlier append."""
+        # After an error no append is confirmed, so waiting for space would not end.
         while self._error is None and self._bytes and self._bytes + part.size > self._bytes_max:
             self._changed.clear()
             await self._changed.wait()
@@ -74,7 +74,7 @@ class Appends:
             queue.task = asyncio.create_task(self._run(part.segment, queue))
 
     async def drain(self) -> list[Part]:
-        """Return when everything is durable, with the parts whose segment was sealed; raises what failed."""
+        """Wait until everything is durable; return the parts that sealed segments refused, or raise the first error."""
         while tasks := [queue.task for queue in self._queues.values() if queue.task is not None]:
             await asyncio.gather(*tasks)
         if self._error is not None:
@@ -83,7 +83,7 @@ class Appends:
         return refused
 
     async def cancel(self) -> None:
-        """Give up what is underway; what of it is durable by then is in a branch that nobody lists."""
+        """Cancel the calls in progress; entries that are durable belong to a branch that no commit lists."""
         tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
         for task in tasks:
             task.cancel()
@@ -106,7 +106,7 @@ class Appends:
             queue.task = None
 
     async def _append(self, name: str, entries: tuple[Append, ...]) -> None:
-        """Append the entries; LedgerSealed: none of them stands there."""
+        """Append the entries; LedgerSealed: none of them is stored."""
         buffer = (await self._host.segment(name)).buffer
         unknown: OutcomeUnknown | None = None
         bounds = self._host.config.client
@@ -118,12 +118,12 @@ class Appends:
                 await buffer.append(entries)
                 return
             except OutcomeUnknown as error:
-                # The same sequences again: what is stored already is confirmed and not stored twice.
+                # The retry repeats the sequence ids: entries that are stored are confirmed and not stored again.
                 unknown = error
             except LedgerSealed:
                 if unknown is None:
                     raise
-                # They may stand in the sealed segment; written to a child as well they would be there twice.
+                # They may be stored in the sealed segment; writing them to a child as well would duplicate them.
                 break
         assert unknown is not None
         raise unknown

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def attempt_writer(host: Host, options: SinkOptions, txn_id: TxnID | None, name: str) -> tuple[BranchWriter, int]:
-    """Return the writer of a new attempt, and the number of its branch; ``txn_id`` None: outside of transactions."""
-    # Random, never the attempt's number: that one starts over when a batch is replayed.
+    """Return the writer of a new attempt and its branch number; ``txn_id`` None: outside of transactions."""
+    # Random, because attempt numbers start over when a batch is replayed.
     number = host.environment.random_bits(BRANCH_BITS) | 1
     branch = None if txn_id is None else Branch(txn_id, number)
     return BranchWriter(host, options, branch, f"spark/{name}/{number:016x}"), number
@@ -27,9 +27,9 @@ def write_all(
     writer: BranchWriter, batches: Iterator[pa.RecordBatch], halfway: Callable[[], None] | None = None
 ) -> None:
     """
-    Write what the task's input holds, and return when all of it is durable; reading it and writing go side by side.
+    Write the task's input and return when all of it is durable.
 
-    An attempt that fails leaves entries under a branch that nobody lists: they are aborted with no further step.
+    An attempt that fails leaves entries under a branch that no commit lists; they need no further step to be aborted.
     ``halfway`` is called once, when half of the first rows are durable.
     """
     try:

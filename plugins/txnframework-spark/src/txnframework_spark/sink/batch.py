@@ -1,4 +1,4 @@
-"""The sink of a batch job as Spark sees it: ``df.write.format("txnframework").mode("append").save()``."""
+"""The sink of a batch job for Spark: ``df.write.format("txnframework").mode("append").save()``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class JobWriter(DataSourceArrowWriter):
-    """One batch job is one transaction over all its output topics."""
+    """The sink of a batch job, which is one transaction over all its output topics."""
 
     def __init__(self, options: SinkOptions, job: Job) -> None:
         self._options = options
@@ -33,16 +33,16 @@ class JobWriter(DataSourceArrowWriter):
         """
         Begin the job and return its writer.
 
-        Spark makes the writer of a batch job once, in a process on the driver, right before it starts the tasks; tasks
-        and commit get copies of it. That is why the transaction is begun here, and not by the task that comes first.
+        Spark creates the writer of a batch job once, in a process on the driver, before it starts the tasks. Tasks and
+        commit get copies of it. So the transaction is begun here and not by the first task.
         """
         options = SinkOptions.of_job(given)
         check_sink_columns(schema, options.topic is not None)
-        # Nobody else may be there who ends what a dead job left open, so whoever starts the next one does.
+        # No other process may be running that ends the transactions of dead jobs, so this process sweeps.
         return cls(options, process.run(begin_job(process.host(options.stores, sweep=True), options)))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage a task's rows; of a replay none."""
+        """Stage a task's rows; a replay stages none."""
         if self._job.replay:
             for _ in iterator:
                 pass
@@ -55,9 +55,9 @@ class JobWriter(DataSourceArrowWriter):
         return Staged(self._job.txn, branch, writer.rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Decide the job; returning means that it is committed. Raising makes Spark call ``abort``."""
+        """Decide the job; a normal return means that it is committed. After an error Spark calls ``abort``."""
         process.run(commit_job(process.host(self._options.stores), self._job, staged_of(messages)))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        """End the job's transaction, unless it was committed after all."""
+        """Abort the job's transaction, unless it is committed."""
         process.run(abort_job(process.host(self._options.stores), self._job))

@@ -1,4 +1,4 @@
-"""Rows to an entry's columns: whole columns, no Python work for each row."""
+"""Conversion of rows to an entry's columns: whole columns, no Python work for each row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TYPES: Final = {"key": pa.binary(), "value": pa.binary(), "topic": pa.string(),
 
 
 def check_sink_columns(schema: StructType, has_topic: bool) -> None:
-    """Refuse a schema that cannot be written, in one sentence that says what to change."""
+    """Raise Unsupported if the schema cannot be written; the message says what to change."""
     names = schema.fieldNames()
     extra = [name for name in names if name not in _TYPES]
     if extra:
@@ -50,16 +50,16 @@ def _check_type(name: str, kind: DataType) -> None:
 
 
 def sink_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of a schema that was checked with the types that an entry has."""
+    """Return rows of a checked schema with the types of an entry."""
     schema = pa.schema([pa.field(name, _TYPES[name]) for name in rows.schema.names])
     arrays = [rows.column(field.name).cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def entry_columns(rows: pa.RecordBatch, sequences: npt.NDArray[np.int64], published_ms: int) -> EntryColumns:
-    """Return rows as ``sink_rows`` makes them, or a slice of such, as an entry's columns.
+    """Return rows from ``sink_rows``, or a slice of them, as an entry's columns.
 
-    ``sequences``: the sequence id of each row, growing.
+    :param sequences: the sequence id of each row, ascending.
     """
     keys: BinaryColumn | None = None
     valid_keys: Buffer | None = None
@@ -79,16 +79,16 @@ def entry_columns(rows: pa.RecordBatch, sequences: npt.NDArray[np.int64], publis
 
 
 def _nullable(column: pa.Array) -> tuple[BinaryColumn, Buffer | None]:
-    """Return a binary array and its validity bits, None where it has no null."""
+    """Return a binary array and its validity bits, None if it has no null."""
     if not column.null_count:
         return _binary(column), None
     valid = column.is_valid().to_numpy(zero_copy_only=False)
-    # What stands behind a null is nobody's data: it is not stored.
+    # The bytes behind a null are undefined, and are not stored.
     return _binary(pc.fill_null(column, b"")), np.packbits(valid, bitorder="little").data
 
 
 def _binary(column: pa.Array) -> BinaryColumn:
-    """Return a binary array's data with offsets that begin at 0; others would be shifted one by one."""
+    """Return a binary array's data with offsets that begin at 0, as entries require."""
     _, offsets_buffer, data_buffer = column.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
     first, last = int(offsets[0]), int(offsets[-1])
@@ -103,7 +103,7 @@ def _header_columns(rows: pa.RecordBatch) -> HeaderColumns | None:
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     if not lengths.any():
         return None
-    # Flattening leaves out what stands behind a null.
+    # Flattening omits the values behind a null.
     pairs = column.flatten()
     names, values = pairs.field("key").cast(pa.binary()), pairs.field("value")
     if pairs.null_count or names.null_count or values.null_count:

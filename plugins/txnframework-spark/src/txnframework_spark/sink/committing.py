@@ -1,12 +1,12 @@
-"""The decision about one micro-batch, made in the sink's process on the driver when all its tasks have succeeded.
+"""The decision about one micro-batch, made in the sink's process on the driver after all its tasks have succeeded.
 
-The order is the rule. *Put* the acknowledgments, *then* read the application record and the subscriptions' epochs
+The order of steps matters: *put* the acknowledgments, *then* read the application record and the subscriptions' epochs
 again, *then* decide by one compare-and-set:
 
-* A newer run raises the epoch first and scans for acknowledgments second. So either it finds ours and aborts this
-  transaction, or it scanned before they stood there, and then its epoch was raised before we read it, and we stop.
-* Everything that happened before the compare-and-set is undone by its absence, everything after it only makes the
-  outcome visible sooner.
+* A newer run raises the epoch first and scans for acknowledgments second. If the scan finds ours, the newer run aborts
+  this transaction. Otherwise its epoch was raised before we read it, and we stop.
+* Without the compare-and-set, everything before it has no effect. Everything after it only makes the outcome visible
+  sooner.
 """
 
 from __future__ import annotations
@@ -44,18 +44,21 @@ from txnframework_spark.sink.untransacted import require_no_acknowledgments
 T = TypeVar("T")
 
 _RANGES_AT_A_TIME: Final = 16
-"""How many segments' cursors are asked and acknowledged beside each other."""
+"""The number of segments whose cursors are read or acknowledged concurrently."""
 
 
 async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int) -> None:
     """
-    Commit the batch, or return quietly when all of it was committed before.
+    Commit the batch, or return normally if all of it was committed before.
 
     :raises BatchNotCommitted: its tasks wrote in different transactions, or its transaction has ended; nothing counts.
     :raises Fenced: a newer run took over; nothing counts.
-    :raises Diverged: checkpoint and subscription do not fit; nothing counts. MixedBatch, NotJudgeable and StateLost
-        likewise.
-    :raises OutcomeUnknown: not even asking again could tell; a replay of the batch will. Unavailable likewise.
+    :raises Diverged: checkpoint and subscription contradict each other; nothing counts.
+    :raises MixedBatch: a part of the batch was committed before; nothing counts.
+    :raises NotJudgeable: it is unknown whether the batch was committed before; nothing counts.
+    :raises StateLost: the state does not belong to the last committed batch; nothing counts.
+    :raises OutcomeUnknown: all retries had an unknown outcome; a replay of the batch determines it.
+    :raises Unavailable: a store was unavailable; a replay of the batch determines the outcome.
     """
     staged = [message for message in messages if message is not None]
     first = staged[0] if staged else None
@@ -72,11 +75,11 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
         )
     decision = _Decision(host, options, staged, first.batch)
     try:
-        # Taken again it finds what it did before: acknowledgments that stand there, or a batch that is a replay.
+        # A retry is idempotent: it finds the acknowledgments of the first attempt, or a batch that is a replay.
         await outlast(host, decision.run)
     except Conflict as error:
-        # Asked again after an unknown outcome, it may meet its own commit taking effect only now, or behind it a task
-        # that came late and began the batch once more.
+        # A retry after an unknown outcome may find that its own commit took effect. It may also find that a late task
+        # has begun the batch again after that commit.
         if not isinstance(error, Fenced) and await outlast(host, decision.is_committed):
             return
         await abort_staged(host, staged)
@@ -84,14 +87,14 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
 
 
 async def abort_staged(host: Host, staged: Sequence[Staged]) -> None:
-    """End every transaction that the messages name and that is still open; what is committed stays so."""
+    """Abort every transaction that the messages name and that is open; committed ones are unaffected."""
     txn_ids = [message.txn_id for message in staged if message.txn_id is not None]
     if txn_ids:
         await abort_open(await coordinator_of(host), txn_ids)
 
 
 class _Decision:
-    """One batch, all of whose tasks wrote in one transaction."""
+    """The decision about one batch, all of whose tasks wrote in one transaction."""
 
     def __init__(self, host: Host, options: SinkOptions, staged: Sequence[Staged], facts: BatchFacts) -> None:
         first = staged[0]
@@ -114,8 +117,8 @@ class _Decision:
         if verdict is Verdict.UNACKNOWLEDGED:
             verdict = self._judge_by_version(application)
         if verdict is Verdict.REPLAY:
-            # The cursor may have been moved by a newer run, for another application even: what it committed is not
-            # this run's batch, and answering with success would let this run go on as if it were.
+            # A newer run, even one of another application, may have moved the cursor. What it committed is not this
+            # run's batch, and a success would let this run continue.
             await self._check_epochs(readings)
             await abort_staged(self._host, self._staged)
             return
@@ -131,17 +134,17 @@ class _Decision:
         await self._current(coordinator)
         await self._check_epochs(readings)
         await commit_branches(coordinator, self._txn_id, self._staged, f"batch {self._facts.batch}")
-        # Between here and Spark's own record of the batch a kill means a replay, which the cursors recognise.
+        # A kill between here and Spark's own record of the batch causes a replay, which the cursors reveal.
         pauses.reach(COMMITTED, self._facts.batch, **doing)
         await settle(coordinator, self._txn_id)
         pauses.reach(SETTLED, self._facts.batch, **doing)
 
     async def is_committed(self) -> bool:
-        """Whether this decision has been taken."""
+        """Return whether the transaction is committed with these branches."""
         return await is_committed(await coordinator_of(self._host), self._txn_id, self._staged)
 
     async def _current(self, coordinator: IApplicationCoordinator) -> Application:
-        """Return the application record, which must still name this run and this transaction."""
+        """Return the application record; raise if it no longer names this run and this transaction."""
         application = await coordinator.application(self._batch.application)
         if application is None or application.txn_id is None:
             raise BatchNotCommitted(f"application {self._batch.application} is not known any more")
@@ -156,7 +159,7 @@ class _Decision:
     async def _against_cursors(self, readings: Sequence[Reading]) -> list[AcknowledgedRange]:
         async def look(reading: Reading, planned: Range) -> AcknowledgedRange:
             subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
-            # A committed batch may not have reached its cursor yet; reading the cursor alone would miss it.
+            # A committed batch may not have reached its cursor yet; the cursor alone would not show it.
             await subscription.pending_acks.recover()
             cursor = await subscription.cursor.load()
             return AcknowledgedRange(
@@ -166,7 +169,7 @@ class _Decision:
         return await _for_each_range(readings, look)
 
     def _judge_by_version(self, application: Application) -> Verdict:
-        """Judge a batch that acknowledges nothing by the numbers of the batches that were committed."""
+        """Judge a batch without acknowledgments by the numbers of the committed batches."""
         rows = sum(message.rows for message in self._staged)
         return judge_by_version(application, self._batch, rows, self._options.reset)
 
@@ -188,7 +191,7 @@ class _Decision:
 
 
 async def _for_each_range(readings: Sequence[Reading], work: Callable[[Reading, Range], Awaitable[T]]) -> list[T]:
-    """Do the work for each range, of some of them at a time, and return the results; the first error when all ended."""
+    """Run ``work`` for each range, some concurrently, and return the results; errors are raised in order."""
     found: list[T] = []
     every = [(reading, planned) for reading in readings for planned in reading.ranges]
     for first in range(0, len(every), _RANGES_AT_A_TIME):

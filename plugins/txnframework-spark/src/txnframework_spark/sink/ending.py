@@ -1,4 +1,4 @@
-"""The two ends of a transaction that tasks have staged rows in, as streams and batch jobs need them."""
+"""Commit and abort of a transaction in which tasks have staged rows, for streams and batch jobs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from txnframework_spark.sink.staged import Staged
 async def commit_branches(
     coordinator: ITransactionCoordinator, txn_id: TxnID, staged: Iterable[Staged], what: str
 ) -> None:
-    """Make what was staged visible, all of it, by the one compare-and-set of the header; BatchNotCommitted: none of it.
+    """Commit all staged rows by one compare-and-set of the header, which lists the branches of the tasks.
 
-    However many tasks there were: what they wrote stands under their branches, and this lists them.
+    :raises BatchNotCommitted: the transaction has ended; none of the rows counts.
     """
     branches = frozenset({0}) | {message.branch for message in staged}
     try:
@@ -28,7 +28,7 @@ async def commit_branches(
 
 
 async def is_committed(coordinator: ITransactionCoordinator, txn_id: TxnID, staged: Iterable[Staged]) -> bool:
-    """Return whether the transaction is committed with what was staged, which nobody does but who decides about it."""
+    """Return whether the transaction is committed with the staged branches; only its decider commits it so."""
     try:
         found = await coordinator.describe(txn_id)
     except TransactionNotFound:
@@ -37,15 +37,15 @@ async def is_committed(coordinator: ITransactionCoordinator, txn_id: TxnID, stag
 
 
 async def settle(coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
-    """Make the outcome take effect at once; where it fails, whoever reads next does it."""
+    """Settle the transaction at once; if that fails, the next reader settles it."""
     with contextlib.suppress(Unavailable, OutcomeUnknown):
         await coordinator.settle(txn_id)
 
 
 async def abort_open(coordinator: ITransactionCoordinator, txn_ids: Iterable[TxnID]) -> None:
-    """End those that are still open; what is committed stays so."""
+    """Abort those transactions that are open; committed ones are unaffected."""
     for txn_id in sorted(set(txn_ids)):
-        # Unavailable: the next batch, run or job aborts it, at the latest its timeout does.
+        # Unavailable: the next batch, run or job aborts it, at the latest its timeout.
         with contextlib.suppress(InvalidTransactionState, TransactionNotFound, Unavailable, OutcomeUnknown):
             await coordinator.end(End(txn_id, Action.ABORT))
             await coordinator.settle(txn_id)

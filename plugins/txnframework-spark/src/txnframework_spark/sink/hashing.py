@@ -1,7 +1,7 @@
 """``txnframework.model.hashing`` for whole columns: the same values, with no Python work for each row.
 
-Murmur3 takes a key in blocks of four bytes. All keys take their first block together, then all that have a second one,
-and so on, as numpy arrays; so the work in Python grows with the longest key and not with the number of rows.
+Murmur3 processes a key in blocks of four bytes. As numpy arrays, all keys process their first block together, then all
+keys with a second block, and so on. So the Python work grows with the longest key, not with the number of rows.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _Places = npt.NDArray[np.int64]
 
 _SEQUENCE_BYTES: Final = 8
 _COLUMN_BYTES_MAX: Final = 256
-"""Longer keys are hashed one by one: block after block for a few rows would cost more."""
+"""Longer keys are hashed individually: many blocks for a few rows would cost more."""
 
 _REST_MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], dtype=np.uint32)
 
 
 def key_hashes(keys: pa.Array) -> Hashes:
-    """Return ``key_hash`` of each key of a binary array; where a key is null the value means nothing."""
+    """Return ``key_hash`` of each key of a binary array; the value for a null key is undefined."""
     count = len(keys)
     _, offsets_buffer, data_buffer = keys.buffers()
     if not count:
         return np.zeros(0, np.uint16)
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + count + 1].astype(np.int64)
-    # The words that end a key are read whole, also behind the last one.
+    # The last word of a key is read whole, so the data is padded.
     data = np.zeros(int(offsets[-1]) + 4, np.uint8)
     if data_buffer is not None:
         data[:-4] = np.frombuffer(data_buffer, np.uint8, int(offsets[-1]))
@@ -58,7 +58,7 @@ def keyless_hashes(producer: str, sequences: _Places) -> Hashes:
 
 
 def _of_columns(data: npt.NDArray[np.uint8], starts: _Places, lengths: _Places) -> Hashes:
-    # One word from every byte on, whichever way a key is aligned.
+    # One word from each byte offset, so that keys of any alignment can be read.
     words = np.ndarray((len(data) - 3,), "<u4", data, strides=(1,))
     hashes = np.zeros(len(starts), np.uint32)
     blocks = lengths >> 2

@@ -1,4 +1,4 @@
-"""A batch job's transaction: begun on the driver before its tasks, decided there after them."""
+"""A batch job's transaction: begun on the driver before its tasks, and decided there after them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _RUN_BITS: Final = 128
 @dataclass(frozen=True, slots=True)
 class Job:
     """
-    One batch job, as its tasks get it from the driver.
+    One batch job; the driver passes it to the job's tasks.
 
-    ``run``: its random name. ``txn`` None: without a transaction. ``replay``: what it would write was committed by an
-    earlier job, so it writes nothing.
+    ``run``: its random name. ``txn`` None: no transaction. ``replay``: an earlier job committed the same version, so
+    this one writes nothing.
     """
 
     run: str
@@ -42,12 +42,12 @@ class Job:
 
     @property
     def txn_id(self) -> TxnID | None:
-        """The transaction, as an id."""
+        """The id of the transaction."""
         return None if self.txn is None else TxnID.parse(self.txn)
 
     @property
     def batch(self) -> BatchID | None:
-        """How the coordinator knows the job, None where it has no application."""
+        """The coordinator's id of the job, None without an application."""
         if self.application is None:
             return None
         return BatchID(self.application, JOBS, self.run, self.version)
@@ -55,13 +55,13 @@ class Job:
 
 async def begin_job(host: Host, options: SinkOptions) -> Job:
     """
-    Begin the job's transaction, unless what it writes was committed before.
+    Begin the job's transaction, unless an earlier job committed the same version.
 
-    A job that dies leaves it open: the next one of its application ends it, at the latest its timeout does. Beginning
-    ends the job that the application still has underway: its commit will raise.
+    The transaction of a job that dies stays open until the next job of the application aborts it, at the latest until
+    its timeout. Beginning a job aborts the application's job in progress, whose commit will then raise.
 
-    :raises ApplicationMixed: the application is a stream's.
-    :raises TopicMissing: the topic of the option is not there.
+    :raises ApplicationMixed: the application belongs to a stream.
+    :raises TopicMissing: the topic of the option does not exist.
     """
     run = f"{host.environment.random_bits(_RUN_BITS):032x}"
     if options.topic is not None:
@@ -70,17 +70,17 @@ async def begin_job(host: Host, options: SinkOptions) -> Job:
         return Job(run)
     coordinator = await coordinator_of(host)
     if options.application_id is None or options.version is None:
-        # Asked again after an unknown outcome, it leaves one open that nobody knows; that one times out.
+        # A retry after an unknown outcome leaves an unreferenced transaction open; it times out.
         alone = await outlast(host, lambda: coordinator.begin(Begin(options.transaction_timeout_ms)))
         return Job(run, str(alone.txn_id))
     replay = Job(run, None, options.application_id, options.version, replay=True)
-    # Before anything is changed: a job that is a replay, or in the wrong place, disturbs nobody.
+    # Checked before any change: a replay, or a job of the wrong kind, must not abort another job.
     if await outlast(host, lambda: _is_replay(coordinator, replay)):
         return replay
     batch = BatchID(options.application_id, JOBS, run, options.version)
     began = await outlast(host, lambda: begin(host, batch, options.transaction_timeout_ms))
     try:
-        # The job that it replaced may have committed meanwhile, or a stream.
+        # The replaced job, or a stream, may have committed since.
         if not await outlast(host, lambda: _is_replay(coordinator, replay)):
             return Job(run, str(began), options.application_id, options.version)
     except BaseException:
@@ -92,12 +92,13 @@ async def begin_job(host: Host, options: SinkOptions) -> Job:
 
 async def commit_job(host: Host, job: Job, messages: Sequence[Staged | None]) -> None:
     """
-    Commit what the tasks wrote, all of it by one compare-and-set.
+    Commit what the tasks wrote, by one compare-and-set.
 
     :raises Fenced: a newer job of the application has begun; nothing counts.
     :raises BatchNotCommitted: the transaction has ended, or a task's message is missing; nothing counts.
-    :raises OutcomeUnknown: not even asking again could tell. With txnVersion the same job, started again, will.
-        Unavailable likewise.
+    :raises OutcomeUnknown: all retries had an unknown outcome. With txnVersion, running the same job again determines
+        it.
+    :raises Unavailable: a store was unavailable; the outcome is unknown as above.
     """
     txn_id = job.txn_id
     if txn_id is None:
@@ -110,13 +111,13 @@ async def commit_job(host: Host, job: Job, messages: Sequence[Staged | None]) ->
             raise BatchNotCommitted(f"{len(messages) - len(staged)} tasks of the job wrote elsewhere or not at all")
         if job.batch is not None:
             await _record_version(coordinator, job.batch, txn_id)
-        # A newer job aborts this transaction before it begins its own: whichever comes first at the header.
+        # A newer job aborts this transaction before it begins its own: the first change of the header decides.
         await commit_branches(coordinator, txn_id, staged, "the job")
 
     try:
         await outlast(host, decide)
     except Conflict:
-        # Asked again after an unknown outcome, it may meet its own commit, and a newer job behind it.
+        # A retry after an unknown outcome may find its own commit, or a newer job that began after it.
         if not await outlast(host, lambda: is_committed(coordinator, txn_id, staged)):
             await abort_open(coordinator, [txn_id])
             raise
@@ -124,13 +125,13 @@ async def commit_job(host: Host, job: Job, messages: Sequence[Staged | None]) ->
 
 
 async def abort_job(host: Host, job: Job) -> None:
-    """End the job's transaction, unless it was committed after all."""
+    """Abort the job's transaction, unless it is committed."""
     if job.txn_id is not None:
         await abort_open(await coordinator_of(host), [job.txn_id])
 
 
 async def _is_replay(coordinator: IApplicationCoordinator, job: Job) -> bool:
-    """Return whether the job's version was committed, saying so in the log; ApplicationMixed for a stream's."""
+    """Return whether the job's version was committed, and log it; ApplicationMixed for the application of a stream."""
     assert job.application is not None
     application = await coordinator.application(job.application)
     if application is None:
@@ -139,7 +140,7 @@ async def _is_replay(coordinator: IApplicationCoordinator, job: Job) -> bool:
     last = judge_job(application, job.version)
     if last is None:
         return False
-    # A warning, for that is what Spark's Python processes show without being told to.
+    # A warning, because Spark's Python processes show warnings by default.
     _LOG.warning(
         "txnVersion %d of txnAppId %s was committed before (the last one is %d): this job writes nothing",
         job.version,
@@ -150,7 +151,7 @@ async def _is_replay(coordinator: IApplicationCoordinator, job: Job) -> bool:
 
 
 async def _record_version(coordinator: IApplicationCoordinator, batch: BatchID, txn_id: TxnID) -> None:
-    """Put the version into the transaction; Fenced tells more than the abort that a newer job has made of it."""
+    """Put the version into the transaction; Fenced is more specific than the abort by a newer job."""
     application = await coordinator.application(batch.application)
     if application is None or application.run != batch.run or application.txn_id != txn_id:
         raise Fenced(f"application {batch.application}", "a newer job")

@@ -1,7 +1,7 @@
-"""Whether a batch that was written may be committed: pure decisions, no I/O.
+"""Decisions whether a written batch may be committed: pure, no I/O.
 
-A batch that acknowledges is judged by its ranges, never by its number: numbers start over with a new checkpoint. One
-that acknowledges nothing can be judged by its number only, and that within one query.
+A batch with acknowledgments is judged by its ranges, never by its number, because numbers start over with a new
+checkpoint. A batch without acknowledgments can be judged only by its number, and only within one query.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from txnframework_spark.errors import ApplicationMixed, Diverged, MixedBatch, No
 from txnframework_spark.microbatch.ranges import Range
 
 JOBS: Final = "batch jobs"
-"""What stands for the query of all batch jobs of an application, whose versions are counted together."""
+"""The query name that all batch jobs of an application share, because their versions are counted together."""
 
 
 class Verdict(Enum):
-    """What is to be done with a batch that was written."""
+    """The decision about a written batch."""
 
     FRESH = "fresh"
     """Commit it: nothing of it was committed before."""
 
     REPLAY = "replay"
-    """Abort it and say nothing: all of it was committed before."""
+    """Abort it and report success: all of it was committed before."""
 
     UNACKNOWLEDGED = "unacknowledged"
-    """Nothing to acknowledge; the application record has to tell."""
+    """The batch has no acknowledgments; the application record decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgedRange:
-    """A range that a batch read of a subscription, and where the subscription's cursor is."""
+    """A range that a batch read of a subscription, and the current cursor of the subscription."""
 
     topic: str
     subscription: str
@@ -45,10 +45,13 @@ class AcknowledgedRange:
 
 
 def judge(acknowledged: Sequence[AcknowledgedRange]) -> Verdict:
-    """Return the verdict over all ranges of a batch; Diverged or MixedBatch where there is none.
+    """Return the verdict over all ranges of a batch.
 
-    Positions are compared only under one incarnation of the cursor: after a seek the same numbers mean something else,
-    and committing would silently take the seek back.
+    Positions are comparable only under one incarnation of the cursor. After a seek they belong to another incarnation,
+    and a commit would silently undo the seek.
+
+    :raises Diverged: a cursor was moved by a seek, or lies inside of a range.
+    :raises MixedBatch: some ranges were committed before and others not.
     """
     verdicts = {found for found in map(_judge_one, acknowledged) if found is not None}
     if not verdicts:
@@ -85,9 +88,9 @@ def _judge_one(found: AcknowledgedRange) -> Verdict | None:
 
 def judge_by_version(application: Application, batch: BatchID, rows: int, reset: bool) -> Verdict:
     """
-    Return the verdict over a batch that acknowledges nothing and wrote ``rows`` rows.
+    Return the verdict over a batch without acknowledgments that wrote ``rows`` rows.
 
-    :raises NotJudgeable: its query is new to an application that has committed batches, and it is not to be ``reset``.
+    :raises NotJudgeable: the query is new to an application with committed batches, and ``reset`` is off.
     """
     mine = [known for known in application.committed if known.query == batch.query]
     if any(known.version >= batch.version for known in mine):
@@ -95,8 +98,8 @@ def judge_by_version(application: Application, batch: BatchID, rows: int, reset:
     if mine or not application.committed or reset:
         return Verdict.FRESH
     if not rows:
-        # Dropped, not committed: as a committed batch of its query it would vouch for the next one, of which nothing
-        # is known either.
+        # Dropped, not committed: a committed batch of this query would let the next batch pass as judged, although
+        # nothing is known about it.
         return Verdict.REPLAY
     raise NotJudgeable(
         f"query {batch.query} is new to application {batch.application}, and without groupId nothing tells whether its"
@@ -106,17 +109,16 @@ def judge_by_version(application: Application, batch: BatchID, rows: int, reset:
 
 
 def judge_job(application: Application, version: int) -> int | None:
-    """Return the last committed version of the application's batch jobs if it makes ``version`` a replay, else None."""
+    """Return the last committed version of the application's batch jobs if ``version`` is a replay, else None."""
     last = max((known.version for known in application.committed if known.query == JOBS), default=-1)
     return last if version <= last else None
 
 
 def require_kind(application: Application, query: str) -> None:
     """
-    Raise ApplicationMixed if what ``query`` is not, a stream or batch jobs, has committed under this application.
+    Raise ApplicationMixed if the application has committed batches of the other kind, stream or batch jobs.
 
-    A stream's batches are counted by Spark within a query, versions of jobs by whoever starts them: neither count says
-    anything about the other's.
+    Spark counts a stream's batches within a query; users count the versions of jobs. The two counts are not comparable.
     """
     others = [known.query for known in application.committed if (known.query == JOBS) != (query == JOBS)]
     if others and query == JOBS:
@@ -127,11 +129,12 @@ def require_kind(application: Application, query: str) -> None:
 
 def require_whole_state(application: Application, batch: BatchID) -> None:
     """
-    Raise StateLost unless the state that the batch was computed from belongs to the batch committed last.
+    Raise StateLost unless the state from which the batch was computed belongs to the last committed batch.
 
-    State lives in the checkpoint. A new query has none, and an older checkpoint has an older one: batches that were
-    dropped as replays are not cut as they were the first time, so what they would have put out is never written.
-    Only the last batch may come again: killed between the decision and Spark's own record, it is cut as before.
+    State is stored in the checkpoint. A new query has none, and an older checkpoint has an older state. From an older
+    state, replays need not have the boundaries of the original batches. They are dropped, so their output would be
+    lost. Only the last batch may be replayed, after a kill between the decision and Spark's own record: its boundaries
+    are unchanged.
     """
     if not application.committed:
         return

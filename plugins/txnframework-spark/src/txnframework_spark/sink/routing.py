@@ -1,4 +1,4 @@
-"""Which rows go where: by topic, by segment, and into entries of bounded size. Pure, whole columns, one pass each."""
+"""Distribution of rows by topic, by segment, and into entries of bounded size. Pure, whole columns, one pass each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROW: Final = "_row"
 
 
 def by_topic(rows: pa.RecordBatch, topic: TopicName | None) -> Iterator[tuple[TopicName, pa.RecordBatch]]:
-    """Return the rows by topic, in order within each; ``topic`` None: the column ``topic`` names it."""
+    """Yield the rows by topic, in order within each; ``topic`` None: the column ``topic`` names it."""
     if topic is not None:
         yield topic, rows
         return
@@ -38,7 +38,7 @@ def by_topic(rows: pa.RecordBatch, topic: TopicName | None) -> Iterator[tuple[To
 
 
 def by_segment(rows: pa.RecordBatch, layout: Layout, producer: str) -> Iterator[tuple[Segment, pa.RecordBatch]]:
-    """Return the rows by the segment that their keys hash to, in order within each."""
+    """Yield the rows by the segment that their keys hash to, in order within each."""
     active = sorted(layout.active(), key=lambda segment: segment.start)
     if len(active) == 1:
         yield active[0], rows
@@ -50,7 +50,7 @@ def by_segment(rows: pa.RecordBatch, layout: Layout, producer: str) -> Iterator[
 
 
 def hashes_of(rows: pa.RecordBatch, producer: str) -> Hashes:
-    """Return each row's place in the hash space: of its key, or, without one, of producer and number of the row."""
+    """Return the hash of each row: of its key or, without a key, of the producer and the row's number."""
     numbers = rows.column(ROW).to_numpy()
     keys = rows.column("key") if "key" in rows.schema.names else None
     if keys is None or keys.null_count == len(keys):
@@ -63,7 +63,7 @@ def hashes_of(rows: pa.RecordBatch, producer: str) -> Hashes:
 
 
 def cut(rows: pa.RecordBatch, messages_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    """Cut rows into entries of at most so many messages and bytes of key and value; a larger one stands alone."""
+    """Cut rows into entries of at most so many messages and bytes of key and value; a larger row gets its own entry."""
     ends = np.cumsum(sizes_of(rows))
     first = 0
     while first < rows.num_rows:
@@ -75,7 +75,7 @@ def cut(rows: pa.RecordBatch, messages_max: int, bytes_max: int) -> Iterator[pa.
 
 
 def sizes_of(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the bytes of key and value of each row."""
+    """Return the size of each row in bytes, key plus value."""
     columns = [rows.column(name) for name in ("key", "value") if name in rows.schema.names]
     sizes = np.zeros(rows.num_rows, np.int64)
     for column in columns:
@@ -85,13 +85,13 @@ def sizes_of(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _grouped(rows: pa.RecordBatch, places: npt.NDArray[np.int64], count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Return the rows of each place that has any: sorted once, then slices of that."""
+    """Yield the rows of each place that has any: sorted once, then sliced."""
     counts = np.bincount(places, minlength=count)
     present = np.flatnonzero(counts)
     if len(present) == 1:
         yield int(present[0]), rows
         return
-    # Stable, so that rows keep their order; few enough places for the sort that takes one pass.
+    # Stable, so rows keep their order; numpy sorts 16-bit integers by a radix sort.
     narrow = places.astype(np.int16) if count < 1 << 15 else places
     together = rows.take(pa.array(np.argsort(narrow, kind="stable")))
     first = 0

@@ -1,4 +1,4 @@
-"""What a write task tells the driver when it has succeeded."""
+"""The message of a successful write task to the driver."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from txnframework_spark.microbatch.tasks import BatchFacts
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one successful task attempt wrote: all of it is durable under ``branch`` of ``txn`` and counts if listed.
+    """The output of one successful task attempt: durable under ``branch`` of ``txn``, and it counts if listed.
 
-    ``txn`` None: it was written without a transaction, or nothing was. ``batch``, ``application``: of a stream.
+    ``txn`` None: written without a transaction, or nothing was written. ``batch``, ``application``: of a stream.
     """
 
     txn: str | None
@@ -25,5 +25,5 @@ class Staged(WriterCommitMessage):
 
     @property
     def txn_id(self) -> TxnID | None:
-        """The transaction, as an id."""
+        """The id of the transaction."""
         return None if self.txn is None else TxnID.parse(self.txn)

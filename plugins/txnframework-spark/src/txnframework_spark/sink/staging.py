@@ -1,4 +1,4 @@
-"""A task attempt's rows into the segments of their topics, under the attempt's own branch."""
+"""Staging of a task attempt's rows in the segments of their topics, under the attempt's own branch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from txnframework_spark.sink.columns import entry_columns, sink_rows
 from txnframework_spark.sink.routing import ROW, by_segment, by_topic, cut, sizes_of
 
 _REROUTES_MAX: Final = 64
-"""How many splits and merges of one topic one write may meet; more means that something is wrong with the layout."""
+"""The limit of splits and merges of a topic during one write; a higher number indicates a defect in the layout."""
 
 
 async def layout_of(host: Host, topic: TopicName) -> Layout:
-    """Return the topic's layout; TopicMissing says how to create it."""
+    """Return the topic's layout, or raise TopicMissing."""
     try:
         return await host.topics.layout(topic)
     except TopicNotFound as error:
@@ -33,10 +33,10 @@ async def layout_of(host: Host, topic: TopicName) -> Layout:
 
 
 class BranchWriter:
-    """Writes under one branch of a transaction; after an error the branch is given up, and so never listed.
+    """Writes under one branch of a transaction; after an error the branch is abandoned, and so never listed.
 
-    ``branch`` None: outside of transactions. ``producer`` contains the branch: a retried attempt is another producer,
-    whose copies are judged by their branch and not taken for repetitions of the first attempt's.
+    ``branch`` None: outside of transactions. ``producer`` contains the branch, so a retried attempt is another
+    producer: its entries are judged by their branch, and are not taken for duplicates of the first attempt's.
     """
 
     def __init__(self, host: Host, options: SinkOptions, branch: Branch | None, producer: str) -> None:
@@ -54,23 +54,23 @@ class BranchWriter:
         self.rows = 0
 
     async def write(self, rows: pa.RecordBatch) -> None:
-        """Take rows over; they are durable when ``finish`` has returned."""
+        """Accept rows; they are durable when ``finish`` has returned."""
         if not rows.num_rows:
             return
         self._gathered.append(sink_rows(rows))
-        # Enough for each segment to get an entry of full size.
+        # Send when each segment can get an entry of full size.
         full = sum(part.num_rows for part in self._gathered) >= self._bounds.entry_messages_max * self._segments
         if full or sum(part.nbytes for part in self._gathered) >= self._bytes_max:
             await self._send()
 
     async def finish(self) -> None:
-        """Return when every row that was written is durable."""
+        """Wait until every written row is durable."""
         if self._gathered:
             await self._send()
         await self._settle()
 
     async def cancel(self) -> None:
-        """Give up what is underway."""
+        """Cancel the appends in progress."""
         await self._appends.cancel()
 
     async def _send(self) -> None:
@@ -96,13 +96,13 @@ class BranchWriter:
             await self._appends.put(Part(topic, str(layout.name_of(segment.id)), mine, entries))
 
     async def _settle(self) -> None:
-        """Return when everything is durable: what a sealed segment refused goes to its children, in order."""
+        """Wait until everything is durable; rows that a sealed segment refused go to its children, in order."""
         for _ in range(_REROUTES_MAX):
             refused = await self._appends.drain()
             if not refused:
                 return
             for topic in sorted({part.topic for part in refused}, key=str):
-                # In the same transaction and branch.
+                # The rerouted rows stay in the same transaction and branch.
                 self._layouts[topic] = await self._host.topics.finish_changes(topic)
                 parts = [part.rows for part in refused if part.topic == topic]
                 await self._route(topic, pa.Table.from_batches(parts).sort_by(ROW).combine_chunks().to_batches()[0])
@@ -117,8 +117,8 @@ class BranchWriter:
             )
 
     def _entry(self, rows: pa.RecordBatch) -> Append:
-        # Numbered as they are laid out, not as they came: a ledger knows from which number to which an entry goes, not
-        # which of them it holds, so numbers of other entries must never be between them.
+        # Rows are numbered in the order of entries, not of arrival. A ledger stores only the first and last number of
+        # an entry, so these ranges must not overlap.
         first = self._next_sequence
         self._next_sequence += rows.num_rows
         sequences = np.arange(first, self._next_sequence, dtype=np.int64)

@@ -1,6 +1,4 @@
-"""The sink of a stream as Spark sees it: every call stands alone, in a process of its own, and only messages connect
-them.
-"""
+"""The sink of a stream for Spark: every call runs in its own process, and only messages connect the calls."""
 
 from __future__ import annotations
 
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class TransactionalWriter(DataSourceStreamArrowWriter):
-    """One micro-batch is one transaction over all its output topics.
+    """The sink of a stream: each micro-batch is one transaction over all its output topics.
 
-    Made several times and in several processes for each batch; making one has no effect.
+    Spark creates instances several times and in several processes for each batch; creation has no side effects.
     """
 
     _follows: str | None = None
@@ -41,10 +39,10 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """
-        Return what the tasks of a micro-batch get, which is all that Spark copies a writer for, right before them.
+        Return the state for the tasks of a micro-batch; Spark pickles a writer only for them, just before they start.
 
-        With it goes which run the application has now: what comes late of a dead run finds that a newer one has claimed
-        since. Without ``txnAppId`` the application's name is the query's id, which only tasks are told.
+        The state includes the application's current run. So a late task of a dead run detects that a newer run has
+        claimed the application since. Without ``txnAppId`` the application is the query id, which only tasks know.
         """
         application = self._options.application_id
         if application is not None and self._follows is None:
@@ -53,7 +51,7 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage a task's rows; always all of them, also in a replay, which costs one discarded write."""
+        """Stage a task's rows; a replay stages them as well, which costs one discarded write."""
         task = current_task()
         host = process.host(self._options.stores)
         if not self._options.transactional:
@@ -78,21 +76,21 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         return Staged(str(txn_id), branch, writer.rows, task.batch, application)
 
     def _write_at_once(self, host: Host, task: TaskFacts, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Write rows that everybody sees as they are written."""
+        """Write rows outside of transactions; they are visible when they are written."""
         writer, _ = attempt_writer(host, self._options, None, f"{task.batch.query}/{task.partition}")
         write_all(writer, _unacknowledged(host, task.batch, iterator))
         return Staged(None, 0, writer.rows, task.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Decide the batch; returning means that it is committed, now or before. Raising makes Spark call ``abort``."""
+        """Decide the batch; a return means that it is committed, now or before. After an error Spark calls abort."""
         host = process.host(self._options.stores)
         process.run(commit_staged(host, self._options, staged_of(messages), batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """End what the messages name, unless it was committed after all; never undoes a commit.
+        """Abort the transactions that the messages name, unless they are committed.
 
-        Without any message (every task failed) nothing is known here: the next batch or run ends the transaction, or
-        its timeout does.
+        Without any message (every task failed) the transaction is unknown here: the next batch or run aborts it, at the
+        latest its timeout.
         """
         staged = [message for message in staged_of(messages) if message is not None]
         if staged:
@@ -100,15 +98,15 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
 
 
 def staged_of(messages: list[WriterCommitMessage | None]) -> list[Staged | None]:
-    """Return Spark's messages as what they are; None where a task has failed."""
+    """Return Spark's messages with their type; None for a task that has failed."""
     return [message if isinstance(message, Staged) else None for message in messages]
 
 
 def _unacknowledged(host: Host, batch: BatchFacts, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Pass the rows on, after a look whether they may be written without a transaction.
+    """Pass the rows on, after a check that they may be written without a transaction.
 
-    A read task registers what it will have acknowledged before it hands out a row, so with the first one it stands
-    there, and nothing is visible yet.
+    A read task registers its acknowledgments before its first row. So the check at the first row sees the registration,
+    and nothing is visible yet.
     """
     looked = False
     for rows in batches:

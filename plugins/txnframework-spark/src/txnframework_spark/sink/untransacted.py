@@ -1,4 +1,4 @@
-"""Writing without transactions: at least once, and never for a source that acknowledges."""
+"""Writes without transactions: at least once, and never for a source that acknowledges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from txnframework_spark.microbatch.tasks import BatchFacts
 
 
 async def require_no_acknowledgments(store: IMetadataStore, batch: BatchFacts) -> None:
-    """Raise Unsupported if the batch reads a subscription: nothing would ever acknowledge it, and its backlog grow."""
+    """Raise Unsupported if the batch reads a subscription: it would never be acknowledged."""
     for reading in await readings_of(store, batch):
         raise Unsupported(
             f"subscription {reading.subscription} of {reading.topic} is acknowledged in the sink's transaction, and"
