@@ -1,7 +1,8 @@
-"""Reading topics: streams and batches.
+"""Reading of topics: streams and batches.
 
-A stream is planned by one ``InputPlanner`` for as long as its run lives (``streaming``, ``planner``; ``topics`` which
-topics, ``following`` how far, ``planning`` the decisions, ``admission`` how much, ``takeover`` whose subscription), a
-batch by ``plan_snapshot`` for each action (``batch``, ``snapshot``, ``conditions`` for filters). Both cut ranges into
-tasks alike (``cutting``, ``partition``), which are read alike, page by page, into Arrow (``reading``, ``columns``).
+One ``InputPlanner`` plans a stream for the whole run (``streaming``, ``planner``). Its parts choose the topics
+(``topics``), follow their ends (``following``), decide what is readable (``planning``), limit batches (``admission``)
+and take subscriptions over (``takeover``). ``plan_snapshot`` plans a batch for each action (``batch``, ``snapshot``,
+``conditions`` for filters). Both cut ranges into tasks (``cutting``, ``partition``), which read page by page into Arrow
+(``reading``, ``columns``).
 """

@@ -1,17 +1,17 @@
-"""Whether anybody acknowledges what a query reads with ``groupId``: our sink does, another one only if it is told to.
+"""Detection of queries whose ``groupId`` no sink acknowledges: our sink does, others only if they are told to.
 
-Without it nothing shows at first: the checkpoint goes on. But the subscription's lag grows, retention never trims,
-and a lost checkpoint repeats everything.
+Without acknowledgments nothing fails at first, because the checkpoint advances. But the subscription's lag grows,
+retention never trims, and a lost checkpoint repeats everything.
 
-How it is known. A read task registers what the batch will have acknowledged. Spark asks how far the next batch reads
-only when the batch before it is done, and says where that one ended. So a registered range that ends there or before,
-and that the cursor has not passed, was written by a sink that acknowledged nothing. What it never takes for one:
+A read task registers the range that the batch will acknowledge. Spark asks for the end of the next batch only when the
+previous batch is done, and passes the end of that one. So a registered range that ends there or before, and that the
+cursor has not passed, was not acknowledged by its sink. The following cases are excluded:
 
 * A batch that is replayed, or planned from an older checkpoint: the cursor has passed it.
-* A batch without data, and one whose tasks Spark left out as nothing of them was needed: it registered nothing.
-* Another run's batch, and one that lies under another incarnation of the cursor: it is fenced, or was sought away from.
-* A single range that a task registered which Spark had given up, and which came too late for the commit of its own
-  batch: the next commit passes it. So one range is only worth a warning, and two of them are an error.
+* A batch without data, and one whose tasks Spark skipped because their output was not needed: it registered nothing.
+* A batch of another run, or of another incarnation of the cursor: it was fenced, or a seek made it obsolete.
+* A single range, registered by a task that Spark had abandoned, too late for the commit of its own batch: the next
+  commit passes it. So one range only logs a warning, and two raise an error.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _WARNED_FROM, _REFUSED_FROM = 1, 2
 
 @dataclass(slots=True)
 class Acknowledgments:
-    """Looks after each batch whether it was acknowledged, until one was: a sink that does it once always does.
+    """Checks whether each finished batch was acknowledged, until one was; a sink that acknowledges once always does.
 
-    ``allowed``: go on where nobody does. ``missing``: how many batches nobody has acknowledged, by topic.
+    ``allowed``: continue without acknowledgments. ``missing``: the number of unacknowledged batches by topic.
     """
 
     host: Host
@@ -52,17 +52,16 @@ class Acknowledgments:
 
     async def check(self, start: Offset, holdings: Iterable[Holding]) -> None:
         """
-        Look whether what lies before ``start``, where a finished batch ended, is acknowledged.
+        Check whether the data before ``start``, the end of a finished batch, is acknowledged.
 
-        ``holdings``: of topics that are there.
-
-        :raises NotAcknowledged: it is not, and that is not ``allowed``.
+        :param holdings: the subscriptions of topics that exist.
+        :raises NotAcknowledged: it is not acknowledged, and that is not ``allowed``.
         """
         if start.initial or start.frontier == self._looked_at:
             return
         for holding in holdings:
             if holding.topic not in self._found and str(holding.topic) in start.frontier:
-                # Deleted since its layout was read: that is told when the next batch is planned.
+                # Deleted since its layout was read: the next batch's planning reports that.
                 with contextlib.suppress(SubscriptionNotFound, TopicNotFound, LedgerNotFound):
                     await self._check(holding, start.frontier[str(holding.topic)])
         self._looked_at = start.frontier
@@ -71,13 +70,13 @@ class Acknowledgments:
         topic = str(holding.topic)
         _, record = await load_subscription(self.host.metadata, topic, holding.subscription)
         if record.epoch != holding.epoch:
-            # Taken over by a newer run: the sink finds that out and stops this one.
+            # Taken over by a newer run: the sink detects that and stops this run.
             return
         done = [one for one in record.registrations if _ends_by(one, held)]
         mine = [one for one in done if one.epoch == holding.epoch]
         if not mine:
             return
-        # A segment that was finished is not asked: it may have been removed.
+        # Finished segments are not checked: they may have been removed.
         cursors = {name: await self._cursor(holding, name) for name in held if any(name in one.end for one in done)}
         left = [one for one in done if _is_left(one, cursors)]
         if not any(one in left for one in mine):
@@ -93,18 +92,18 @@ class Acknowledgments:
 
     async def _cursor(self, holding: Holding, name: str) -> Cursor:
         found = await self.host.subscription(str(holding.topic), holding.subscription, name)
-        # What is committed may not have reached the cursor yet.
+        # Committed acknowledgments may not have reached the cursor yet.
         await found.pending_acks.recover()
         return await found.cursor.load()
 
 
 def _ends_by(known: RegistrationDocument, segments: Mapping[str, SegmentOffset]) -> bool:
-    """Whether the batch ends where these segments are read to, or before; one that is not there was finished."""
+    """Return whether the batch ends at or before the offsets of these segments; a missing segment was finished."""
     return all(name not in segments or Position.parse(end) <= segments[name].at for name, end in known.end.items())
 
 
 def _is_left(known: RegistrationDocument, cursors: Mapping[str, Cursor]) -> bool:
-    """Whether a cursor has not passed the batch."""
+    """Return whether a cursor has not passed the batch."""
     return any(
         known.incarnations.get(name) == cursor.incarnation
         and Position.parse(known.start[name]) < Position.parse(known.end[name])

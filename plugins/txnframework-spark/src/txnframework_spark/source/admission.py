@@ -1,4 +1,4 @@
-"""How much one micro-batch takes: ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and ``maxTriggerDelay``."""
+"""The size of one micro-batch: ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and ``maxTriggerDelay``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ends = Mapping[str, Position]
 
 @dataclass(slots=True)
 class Admission:
-    """Decides how far each segment is read, from counts and times of entries that are not read."""
+    """Decides the end of each segment in a batch, from counts and times of entries, without reading the entries."""
 
     host: Host
     options: SourceOptions
@@ -30,16 +30,16 @@ class Admission:
         self.begin()
 
     def begin(self) -> None:
-        """A batch begins now: from here on ``maxTriggerDelay`` counts."""
+        """Record the begin of a batch, from which ``maxTriggerDelay`` is counted."""
         self._begun_ms = self.host.environment.now_ms()
         self._too_few = None
 
     async def enough(self, starts: Ends, ends: Ends, messages_min: int) -> bool:
-        """Return whether so many messages wait, or the last batch began so long ago that fewer will do."""
+        """Return whether ``messages_min`` messages wait, or the last batch began ``maxTriggerDelay`` ago."""
         if self.host.environment.now_ms() - self._begun_ms >= self.options.max_trigger_delay_ms:
             return True
         if self._too_few == (starts, ends):
-            # Spark asks again every few milliseconds, and nothing has come.
+            # Spark asks again every few milliseconds, and nothing has changed.
             return False
         waiting = 0
         for name, at in starts.items():
@@ -52,10 +52,11 @@ class Admission:
         self, starts: Ends, ends: Ends, messages_max: int | None, parents: Collection[str]
     ) -> dict[str, Position]:
         """
-        Return how far each segment is read: about ``messages_max`` messages over all of them, by whole entries.
+        Return the end of each segment: about ``messages_max`` messages over all of them, by whole entries.
 
-        :param parents: segments whose children wait until these are read. What children hold was stored after what
-            their parents hold, and is read in a later batch; so no segment is read beyond what is read of these.
+        :param parents: segments whose children wait until these are finished. Messages of children were stored after
+            those of their parents, and are read in a later batch. So with ``alignSegments`` no segment is read beyond
+            the time up to which the parents are read.
         """
         parents = parents if self.options.align_segments else ()
         if messages_max is None and not any(starts[name] < ends[name] for name in parents):
@@ -63,11 +64,11 @@ class Admission:
         waiting = {
             name: await self._backlog.waiting(name, at, ends[name]) for name, at in starts.items() if at < ends[name]
         }
-        # Where nothing waits up to the end, as behind the last entry of a ledger that was closed, the end is reached:
-        # left before it, a segment that is sealed there would never be finished, nor its children begun.
+        # If no message waits before the end, as after the last entry of a closed ledger, the end is admitted. Otherwise
+        # a segment that is sealed there would never be finished, and its children would never begin.
         empty = {name: (one.upto, 0) for name, one in waiting.items() if not one.messages}
         taken: Taken = {}
-        # A parent that has nothing left but its end is finished first; its children are read with all others then.
+        # A parent with only its end left is finished first; its children are then read with all other segments.
         if not any(name in empty for name in parents):
             left = {name: one for name, one in waiting.items() if one.messages}
             taken = await self._taken(left, messages_max, parents)
@@ -92,14 +93,14 @@ class Admission:
         return await self._shared(waiting, messages_max)
 
     async def _shared(self, waiting: Mapping[str, Waiting], messages_max: int) -> Taken:
-        """Return of each segment in proportion to what waits there, however far apart in time that takes them."""
+        """Divide a batch in proportion to the waiting messages, regardless of their times."""
         taken: Taken = {}
         for name, share in shares({name: one.messages for name, one in waiting.items()}, messages_max).items():
             one = waiting[name]
             taken[name] = one.upto, one.messages
             if share < one.messages:
                 counted = await self._backlog.count(name, one.after, one.upto, share)
-                # Otherwise nothing is there any more: it was trimmed since it was counted, and is gone over.
+                # Without messages the rest was trimmed since it was counted, and is skipped.
                 if counted.messages:
                     taken[name] = counted.upto, counted.messages
         return taken

@@ -1,8 +1,8 @@
-"""How a batch that cannot take everything takes all segments forward to one moment.
+"""Alignment: a limited batch reads all segments up to the same time.
 
-A segment's entries were stored in order. A query that reads each segment up to the same moment, by the store's clock,
-sees what a query would have seen that had run all the time. If one segment were read far ahead of another, rows of the
-other would come late, and behind a watermark Spark drops late rows without a word.
+A segment stores its entries in order. A query that reads each segment up to the same time, by the store's clock, sees
+the same rows as a query that was never interrupted. If one segment were read far ahead of another, rows of the other
+would be late, and Spark silently drops rows that are later than a watermark.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from txnframework_spark.source.planning import shares
 R = TypeVar("R")
 
 Taken = dict[str, tuple[Position, int]]
-"""By segment where a batch ends, and how many messages it takes of it."""
+"""For each segment the end of a batch, and the number of messages that the batch reads of it."""
 
 _NEAR_ENOUGH: Final = 0.9
-"""Which part of the messages that it may take a batch takes at least, unless a single moment has more."""
+"""The part of the permitted messages that a batch reads at least, unless a single time has more."""
 _SEGMENTS_AT_A_TIME: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Divides a batch among segments in which something waits."""
+    """Divides a batch among segments with waiting messages."""
 
     backlog: Backlog
     waiting: Mapping[str, Waiting]
 
     async def upto(self, stored_ms: int) -> Taken:
-        """Return everything that was stored at ``stored_ms`` or before."""
+        """Return the end and count of each segment for all messages stored at ``stored_ms`` or before."""
         none = {name: (one.after, 0) for name, one in self.waiting.items()}
         return await self._upto(stored_ms, none, {name: (one.upto, one.messages) for name, one in self.waiting.items()})
 
     async def divided(self, messages_max: int) -> Taken:
-        """Return about so many messages, fewer than wait: all that was stored up to the moment that admits as many."""
+        """Return about ``messages_max`` messages, fewer than wait: those stored up to the time that admits as many."""
         low, high = await self._moments(messages_max)
         at_low: Taken = {name: (one.after, 0) for name, one in self.waiting.items()}
         everything = {name: (one.upto, one.messages) for name, one in self.waiting.items()}
@@ -58,23 +58,23 @@ class Alignment:
         return await self._filled(at_low, at_high, messages_max - _total(at_low))
 
     async def _moments(self, messages_max: int) -> tuple[int, int]:
-        """Return moments between which the one that is looked for lies, close together where all segments are alike.
+        """Return two times that enclose the wanted one, close together if all segments are alike.
 
-        Before the first one no segment has stored its share, at the second one each has.
+        Before the first time no segment has stored its share; at the second one each segment has.
         """
         share = shares({name: one.messages for name, one in self.waiting.items()}, messages_max)
 
         async def reached(name: str) -> int:
             one = self.waiting[name]
             counted = await self.backlog.count(name, one.after, one.upto, share.get(name, 1))
-            # Trimmed since it was counted: there is nothing to wait for.
+            # Trimmed since it was counted: the segment has no share to wait for.
             return 0 if counted.appended_ms is None else counted.appended_ms
 
         moments = await _each(dict.fromkeys(self.waiting, reached))
         return min(moments.values()) - 1, max(moments.values())
 
     async def _upto(self, stored_ms: int, least: Taken, most: Taken) -> Taken:
-        """Return everything that was stored at ``stored_ms`` or before, which lies between the two."""
+        """Return all messages stored at ``stored_ms`` or before; the result lies between ``least`` and ``most``."""
 
         async def look(name: str) -> tuple[Position, int]:
             (low, messages), (high, _) = least[name], most[name]
@@ -88,7 +88,7 @@ class Alignment:
         return {**least, **found}
 
     async def _filled(self, least: Taken, most: Taken, messages_max: int) -> Taken:
-        """Return ``least`` and so many messages of a single moment more, by what each segment stored in it."""
+        """Return ``least`` plus ``messages_max`` messages of a single time, in proportion to each segment's part."""
         share = shares(
             {name: most[name][1] - least[name][1] for name in least if most[name][1] > least[name][1]}, messages_max
         )
@@ -98,7 +98,7 @@ class Alignment:
             if share[name] >= all_messages - messages:
                 return high, all_messages
             counted = await self.backlog.count(name, low, high, share[name])
-            # Nothing is there any more: it was trimmed since it was counted, and is gone over.
+            # Without messages the rest was trimmed since it was counted, and is skipped.
             return (counted.upto, messages + counted.messages) if counted.messages else (high, all_messages)
 
         return {**least, **await _each(dict.fromkeys(share, fill))}
@@ -109,7 +109,7 @@ def _total(taken: Taken) -> int:
 
 
 async def _each(work: Mapping[str, Callable[[str], Awaitable[R]]]) -> dict[str, R]:
-    """Return what is found for each segment, of some of them at a time."""
+    """Return the result for each segment; a limited number of calls run concurrently."""
     names = list(work)
     found: dict[str, R] = {}
     for first in range(0, len(names), _SEGMENTS_AT_A_TIME):

@@ -1,7 +1,7 @@
-"""What waits in each segment: how many messages, and how many of them were stored up to a moment.
+"""The waiting messages of each segment: their number, and the number stored up to a time.
 
-Nothing is read. A ledger counts and searches by bisection, and lists its closed ledgers where a count goes over many of
-them; so what was counted once is kept, and the next batch counts only what was added since.
+No entry is read. A ledger counts and searches by bisection, and lists its closed ledgers for a count over many of them.
+So counts are cached, and the next batch counts only what was added since.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNT_MAX: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Messages after ``after`` up to ``upto``; the last of them was stored at ``stored_ms``, None where none waits."""
+    """Messages after ``after`` up to ``upto``; ``stored_ms`` is the time of the last one, None if there is none."""
 
     after: Position
     upto: Position
@@ -30,16 +30,16 @@ class Waiting:
 
 @dataclass(slots=True)
 class Backlog:
-    """Counts segments of one load."""
+    """Counts the waiting messages of one load's segments."""
 
     host: Host
     _known: dict[str, Waiting] = field(default_factory=dict)
 
     async def waiting(self, name: str, after: Position, upto: Position) -> Waiting:
-        """Return what waits in a segment."""
+        """Return the waiting messages of a segment."""
         known = self._known.get(name)
         if known is None or known.after != after or known.upto > upto:
-            # Another place than the last batch ended at: the first batch of a run, or one that was planned in vain.
+            # Not the end of the last batch: the first batch of a run, or the last planned batch was not run.
             known = Waiting(after, after, 0)
         if known.upto < upto:
             added = await self.count(name, known.upto, upto)
@@ -49,19 +49,19 @@ class Backlog:
         return known
 
     async def count(self, name: str, after: Position, upto: Position, messages_max: int = COUNT_MAX) -> Counted:
-        """Return how far so many messages reach, by whole entries and by at least one."""
+        """Return the end of ``messages_max`` messages, by whole entries and at least one entry."""
         return await (await self._ledger(name)).count(EntryRange(after, upto), messages_max)
 
     async def until(self, name: str, after: Position, upto: Position, stored_ms: int) -> Position:
-        """Return the place behind the last entry that was stored at ``stored_ms`` or before, between the two."""
+        """Return the position after the last entry stored at ``stored_ms`` or before, limited to the range."""
         return min(upto, max(after, await (await self._ledger(name)).find_time(stored_ms + 1)))
 
     def admit(self, admitted: Mapping[str, tuple[Position, int]]) -> None:
-        """Take note of where a batch ends in each segment, and how many messages it takes of it."""
+        """Record the end of a batch in each segment, and the number of messages that it reads."""
         for name, (end, messages) in admitted.items():
             known = self._known.get(name)
             if known is not None:
-                # Less than was counted is there where it was trimmed meanwhile.
+                # Fewer messages than counted remain if some were trimmed since.
                 left = known.messages - messages if end < known.upto else 0
                 self._known[name] = Waiting(end, max(known.upto, end), left, known.stored_ms if left else None)
 

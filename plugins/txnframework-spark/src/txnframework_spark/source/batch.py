@@ -1,4 +1,4 @@
-"""The source as Spark's batches see it: planned once for each action, then read in tasks."""
+"""The source of Spark's batch queries: planned once for each action, then read in tasks."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
 
 
 class SnapshotReader(DataSourceReader):
-    """Reads what is there when the read is planned; making one has no effect."""
+    """Reads the messages that are stored when the read is planned; creation has no side effects."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = SourceOptions.parse(options).for_batch()
         self._schema = schema
         self._conditions: tuple[Condition, ...] = ()
-        # Spark refuses a reader that takes filters where spark.sql.python.filterPushdown.enabled is false, which is
-        # the default, instead of keeping them to itself.
+        # If spark.sql.python.filterPushdown.enabled is false, which is the default, Spark refuses a reader that
+        # overrides pushFilters. So the method is set on the instance.
         self.pushFilters = _Offered(self)  # type: ignore[method-assign]
 
     def take_filters(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Apply the filters that can be applied wholly; return the others."""
+        """Apply the filters that can be applied completely; return the others."""
         self._conditions, left = claimed(filters)
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the read tasks; the ends are taken now."""
+        """Return the read tasks; the ends of the segments are determined now."""
         host = process.host(self._options.stores)
         return process.run(plan_snapshot(host, self._options, self._conditions))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's messages as Arrow record batches."""
-        from pyspark.sql.pandas.types import to_arrow_schema  # what Spark compares the batches' schema with
+        from pyspark.sql.pandas.types import to_arrow_schema  # Spark compares the batches' schema with its result
 
-        # Where there is nothing to read Spark makes up a partition.
+        # Spark passes a partition of its own if there is nothing to read.
         if isinstance(partition, SegmentPartition):
             yield from read_entries(partition, to_arrow_schema(self._schema, timezone="UTC"))
 
 
 class _Offered:
-    """``pushFilters`` for whoever calls it, and not there for whoever asks whether the class overrides it."""
+    """A ``pushFilters`` that can be called, but that Spark does not recognise as an override of the method."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 

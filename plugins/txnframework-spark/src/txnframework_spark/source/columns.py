@@ -1,4 +1,4 @@
-"""Entries to Arrow and back: whole columns, no Python work for each message."""
+"""Conversion of entries to Arrow: whole columns, no Python work for each message."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ SCHEMA: Final = (
     "key binary, value binary, topic string, segment bigint,"
     " offset struct<ledger: bigint, entry: bigint, index: int>, timestamp timestamp"
 )
-"""Columns of the source in Spark's words; a subset of them may be asked for with ``.schema(...)``."""
+"""The source's columns, as a Spark schema; ``.schema(...)`` may select a subset."""
 
 HEADERS: Final = "headers array<struct<key: string, value: binary>>"
 """The column that ``includeHeaders`` adds."""
 
 TRANSACTION: Final = "__txn string, __producer string, __sequence bigint"
-"""The columns that ``includeTransaction`` adds: the transaction's id or null, and who sent it under which number."""
+"""The columns that ``includeTransaction`` adds: the transaction id or null, the producer and its sequence number."""
 
 HEADER_FIELDS: Final = [pa.field("key", pa.string()), pa.field("value", pa.binary())]
 _OFFSET_FIELDS: Final = [pa.field("ledger", pa.int64()), pa.field("entry", pa.int64()), pa.field("index", pa.int32())]
 
 
 def columns_of(headers: bool, transaction: bool) -> str:
-    """Return the columns of a load whose schema nobody gave."""
+    """Return the columns of a load without an explicit schema."""
     return ", ".join((SCHEMA, *((HEADERS,) if headers else ()), *((TRANSACTION,) if transaction else ())))
 
 
 class EntryArrays:
-    """One entry's messages as Arrow arrays; those that no schema asks for are never made."""
+    """One entry's messages as Arrow arrays; columns that the schema lacks are not built."""
 
     def __init__(self, data: Buffer, position: Position, segment: SegmentName) -> None:
         self.view = EntryView(data, position, str(segment))
@@ -48,7 +48,7 @@ class EntryArrays:
         self._segment = segment
 
     def batch(self, schema: pa.Schema, kept: Sequence[int] | NDArray[np.intp] | None = None) -> pa.RecordBatch:
-        """Return the columns of ``schema``; ``kept``: only these messages, by index."""
+        """Return the columns of ``schema``; ``kept``: the indexes of the messages to return."""
         arrays = [_as_type(self._column(field.name), field.type) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return batch if kept is None else batch.take(pa.array(kept, pa.int64()))
@@ -90,7 +90,7 @@ class EntryArrays:
         return pa.StructArray.from_arrays(parts, fields=_OFFSET_FIELDS)
 
     def _headers(self) -> pa.Array:
-        """Return the headers of each message; null for a message without any, as Spark's Kafka source has it."""
+        """Return the headers of each message; null for a message without headers, as in Spark's Kafka source."""
         view = self.view
         kind = pa.list_(pa.struct(HEADER_FIELDS))
         if not view.has_headers:

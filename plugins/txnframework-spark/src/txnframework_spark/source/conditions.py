@@ -1,9 +1,9 @@
-"""Filters that Spark pushes into a batch read: which of them are applied here, wholly, and to what.
+"""Filters that Spark pushes into a batch read: which of them are applied here completely, and at which level.
 
-Only columns that are never null are looked at, so that a condition is true or false and its negation the opposite.
-What is the same for a whole task (``topic``, ``segment``) drops the task; the ledger narrows its range; the entry drops
-entries before their columns are made; index and time choose among an entry's messages. Nothing is concluded from one
-message's time about another's: producers tell the times, and they need not grow.
+Only columns that are never null are considered, so that a condition is either true or false. Conditions on ``topic``
+and ``segment`` are constant for a task and drop whole tasks. A condition on the ledger narrows the task's range. A
+condition on the entry drops entries before their columns are built. Index and time select messages of an entry. The
+time of one message implies nothing about others: producers set the times, and these need not ascend.
 """
 
 from __future__ import annotations
@@ -73,23 +73,23 @@ class Condition:
 
     @property
     def is_of_none(self) -> bool:
-        """Whether it is true of no value, or negated, of every one."""
+        """Whether it is true for no value or, if negated, for every value."""
         return self.kind is In and not self.value
 
     def holds(self, found: Any) -> bool:
-        """Whether it is true of one value."""
+        """Return whether it is true for one value."""
         if self.kind is In:
             return (found in self.value) is not self.negated
         return bool(_COMPARISONS[self.kind](found, self.value)) is not self.negated
 
     def among(self, found: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return of which values it is true; numbers only."""
+        """Return a mask of the values for which it is true; numbers only."""
         kept = np.isin(found, self.value) if self.kind is In else _COMPARISONS[self.kind](found, self.value)
         return ~kept if self.negated else np.asarray(kept, dtype=np.bool_)
 
 
 def claimed(filters: Iterable[Filter]) -> tuple[tuple[Condition, ...], list[Filter]]:
-    """Return the filters that are applied here, and those that are left to Spark."""
+    """Return the conditions that are applied here, and the filters that are left to Spark."""
     conditions: list[Condition] = []
     left: list[Filter] = []
     for one in filters:
@@ -117,7 +117,7 @@ def _condition(given: Filter, negated: bool = False) -> Condition | None:
 
 
 def _value(column: Column, value: Any) -> Any:
-    """Return what the column's values are compared with; None: this is left to Spark."""
+    """Return the value to compare the column with; None: the filter is left to Spark."""
     if column == TOPIC and isinstance(value, str):
         return value
     if column in _NUMBERS and isinstance(value, int) and not isinstance(value, bool):
@@ -128,7 +128,7 @@ def _value(column: Column, value: Any) -> Any:
 
 
 def may_match(conditions: Sequence[Condition], topic: str, segment: int) -> bool:
-    """Whether a segment can have anything that is asked for."""
+    """Return whether a segment can contain matching messages."""
     constants: dict[Column, Any] = {TOPIC: topic, SEGMENT: segment}
     return all(one.holds(constants[one.column]) for one in conditions if one.column in constants) and not any(
         one.is_of_none for one in conditions
@@ -136,7 +136,7 @@ def may_match(conditions: Sequence[Condition], topic: str, segment: int) -> bool
 
 
 def narrowed(conditions: Sequence[Condition], after: Position, upto: Position) -> tuple[Position, Position]:
-    """Return the part of a range that can have anything of the ledgers that are asked for."""
+    """Return the part of a range that can contain messages of matching ledgers."""
     for one in conditions:
         if one.column != LEDGER or one.negated or one.kind is In:
             continue
@@ -150,14 +150,14 @@ def narrowed(conditions: Sequence[Condition], after: Position, upto: Position) -
 
 
 def of_entries(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
-    """Return those that only an entry's place or its messages tell."""
+    """Return the conditions that depend on an entry's position or on its messages."""
     return tuple(one for one in conditions if one.column in (LEDGER, ENTRY, INDEX, TIMESTAMP))
 
 
 def kept_of(
     conditions: Sequence[Condition], position: Position, count: int, published_ms: memoryview
 ) -> NDArray[np.bool_] | None:
-    """Return which messages of an entry are asked for; None: all of them."""
+    """Return a mask of the matching messages of an entry; None: all of them."""
     kept: NDArray[np.bool_] | None = None
     for one in conditions:
         if one.column in (LEDGER, ENTRY):

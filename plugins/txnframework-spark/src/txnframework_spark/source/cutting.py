@@ -1,4 +1,4 @@
-"""Ranges to read tasks: what each has to leave out, and how large it may be."""
+"""Division of ranges into read tasks: what each task leaves out, and its maximum size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_ACKNOWLEDGED: Final = Cursor(0, EARLIEST)
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """Cuts the ranges of a batch; ``readings`` by topic and ``cursors`` by segment where it is acknowledged."""
+    """Cuts the ranges of a batch; ``readings`` by topic and ``cursors`` by segment if it is acknowledged."""
 
     host: Host
     options: SourceOptions
@@ -38,7 +38,8 @@ class Cutting:
     async def tasks(self, ranges: Sequence[Range]) -> list[SegmentPartition]:
         """Return the read tasks, in order within each segment.
 
-        :raises DataLost: messages of a range were trimmed, and ``failOnDataLoss`` is on; TopicLost: all of them.
+        :raises DataLost: messages of a range were trimmed, and ``failOnDataLoss`` is on.
+        :raises TopicLost: the topic or segment was deleted, and ``failOnDataLoss`` is on.
         """
         left = [one for one in [await self._left(planned) for planned in ranges] if one is not None]
         bounds = await self._bounds([planned for planned, _ in left])
@@ -48,11 +49,11 @@ class Cutting:
         return found
 
     async def count(self, segment: str, after: Position, upto: Position, messages_max: int = COUNT_MAX) -> Counted:
-        """Return how far so many messages reach."""
+        """Return the end of ``messages_max`` messages, and their number."""
         return await (await self.host.segment(segment)).ledger.count(EntryRange(after, upto), messages_max)
 
     async def _bounds(self, ranges: Sequence[Range]) -> list[int | None]:
-        """Return how many messages a task of each range may have; None: all of it."""
+        """Return the maximum number of messages of a task for each range; None: no limit."""
         most = self.options.max_records_per_partition
         if self.options.min_partitions is None or len(ranges) >= self.options.min_partitions:
             return [most] * len(ranges)
@@ -89,7 +90,7 @@ class Cutting:
         return found
 
     async def _left(self, planned: Range) -> tuple[Range, frozenset[Branch]] | None:
-        """Return what is left of a range and which branches do not count in it."""
+        """Return the rest of a range after data loss, and its aborted branches; None if nothing is left."""
         try:
             await self.host.segment(planned.segment)
             after, aborted = planned.start, frozenset[Branch]()
@@ -103,7 +104,7 @@ class Cutting:
             return None
 
     async def _plan(self, planned: Range) -> tuple[Position, frozenset[Branch]]:
-        """Return where reading begins and which branches do not count; waits until the whole range is decided here."""
+        """Return the start of reading and the aborted branches; waits until the whole range is decided here."""
         buffer = (await self.host.segment(planned.segment)).buffer
         if not IPlannableBuffer.providedBy(buffer):
             raise Unsupported(

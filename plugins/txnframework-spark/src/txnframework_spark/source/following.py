@@ -1,7 +1,7 @@
-"""What the driver knows of each segment without asking: fed by announcements, so that an idle query reads nothing.
+"""The driver's knowledge of each segment: updated by announcements, so that an idle query reads nothing.
 
-Spark asks for the latest offset every 10 ms while a query is idle. A ``Follower`` waits for the segment's
-announcement in the background instead, and answers from memory.
+Spark asks for the latest offset every 10 ms while a query is idle. A ``Follower`` waits for the segment's announcements
+in the background, so the answer comes from memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from txnframework_spark.outage import outlast
 
 @dataclass(slots=True)
 class Follower:
-    """One segment: how far it may be read, and whether it is sealed and that is its end.
+    """One segment: its max read position, and whether the segment is sealed and ends there.
 
-    ``more_after``: a place in it that is known not to be its end, now that it is sealed.
+    ``more_after``: a position in a sealed segment that is known not to be its end.
     """
 
     announced: Position
@@ -34,7 +34,7 @@ class Follower:
 
 
 class Followers:
-    """The segments and layouts that a source reads; all methods run on the loop that made it."""
+    """The followed segments and layouts of a source; all methods run on the loop that created it."""
 
     def __init__(self, host: Host, uncommitted: bool) -> None:
         self._host = host
@@ -45,10 +45,10 @@ class Followers:
         self._failed: dict[TopicName, TxnFrameworkError] = {}
 
     async def layout(self, topic: TopicName) -> Layout:
-        """Return the layout, at most a notification behind; finishes changes that somebody left half way."""
+        """Return the layout, at most one notification old; also finishes interrupted layout changes."""
         self._raise_failure(self._failed.get(topic))
         if topic not in self._layouts:
-            # The watch before the reading, so that no change falls between them.
+            # The watch is set before the read, so that no change is missed.
             watch = await self._host.topics.watch(topic)
             try:
                 self._layouts[topic] = await self._host.topics.layout(topic)
@@ -59,12 +59,12 @@ class Followers:
         return self._layouts[topic]
 
     async def refresh(self, topic: TopicName) -> Layout:
-        """Finish what is planned and read the layout again."""
+        """Finish planned layout changes and read the layout again."""
         self._layouts[topic] = await self._host.topics.finish_changes(topic)
         return self._layouts[topic]
 
     async def forget(self, topic: TopicName) -> None:
-        """Stop following a topic that is gone: one of its name may be made again."""
+        """Stop following a deleted topic, because a topic of the same name may be created."""
         self._layouts.pop(topic, None)
         self._failed.pop(topic, None)
         watching = [task] if (task := self._watching.pop(topic, None)) is not None else []
@@ -75,9 +75,9 @@ class Followers:
 
     async def follow(self, segment: str) -> Follower:
         """
-        Return the follower of a segment, beginning it if there is none.
+        Return the follower of a segment; start it if necessary.
 
-        :raises Closed: the segment was closed under it, or the host.
+        :raises Closed: the segment or the host was closed.
         """
         known = self._segments.get(segment)
         if known is None:
@@ -86,34 +86,34 @@ class Followers:
             try:
                 known = self._segments[segment] = await self._begin(segment)
             except LedgerNotFound:
-                # Deleted with its topic, of which the layout tells.
+                # Deleted with its topic; the layout reports that.
                 return known
         self._raise_failure(known.error)
         return known
 
     async def _begin(self, segment: str) -> Follower:
         announced = await self.read_end(segment)
-        # Asked here, not left to the task: a query that begins, or begins again, behind the end of a segment that was
-        # split goes on with its children at once, whatever the task has found out by then.
+        # Checked here and not by the task: a query that begins, or restarts, at the end of a segment that was split
+        # must continue with its children at once, before the task has run.
         begun = Follower(announced, await self._ends_at(segment, announced))
         if not begun.ended:
             begun.task = asyncio.create_task(self._run(segment, begun))
         return begun
 
     async def is_finished(self, segment: str, at: Position, state: SegmentState) -> bool:
-        """Return whether the segment, whose layout says ``state``, has nothing after ``at`` and never will."""
+        """Return whether the segment, in ``state`` according to its layout, is sealed and has nothing after ``at``."""
         known = await self.follow(segment)
         if at < known.announced:
             return False
         if not known.ended and state is not SegmentState.ACTIVE and known.more_after != at:
-            # The layout is ahead of the task. What is replaced is sealed: it is asked once for each place.
+            # The layout is newer than the task's knowledge. A replaced segment is sealed: one check for each position.
             known.ended = await self._ends_at(segment, at)
             if state is SegmentState.REPLACED and not known.ended:
                 known.more_after = at
         return known.ended
 
     async def read_end(self, segment: str) -> Position:
-        """Ask the store how far the segment may be read now."""
+        """Read the current max read position of the segment from the store."""
         opened = await self._host.segment(segment)
         if self._uncommitted:
             return (await opened.ledger.tail()).last_confirmed
@@ -127,7 +127,7 @@ class Followers:
         return await opened.buffer.finished(at)
 
     async def close(self) -> None:
-        """Stop waiting."""
+        """Stop following."""
         following = (found.task for found in self._segments.values() if found.task is not None)
         await _ended([*self._watching.values(), *following])
 
@@ -141,7 +141,7 @@ class Followers:
         while True:
             announced = await outlast(self._host, lambda: buffer.advanced(known.announced))
             if announced <= known.announced:
-                # Sealed and decided to its end: there will never be more.
+                # Sealed and decided to its end: the position is final.
                 known.ended = True
                 return
             known.announced = announced
@@ -171,13 +171,13 @@ class Followers:
         finally:
             await watch.close()
         if isinstance(error, Closed):
-            # The watch was closed under it: what is known is old, and is asked for anew.
+            # The watch was closed: the layout may be outdated, and is read again on demand.
             self._layouts.pop(topic, None)
         elif error is not None:
             self._failed[topic] = error
 
     async def _keep(self, follow: Callable[[], Coroutine[object, object, None]]) -> TxnFrameworkError | None:
-        """Follow until the end; return the failure that ended it. Each step outlasts an outage: there may be many."""
+        """Follow until the end; return the error that ended it. Each step retries during an outage."""
         try:
             await follow()
         except TxnFrameworkError as error:

@@ -1,4 +1,4 @@
-"""How far a query is behind: what can be read and was not planned yet, in messages, for ``query.lastProgress``."""
+"""The lag of a query: messages that are readable and in no batch yet, for ``query.lastProgress``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _COUNT_MAX: Final = 1 << 62
 
 
 async def lag_of(host: Host, planned: Frontier, readable: Frontier) -> dict[str, Any]:
-    """Return the messages of each topic behind ``planned`` up to ``readable``, and of all.
+    """Return the number of messages after ``planned`` up to ``readable``, by topic and in total.
 
-    Counted without being read, so those of aborted transactions are among them. ``readable`` has what is left to read;
-    of a segment that ``planned`` lacks that is all of it.
+    Messages are counted without being read, so those of aborted transactions are included. ``readable`` contains the
+    segments that are left to read; a segment that ``planned`` lacks counts completely.
     """
     topics = {topic: await _of_topic(host, planned.get(topic, {}), segments) for topic, segments in readable.items()}
     return {"messages": sum(topics.values()), "topics": topics}

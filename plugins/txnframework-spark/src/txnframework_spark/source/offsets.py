@@ -1,4 +1,4 @@
-"""A query's offset as it stands in Spark's checkpoint: versioned JSON, by topic and by segment.
+"""A query's offset in Spark's checkpoint: versioned JSON, by topic and by segment.
 
 ::
 
@@ -6,15 +6,15 @@
      "topics": {"topic://public/default/in": {"segment://public/default/in/0000-7fff-0": {"at": "0:41", "cursor": 7}}},
      "began": {...}}
 
-``at`` is the last entry that was read; ``cursor`` the incarnation of the subscription's cursor that it belongs to (only
-with ``groupId``). Segments are added and dropped as the topic splits and merges.
+``at`` is the last entry that was read. ``cursor`` is the incarnation of the subscription's cursor (only with
+``groupId``). Segments are added and removed as the topic splits and merges.
 
-``began`` says where the batch began that ends here, where the offset before does not tell:
+``began`` is the start of the batch that ends here, stored where the previous offset does not determine it:
 
-* behind an initial one. Spark keeps the end of batch 0 but not its start: when batch 0 is run again it asks for the
-  initial offset anew, and by then the cursor may have moved. Without this the replay would read nothing, or, from
-  ``latest``, lose what came in between;
-* where a topic joins, which begins at its subscription's cursor, or at the first entry that is left.
+* After an initial offset. Spark stores the end of batch 0 but not its start. A replay of batch 0 asks for the initial
+  offset again, and the cursor may have moved. Without ``began`` the replay would read nothing or, from ``latest``, lose
+  the messages that arrived since.
+* If a topic joins, which begins at its subscription's cursor, or at the first entry that was not trimmed.
 """
 
 from __future__ import annotations
@@ -33,21 +33,20 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SegmentOffset:
-    """The last entry read of a segment, and the incarnation of the cursor it belongs to (None: no subscription)."""
+    """The last entry read of a segment, and the incarnation of its cursor (None: no subscription)."""
 
     at: Position
     incarnation: int | None = None
 
 
 Frontier = dict[str, dict[str, SegmentOffset]]
-"""Offsets by topic and by segment; a segment that is not in it was not begun, or was finished before its
-descendants."""
+"""Offsets by topic and segment. A segment that is absent was not begun, or was finished before its descendants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """A place in a query's input. ``initial``: nobody has planned from it; ``began``: the start of the batch ending
-    here.
+    """A position in a query's input. ``initial``: no batch was planned from it; ``began``: the start of the batch that
+    ends here.
     """
 
     frontier: Frontier
@@ -55,7 +54,7 @@ class Offset:
     began: Frontier | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON value; equal places give equal text, by which Spark tells whether there is something new."""
+        """Return the JSON value; equal offsets give equal text, which Spark compares to detect new data."""
         table: dict[str, Any] = {"format": FORMAT, "topics": _written(self.frontier)}
         if self.initial:
             table["initial"] = True

@@ -1,4 +1,4 @@
-"""What one read task is told: plain values, pickled from the driver to an executor."""
+"""The description of one read task: plain values, pickled from the driver to an executor."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from txnframework_spark.source.conditions import Condition
 
 @dataclass(frozen=True)
 class SegmentPartition(InputPartition):
-    """A range of one segment, to be read straight from the ledger.
+    """A range of one segment, read directly from the ledger.
 
-    ``aborted``: branches whose entries do not count; valid for as long as the data. ``deleted``: inclusive ranges of
-    entries, and ``partial``: indexes by entry, that the subscription acknowledged one by one. ``reading``: what to
-    register first. ``first`` and ``stop``, of a batch: the first message that is read, and the first that is not, where
-    they stand within an entry; ``conditions``: what else a message must fulfil. ``skips_trimmed``: what is trimmed
-    before it was read is left out.
+    ``aborted``: branches whose entries do not count; valid as long as the data exists. ``deleted``: inclusive ranges of
+    entries, and ``partial``: indexes by entry, that the subscription acknowledged individually. ``reading``: the
+    registration to make first. ``first`` and ``stop``, only of a batch: the first message to read and the first one not
+    to read, if they lie within an entry. ``conditions``: further conditions on a message. ``skips_trimmed``: messages
+    that are trimmed before they are read are skipped.
     """
 
     stores: StoreOptions

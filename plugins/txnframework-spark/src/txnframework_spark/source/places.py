@@ -1,4 +1,4 @@
-"""From the places that options name to positions behind which a segment is read."""
+"""Conversion of the places in options to positions after which a segment is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from txnframework_spark.options.places import Edge, Place
 
 
 async def first_left(ledger: IManagedLedger) -> Position:
-    """Return the place before the first entry that retention has left."""
+    """Return the position before the first entry that was not trimmed."""
     end = (await ledger.tail()).last_confirmed
     try:
         await ledger.read(EntryRange(EARLIEST, end), Limit(1))
@@ -21,9 +21,9 @@ async def first_left(ledger: IManagedLedger) -> Position:
 
 
 async def place_in(host: Host, segment: str, place: Place, readable: Position) -> Position:
-    """Return the place before the entry that ``place`` names; ``readable``: how far the segment may be read.
+    """Return the position before the entry that ``place`` names; ``readable``: the segment's max read position.
 
-    :raises InvalidOption: there is no such entry yet.
+    :raises InvalidOption: the entry does not exist yet.
     """
     if place is Edge.LATEST:
         return readable
@@ -41,10 +41,10 @@ async def place_in(host: Host, segment: str, place: Place, readable: Position) -
 
 
 async def place_at(host: Host, segment: str, at_ms: int) -> Position:
-    """Return the place before the first entry that was appended at ``at_ms`` or later, by the store's clock."""
+    """Return the position before the first entry appended at ``at_ms`` or later, by the store's clock."""
     return await (await host.segment(segment)).ledger.find_time(at_ms)
 
 
 def before(entry: Position) -> Position:
-    """Return the place before an entry."""
+    """Return the position before an entry."""
     return Position(entry.ledger_id, entry.entry_id - 1)

@@ -1,6 +1,4 @@
-"""The driver's part of reading: one planner for each load, alive in its source-runner process for as long as the
-run.
-"""
+"""The driver's part of reading: one planner for each load, in its source-runner process for the whole run."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ PlaceOf = Callable[[str], Awaitable[SegmentOffset]]
 
 @dataclass(slots=True)
 class InputPlanner:
-    """Plans batches of one load; every method runs on the loop that opened it."""
+    """Plans the batches of one load; every method runs on the loop that opened it."""
 
     host: Host
     options: SourceOptions
@@ -62,7 +60,7 @@ class InputPlanner:
 
     @classmethod
     def of(cls, host: Host, options: SourceOptions, holder: str) -> InputPlanner:
-        """Return the planner of a load that has not taken anything over yet."""
+        """Return the planner of a load, before any take-over."""
         options = options.for_stream()
         assert options.starting is not None
         followers = Followers(host, options.isolation is Isolation.READ_UNCOMMITTED)
@@ -73,20 +71,20 @@ class InputPlanner:
 
     @classmethod
     async def open(cls, host: Host, options: SourceOptions, holder: str, begins: bool = False) -> InputPlanner:
-        """Return a planner that has taken over what it reads; see ``take``."""
+        """Return a planner that has taken over its subscriptions; see ``take``."""
         planner = cls.of(host, options, holder)
         await planner.take(begins)
         return planner
 
     async def take(self, begins: bool) -> None:
-        """Take the subscriptions over, if there is a ``groupId``; this is what the run's epoch begins with.
+        """Take over the subscriptions, if there is a ``groupId``; the run's epoch begins here.
 
-        ``begins``: the query is new. Otherwise a topic that a pattern matches, and that has no subscription yet,
-        appeared while it was away, and is read from its beginning.
+        ``begins``: the query is new. Otherwise, a topic that matches the pattern and has no subscription appeared while
+        the query was stopped, and is read from its beginning.
         """
         joining = self.options.choice.pattern is not None and not begins
         try:
-            # In one order everywhere: two takers that want the same topics do not wait for each other.
+            # All runs use the same order, so that two of them do not wait for each other.
             for topic in sorted(await self.topics.names()):
                 await self._hold(topic, "earliest" if joining else self.starting.everywhere.value)
         except BaseException:
@@ -96,18 +94,20 @@ class InputPlanner:
     # -- offsets --------------------------------------------------------------------------------------
 
     async def initial(self) -> Offset:
-        """Return where a new query begins: at the cursors, or where ``startingOffsets`` says."""
+        """Return the start of a new query: the cursors, or the places of ``startingOffsets``."""
         frontier: Frontier = {}
         for topic, layout in (await self.topics.layouts(None)).items():
             frontier[str(topic)] = await self._readable(layout, await self._named_places(layout), self._initial_place)
         return Offset(frontier, initial=True)
 
     async def latest(self, start: Offset, messages_max: int | None, messages_min: int | None = None) -> Offset:
-        """Return how far the next batch reads from ``start``; ``start`` itself when there is nothing new, or less than
-        ``messages_min`` and not for long.
+        """Return the end of the next batch from ``start``.
 
-        :raises InvalidOption: ``start`` is in a topic that is not to be read any more.
-        :raises NotAcknowledged: what was read until ``start`` with ``groupId`` was written and never acknowledged.
+        The result is ``start`` itself if there is nothing new, or if fewer than ``messages_min`` messages wait and
+        ``maxTriggerDelay`` has not passed.
+
+        :raises InvalidOption: ``start`` contains a topic that the options do not name.
+        :raises NotAcknowledged: the batches before ``start`` were read with ``groupId`` and never acknowledged.
         """
         self._require_chosen(start)
         frontier: Frontier = {}
@@ -136,7 +136,7 @@ class InputPlanner:
         return Offset(self.planned, began=frontier if start.initial or _tells_more(frontier, start) else None)
 
     async def fix_targets(self) -> None:
-        """Remember how far everything can be read now: nothing beyond is planned any more (AvailableNow)."""
+        """Record the current ends of all segments; no batch is planned beyond them (AvailableNow)."""
         targets: dict[str, Position] = {}
         for layout in (await self.topics.layouts({})).values():
             for name in _names(layout):
@@ -144,7 +144,7 @@ class InputPlanner:
         self.targets = targets
 
     async def report(self) -> dict[str, Any]:
-        """Return how far everything can be read now, and how much of it was not planned yet, for the progress."""
+        """Return the current ends of all segments and the lag, for the query's progress."""
         frontier: Frontier = {}
         left: Frontier = {}
         planned = self.planned or {}
@@ -160,13 +160,13 @@ class InputPlanner:
         return reported
 
     async def _joined(self, start: Offset, layout: Layout) -> dict[str, SegmentOffset]:
-        """Return the segments of a topic to read on from, and where; what joins now included."""
+        """Return the segments of a topic to read, with their offsets, including segments that join now."""
         topic = str(layout.topic)
-        # Nothing was read yet: what joins now joins where a new query begins. Only not at ``latest``, which was when
-        # the query began: what a child holds may have come since.
+        # Before the first batch, a segment that joins begins where a new query begins. ``latest`` is the exception: it
+        # was evaluated when the query began, and a child may contain later messages.
         fixed = self.options.group_id is not None or self.starting.edge is not Edge.LATEST
         place = self._initial_place if start.initial and fixed else self._joining_place
-        # Whatever topic it is: what is read of a subscription that was not taken over would never be acknowledged.
+        # Applies to every topic: reads of a subscription that was not taken over would never be acknowledged.
         if layout.topic not in self.holdings:
             await self._hold(layout.topic, "earliest")
         if topic not in start.frontier:
@@ -177,7 +177,7 @@ class InputPlanner:
     async def _readable(
         self, layout: Layout, held: Mapping[str, SegmentOffset], place: PlaceOf
     ) -> dict[str, SegmentOffset]:
-        """Return the segments of a topic to read on from, and where; ``place`` tells it for one that joins."""
+        """Return the segments of a topic to read, with their offsets; ``place`` returns that of a joining segment."""
         found = dict(held)
         finished: set[str] = set()
         while True:
@@ -194,7 +194,7 @@ class InputPlanner:
         if not await self.followers.is_finished(name, at, state):
             return False
         if state is not SegmentState.REPLACED and name not in self.finished_changes:
-            # Sealed, and not replaced as far as we know: our layout is old, or somebody left a change half way.
+            # Sealed but not replaced in our layout: the layout is outdated, or a change of it was interrupted.
             self.finished_changes.add(name)
             await self.followers.refresh(layout.topic)
         return True
@@ -225,13 +225,13 @@ class InputPlanner:
         return SegmentOffset(await place_in(self.host, name, self.starting.everywhere, end))
 
     async def _joining_place(self, name: str) -> SegmentOffset:
-        # From its beginning also where the cursor is further: an older checkpoint is read again as a whole, in order.
+        # From its beginning, even if the cursor is further: after an older checkpoint all is read again, in order.
         if SegmentName.parse(name).topic in self.holdings:
             return SegmentOffset(EARLIEST, (await self._cursor(name)).incarnation)
         return SegmentOffset(EARLIEST)
 
     async def _new_topics_place(self, name: str) -> SegmentOffset:
-        # What an older checkpoint does not know of and the subscription has passed was committed, all of it.
+        # An older checkpoint lacks the topic; everything that the subscription has passed was committed.
         if SegmentName.parse(name).topic in self.holdings:
             return await self._at_cursor(name)
         return SegmentOffset(await first_left((await self.host.segment(name)).ledger))
@@ -241,7 +241,7 @@ class InputPlanner:
         return SegmentOffset(cursor.mark_delete, cursor.incarnation)
 
     async def _cursor(self, name: str) -> Cursor:
-        """Return the cursor as it was when it was taken over; a child made since then is read now."""
+        """Return the cursor as of the take-over; the cursor of a child created since is read now."""
         if name not in self.cursors:
             topic = SegmentName.parse(name).topic
             assert self.options.group_id is not None
@@ -249,7 +249,7 @@ class InputPlanner:
         return self.cursors[name]
 
     def _require_chosen(self, offset: Offset) -> None:
-        """Raise InvalidOption if the checkpoint is in a topic that the options do not name: it was not taken over."""
+        """Raise InvalidOption if the checkpoint contains a topic that the options do not name."""
         for topic in offset.frontier:
             if not self.options.choice.includes(TopicName.parse(topic)):
                 raise InvalidOption(
@@ -259,7 +259,7 @@ class InputPlanner:
                 )
 
     async def _hold(self, topic: TopicName, start: str) -> None:
-        """Take a topic's subscription over, if there is a ``groupId``; ``start``: where a new one begins."""
+        """Take over a topic's subscription, if there is a ``groupId``; ``start``: where a new one begins."""
         if self.options.group_id is None:
             return
         taker = Taker(self.host, self.holder, start, self.options.take_over_timeout_ms)
@@ -271,11 +271,12 @@ class InputPlanner:
     # -- partitions -----------------------------------------------------------------------------------
 
     async def partitions(self, start: Offset, end: Offset) -> list[SegmentPartition]:
-        """Return the read tasks of a batch; the range is that of the offsets, whatever can be read now.
+        """Return the read tasks of a batch; only the offsets determine the range.
 
-        :raises InvalidOption: the batch is of a topic that is not to be read any more.
-        :raises Diverged: the cursor was moved by a seek since the offset was planned.
-        :raises DataLost: messages of the range were trimmed, and ``failOnDataLoss`` is on; TopicLost: all of them.
+        :raises InvalidOption: the batch contains a topic that the options do not name.
+        :raises Diverged: a seek moved the cursor since the offset was planned.
+        :raises DataLost: messages of the range were trimmed, and ``failOnDataLoss`` is on.
+        :raises TopicLost: a topic or segment was deleted, and ``failOnDataLoss`` is on.
         """
         self._require_chosen(end)
         ranges = ranges_between(start, end)
@@ -298,7 +299,7 @@ class InputPlanner:
         return Reading(topic, holding.subscription, holding.epoch, mine)
 
     async def close(self) -> None:
-        """Give the leases back and stop following."""
+        """Release the leases and stop following."""
         await self.followers.close()
         await release_all(self.leases)
 
@@ -312,7 +313,7 @@ def _is_of(layout: Layout, name: str) -> bool:
 
 
 def _tells_more(frontier: Frontier, start: Offset) -> bool:
-    """Whether something begins elsewhere than ``start`` tells: what it does not name begins at the first entry."""
+    """Return whether a segment begins elsewhere than ``start`` implies: absent segments begin at the first entry."""
     return any(
         offset.at != EARLIEST and name not in start.frontier.get(topic, {})
         for topic, segments in frontier.items()

@@ -1,11 +1,11 @@
-"""What a micro-batch reads: pure decisions, no I/O.
+"""Decisions about the content of a micro-batch: pure, no I/O.
 
-The rules, and what goes wrong without them:
+The rules, and their reasons:
 
-* A child segment begins only when all its parents were finished *before* the batch: tasks of one batch run in any
-  order.
-* A batch never holds both what the cursor has passed and what it has not: such a batch could be neither committed (it
-  would repeat the first part) nor dropped (it would lose the second).
+* A child segment begins only when all its parents were finished *before* the batch, because the tasks of one batch run
+  in any order.
+* A batch never contains both messages that the cursor has passed and others. Such a batch could be neither committed,
+  which would repeat the first part, nor dropped, which would lose the second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from txnframework_spark.source.offsets import Offset
 
 
 def part_of(layout: Layout, chosen: Collection[int]) -> Layout:
-    """Return the layout with the chosen segments only; each follows the nearest chosen ones that it descends from."""
+    """Return the layout with the chosen segments only; their parents are the nearest chosen ancestors."""
     segments = {
         number: replace(
             segment,
@@ -48,14 +48,13 @@ def _nearest(number: int, chosen: Collection[int], following: Callable[[int], It
 
 
 def readable(layout: Layout, held: Collection[str], finished: Collection[str]) -> frozenset[str]:
-    """Return the segments of one topic to read on from.
+    """Return the segments of one topic to read.
 
-    ``held``: those that the query is in; ``finished``: names of held segments that are sealed and have nothing left for
-    the query.
+    ``held``: segments in the query's offset; ``finished``: names of held segments that are sealed and completely read.
 
-    A segment joins when all its parents are finished; it leaves when it is finished and all its children have
-    joined. One that is not held was finished if a descendant of it is held, and was not begun otherwise. One that
-    joins may be finished itself: ask again with it until nothing changes.
+    A segment joins when all its parents are finished; it leaves when it is finished and all its children have joined. A
+    segment that is not held was finished if one of its descendants is held; otherwise it was not begun. A joining
+    segment may itself be finished: repeat the call with the result until it does not change.
     """
     found = set(held)
     for segment in layout.in_order():
@@ -76,7 +75,7 @@ def readable(layout: Layout, held: Collection[str], finished: Collection[str]) -
 
 
 def parents_of_unbegun(layout: Layout, held: Collection[str]) -> list[str]:
-    """Return the held segments of a topic of which a child is not begun: it holds what was stored behind theirs."""
+    """Return the held segments of a topic with a child that was not begun; the child's messages are newer."""
     names = {segment.id: str(layout.name_of(segment.id)) for segment in layout.in_order()}
     return [
         name
@@ -86,7 +85,7 @@ def parents_of_unbegun(layout: Layout, held: Collection[str]) -> list[str]:
 
 
 def left_to_read(layout: Layout, held: Collection[str]) -> list[str]:
-    """Return the segments of a topic that a query that is in ``held`` has not finished, parents before children."""
+    """Return the segments of a topic that a query at ``held`` has not finished, parents before children."""
     names = {segment.id: str(layout.name_of(segment.id)) for segment in layout.in_order()}
     return [name for number, name in names.items() if name in held or not _has_held_descendant(layout, number, held)]
 
@@ -118,10 +117,10 @@ def _has_held_descendant(layout: Layout, segment_id: int, held: Collection[str])
 def within_cursors(
     starts: Mapping[str, Position], ends: Mapping[str, Position], cursors: Mapping[str, Position]
 ) -> dict[str, Position]:
-    """Return how far each segment may be read so that the batch lies wholly before or wholly behind the cursors.
+    """Return the end of each segment such that the batch lies completely before or completely after the cursors.
 
-    As long as one segment has something left that its cursor passed (an older checkpoint was restored), only such
-    segments are read, and only up to their cursors; the others stay where they are.
+    While a segment has messages left that its cursor has passed (an older checkpoint was restored), only such segments
+    are read, and only up to their cursors. The others do not advance.
     """
     behind = {
         name: min(ends[name], cursors[name])
@@ -134,10 +133,11 @@ def within_cursors(
 
 
 def shares(waiting: Mapping[str, int], messages_max: int) -> dict[str, int]:
-    """Return how many messages each segment may contribute: in proportion to what waits there, at least one each.
+    """Return each segment's number of messages for a batch: in proportion to its waiting messages, at least one.
 
-    ``waiting``: messages by segment, none of them 0. The sum is at most ``messages_max``, unless there are more
-    segments than that: then the first ones get one each and the others nothing.
+    :param waiting: messages by segment, none of them 0.
+    :returns: numbers with a sum of at most ``messages_max``. If there are more segments than that, the first ones get
+        one message each and the others none.
     """
     total = sum(waiting.values())
     if total <= messages_max:
@@ -145,7 +145,7 @@ def shares(waiting: Mapping[str, int], messages_max: int) -> dict[str, int]:
     given: dict[str, int] = {}
     left = messages_max
     rest = total
-    # From the least to the most, so that rounding up to one message never takes from what others were given already.
+    # In ascending order, so that rounding up to one message never reduces a share that was assigned before.
     for name, count in sorted(waiting.items(), key=lambda item: (item[1], item[0])):
         share = min(count, left, max(1, left * count // rest))
         rest -= count
@@ -156,9 +156,9 @@ def shares(waiting: Mapping[str, int], messages_max: int) -> dict[str, int]:
 
 
 def parts(counts: Sequence[int], at_least: int) -> list[int]:
-    """Return into how many tasks to cut ranges of so many messages, so that there are about ``at_least`` of them.
+    """Return the number of tasks for each range, so that there are about ``at_least`` tasks in total.
 
-    In proportion to their messages, at least one each; as they are, where there are as many already.
+    The numbers are in proportion to the messages, at least one each; all are one if there are enough ranges already.
     """
     total = sum(counts)
     if len(counts) >= at_least or not total:
@@ -167,10 +167,10 @@ def parts(counts: Sequence[int], at_least: int) -> list[int]:
 
 
 def ranges_between(start: Offset, end: Offset) -> tuple[Range, ...]:
-    """Return what a batch reads, empty ranges left out.
+    """Return the ranges of a batch without empty ones.
 
-    A segment that ``end`` has and ``start`` has not is read from its beginning, unless ``end`` says where the batch
-    began. It does where a topic joined, and behind an initial offset, which is asked again when its batch is replayed.
+    A segment that only ``end`` contains is read from its beginning, unless ``end`` contains the start of the batch. It
+    does after a topic joined, and after an initial offset, because a replay of that batch gets another initial offset.
     """
     if end.initial or (start.frontier == end.frontier and not start.initial):
         return ()

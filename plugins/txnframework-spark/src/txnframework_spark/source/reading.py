@@ -29,15 +29,15 @@ from txnframework_spark.source.partition import SegmentPartition
 from txnframework_spark.source.places import before
 
 PAGE: Final = Limit(1_000)
-"""Entries of one page, by count and bytes. Two pages are held at a time: one is read ahead."""
+"""The limit of one page, by entries and bytes. At most two pages are in memory: one is read ahead."""
 ROWS_OF_OWN: Final = 4_000
-"""An entry of so many messages is a batch of its own and not copied; smaller ones are put together."""
+"""An entry with so many messages becomes its own batch, without a copy; smaller ones are combined."""
 
 
 def read_partition(partition: SegmentPartition, task: TaskFacts, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Register what the micro-batch reads, then yield the partition's messages in order.
 
-    The registration comes before the first row: a commit that finds none would take the batch for one without
+    The registration precedes the first row: a commit without registration would treat the batch as one without
     acknowledgments.
     """
     pauses = Pauses.from_environment()
@@ -68,7 +68,7 @@ def read_entries(partition: SegmentPartition, schema: pa.Schema) -> Iterator[pa.
 
 
 class Pages:
-    """The entries of a partition, page by page; while one is converted the next is read."""
+    """The entries of a partition, page by page; the next page is read while one is converted."""
 
     def __init__(self, ledger: IManagedLedger, partition: SegmentPartition) -> None:
         self._ledger = ledger
@@ -77,18 +77,18 @@ class Pages:
 
     @classmethod
     async def open(cls, host: Host, partition: SegmentPartition) -> Pages:
-        """Open the ledger and begin to read."""
+        """Open the ledger and start to read."""
         return cls(await host.ledgers.open(partition.segment), partition)
 
     async def following(self) -> tuple[LedgerEntry, ...]:
-        """Return the next page, which is empty behind the last one."""
+        """Return the next page; empty after the last one."""
         page = await self._ahead
         if page:
             self._ahead = self._begin(page[-1].position)
         return page
 
     async def close(self) -> None:
-        """Let go of the ledger and of what is being read."""
+        """Cancel the read in progress and close the ledger."""
         self._ahead.cancel()
         await asyncio.gather(self._ahead, return_exceptions=True)
         await self._ledger.close()
@@ -103,7 +103,7 @@ class Pages:
                 page: tuple[LedgerEntry, ...] = await self._ledger.read(EntryRange(after, upto), PAGE)
                 return page
             except EntryTrimmed as error:
-                # Since it was planned.
+                # Trimmed since the task was planned.
                 first = upto if error.first is None else before(error.first)
                 if not self._partition.skips_trimmed:
                     raise DataLost(self._partition.segment, str(after), str(first)) from error
@@ -112,8 +112,10 @@ class Pages:
 
 
 def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return what counts of a page: not what was aborted, nor what the subscription had acknowledged one by one, nor
-    what the batch did not ask for.
+    """Return the messages of a page that count, as record batches.
+
+    Aborted messages, messages that the subscription acknowledged individually, and those that do not match the filters
+    are left out.
     """
     segment = SegmentName.parse(partition.segment)
     partial = dict(partition.partial)
@@ -129,7 +131,7 @@ def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schem
         if kept is not None and not len(kept):
             continue
         batch = arrays.batch(schema, kept)
-        # Spark pays for each batch, and entries are often small.
+        # Each batch has a fixed cost in Spark, and entries are often small.
         if batch.num_rows < ROWS_OF_OWN:
             few.append(batch)
             continue
@@ -141,7 +143,7 @@ def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schem
 def _kept(
     view: EntryView, position: Position, partition: SegmentPartition, done: frozenset[int] | None
 ) -> NDArray[np.intp] | None:
-    """Return which messages of an entry count, by index; None: all of them."""
+    """Return the indexes of an entry's messages that count; None: all of them."""
     first = partition.first.batch_index if partition.first and partition.first.entry == position else 0
     stop = partition.stop.batch_index if partition.stop and partition.stop.entry == position else view.count
     asked = kept_of(partition.conditions, position, view.count, view.published_ms)
@@ -155,6 +157,6 @@ def _kept(
 
 
 def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return small batches as one."""
+    """Combine small batches into one."""
     joined: list[pa.RecordBatch] = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
     return joined

@@ -1,4 +1,4 @@
-"""What a batch reads: all ends are taken when it is planned, whatever comes later; nothing is acknowledged."""
+"""Planning of a batch query: all ends are determined when it is planned; nothing is acknowledged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from txnframework_spark.source.topics import chosen_part, matching, no_segment
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Messages from ``first`` on, where there is one, and before ``stop``; ``after`` and ``upto`` by whole entries."""
+    """Messages from ``first`` on, if set, and before ``stop``; ``after`` and ``upto`` are bounds by whole entries."""
 
     topic: str
     segment: str
@@ -41,9 +41,9 @@ async def plan_snapshot(
     """
     Return the read tasks of a batch.
 
-    :raises TopicNotFound: a named topic is not there.
-    :raises InvalidOption: a place that the options name is not there, or a segment.
-    :raises DataLost: messages from a named place on were trimmed, and ``failOnDataLoss`` is on.
+    :raises TopicNotFound: a named topic does not exist.
+    :raises InvalidOption: a place or a segment that the options name does not exist.
+    :raises DataLost: messages after a named place were trimmed, and ``failOnDataLoss`` is on.
     """
     choice = options.choice
     topics = choice.topics if choice.pattern is None else await matching(host, choice)
@@ -92,7 +92,7 @@ async def _bounds(host: Host, options: SourceOptions, topic: TopicName, name: st
     if ending.at_ms is not None:
         upto = min(end, await place_at(host, name, ending.at_ms))
     elif isinstance(stop, Position):
-        # Where only a part of an entry is read, the entry is the last one.
+        # If only a part of an entry is read, that entry is the last one.
         upto = stop.entry if stop.batch_index > 0 else before(stop)
         if upto > end:
             raise InvalidOption("endingOffsets", f"{name} can be read up to {end} only, which is before {stop}")

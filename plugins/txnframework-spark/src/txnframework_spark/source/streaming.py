@@ -1,4 +1,4 @@
-"""The source as Spark sees it: offsets are planned in one long-lived process, ranges are read in tasks."""
+"""The streaming source for Spark: one long-lived process plans offsets, and tasks read ranges."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics by offsets.
 
-    Made several times and in several processes, pickled in between; making one has no effect, and does not fail: Spark
-    would tell that a variable of its own is not there, and not why. The first call in the source-runner process that
-    plans takes the subscriptions over: after a restart with an unfinished batch that is ``partitions``, with a new
-    query ``initialOffset``.
+    Spark creates instances several times and in several processes, and pickles them. Creation has no side effects and
+    does not fail, because Spark would hide the reason of a failure. The first call in the source-runner process takes
+    the subscriptions over. That call is ``partitions`` after a restart with an unfinished batch, and ``initialOffset``
+    for a new query.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -57,35 +57,35 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in the source-runner process ----------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new query begins; asked again when batch 0 is replayed."""
+        """Return the start of a new query; Spark calls it again when batch 0 is replayed."""
         planner = self._planner(begins=True)
         return process.run(outlast(planner.host, planner.initial)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return ``maxOffsetsPerTrigger``, or ``minOffsetsPerTrigger``: Spark takes one limit of a Python source."""
+        """Return ``maxOffsetsPerTrigger``, else ``minOffsetsPerTrigger``: a Python source can have only one limit."""
         most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
         if most is not None:
             return ReadMaxRows(most)
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch, or ``start`` itself when there is nothing new."""
+        """Return the end of the next batch, or ``start`` itself if there is nothing new."""
         planner = self._planner()
         Pauses.from_environment().reach(PLANNING, None)
         messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        # Where Spark asks for everything, as with trigger(once=True), nothing waits for more.
+        # If Spark asks for everything, as with trigger(once=True), the minimum does not apply.
         messages_min = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
         before = from_json(start)
         after = process.run(outlast(planner.host, lambda: planner.latest(before, messages_max, messages_min)))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return how far everything could be read, and the lag, for the query's progress."""
+        """Return the ends of all segments and the lag, for the query's progress."""
         planner = self._planner()
         return process.run(outlast(planner.host, planner.report))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Stop at what can be read now; comes first, and does not tell yet whether the query is new."""
+        """Fix the current ends as the end of the query; Spark calls this before it is known if the query is new."""
         planner = self._made()
         process.run(outlast(planner.host, planner.fix_targets))
 
@@ -96,16 +96,16 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return process.run(outlast(planner.host, lambda: planner.partitions(from_json(start), from_json(end))))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the sink's transaction acknowledges, and this call lags or never comes."""
+        """Do nothing: the sink's transaction acknowledges, and this call may be late or missing."""
 
     def stop(self) -> None:
-        """Give leases back, if Spark gets as far as calling this."""
+        """Release leases; Spark may end the process without this call."""
         if self._opened is not None:
             process.run(self._opened.close())
             self._opened = None
 
     def _planner(self, begins: bool = False) -> InputPlanner:
-        """Return the planner, which has taken the subscriptions over; ``begins``: for a new query."""
+        """Return the planner after the take-over of the subscriptions; ``begins``: the query is new."""
         planner = self._made()
         if not self._has_taken:
             process.run(planner.take(begins))
@@ -123,7 +123,7 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's messages as Arrow record batches."""
-        from pyspark.sql.pandas.types import to_arrow_schema  # what Spark compares the batches' schema with
+        from pyspark.sql.pandas.types import to_arrow_schema  # Spark compares the batches' schema with its result
 
         if not isinstance(partition, SegmentPartition):
             raise Unsupported("this partition was planned by another source")
@@ -131,5 +131,5 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 async def _made(host: Host, options: SourceOptions, holder: str) -> InputPlanner:
-    # On the loop, on which all of it runs.
+    # A coroutine, because the planner must be created on the loop on which it runs.
     return InputPlanner.of(host, options, holder)

@@ -1,12 +1,12 @@
-"""A run of a query makes a subscription its own, so that no earlier run can commit on it any more.
+"""Take-over: a run claims a subscription, so that no earlier run can commit on it.
 
-The order is the rule: the epoch is raised *first*, transactions that hold acknowledgments are looked for *second*,
-cursors are read *last*. An earlier run's commit puts its acknowledgments before it reads the epoch again: so it
-either is found here and aborted, or it finds the new epoch there and stops. With the order reversed a commit in
-between would be missed, and one range committed twice.
+The order of steps matters: *first* the epoch is raised, *second* transactions that hold acknowledgments are searched,
+*last* cursors are read. The commit of an earlier run puts its acknowledgments before it reads the epoch again. So the
+search finds and aborts its transaction, or its commit finds the new epoch and stops. With the steps reversed, a commit
+in between would be missed, and one range would be committed twice.
 
-A random token stands beside the epoch. When the reply to raising it is lost, an epoch that is one higher may be another
-taker's: only the token tells.
+A random token is stored with the epoch. If the reply to raising it is lost, an epoch that is higher by one may belong
+to another taker; only the token shows which.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from txnframework_spark.microbatch.applications import coordinator_of
 from txnframework_spark.microbatch.registration import load_subscription
 
 HOLDER_PREFIX: Final = "spark source "
-"""How a source names itself as a holder of leases: by it a later run knows that the epoch, not the lease, decides."""
+"""The prefix of a source's name as lease holder; a later run sees by it that the epoch, not the lease, decides."""
 
 _TRIES: Final = 100
 _WAIT_MS: Final = 200
@@ -49,7 +49,7 @@ _WAIT_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A subscription of one topic as a run took it over; ``cursors`` by segment, as they were read last."""
+    """A subscription of one topic after its take-over by a run; ``cursors`` by segment, as of the take-over."""
 
     topic: TopicName
     subscription: str
@@ -59,7 +59,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """Who takes over: ``holder`` is shown to others; ``start`` is where a subscription that is not there begins."""
+    """The run that takes over: ``holder`` is shown to others; ``start`` is where a new subscription begins."""
 
     host: Host
     holder: str
@@ -69,10 +69,10 @@ class Taker:
 
 async def take_over(taker: Taker, topic: TopicName, subscription: str) -> tuple[Holding, tuple[ILease, ...]]:
     """
-    Return the subscription as it is now held by this run, and the dispatching leases that it could get.
+    Return the subscription as held by this run, and the dispatching leases that were available.
 
-    :raises SubscriptionOwnedElsewhere: ordinary consumers are being served from it and were not gone in time.
-    :raises Unavailable: transactions that hold acknowledgments on it keep appearing; try again.
+    :raises SubscriptionOwnedElsewhere: ordinary consumers still held a lease when the timeout expired.
+    :raises Unavailable: new transactions with acknowledgments on it kept appearing; retry.
     """
     host = taker.host
     await host.topics.subscribe(topic, subscription, "earliest" if taker.start == "earliest" else "latest")
@@ -85,19 +85,19 @@ async def take_over(taker: Taker, topic: TopicName, subscription: str) -> tuple[
         await _end_open_transactions(host, str(topic), subscription, segments)
         cursors = {name: await cursor_of(host, str(topic), subscription, name) for name in segments}
     except BaseException:
-        # Nobody else knows them: kept, they would keep consumers away for as long as this process lives.
+        # Only this code knows the leases: unreleased, they would block consumers as long as this process lives.
         await release_all(leases)
         raise
     return Holding(topic, subscription, epoch, cursors), tuple(leases)
 
 
 async def release_all(leases: Sequence[ILease]) -> None:
-    """Give leases back; one that cannot be ends with the session."""
+    """Release leases; one whose release fails ends with the session."""
     await asyncio.gather(*(lease.release() for lease in leases), return_exceptions=True)
 
 
 async def cursor_of(host: Host, topic: str, subscription: str, segment: str) -> Cursor:
-    """Return a cursor as it is now."""
+    """Return the current cursor."""
     return await (await host.subscription(topic, subscription, segment)).cursor.load()
 
 
@@ -107,7 +107,7 @@ async def _raise_epoch(host: Host, topic: str, subscription: str) -> int:
     for _ in range(_TRIES):
         version, record = await load_subscription(host.metadata, topic, subscription)
         if record.token == token:
-            # The reply was lost and the write was applied.
+            # The reply was lost, but the write was applied.
             return record.epoch
         raised = msgspec.structs.replace(record, epoch=record.epoch + 1, token=token)
         with contextlib.suppress(VersionMismatch, OutcomeUnknown):
@@ -117,10 +117,10 @@ async def _raise_epoch(host: Host, topic: str, subscription: str) -> int:
 
 
 async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str, leases: list[ILease]) -> None:
-    """Take into ``leases`` those that keep ordinary consumers away, or wait for consumers that hold them.
+    """Acquire into ``leases`` those that block ordinary consumers; wait for consumers that hold one.
 
-    An earlier run's lease is not waited for: its process may be dead and its session not yet expired, or alive and
-    never going to end. The epoch has fenced it already. Nothing relies on the lease for safety.
+    The lease of an earlier run is not waited for: its process may be dead with a session that has not expired, or may
+    live for ever. The epoch has fenced it already. Safety does not depend on the lease.
     """
     deadline_ms = taker.host.environment.now_ms() + taker.timeout_ms
     for segment in segments:
@@ -139,19 +139,19 @@ async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str, l
 
 
 async def _end_open_transactions(host: Host, topic: str, subscription: str, segments: Sequence[str]) -> None:
-    """Abort every open transaction that holds acknowledgments here, apply every committed one."""
+    """Abort every open transaction that holds acknowledgments here, and apply every committed one."""
     coordinator = await coordinator_of(host)
     for segment in segments:
         pending_acks = (await host.subscription(topic, subscription, segment)).pending_acks
         for _ in range(_TRIES):
-            # Recovering settles what has ended: what was committed reaches the cursor here.
+            # Recovery settles ended transactions: committed acknowledgments reach the cursor here.
             held = (await pending_acks.recover()).open
             if not held:
                 break
             for txn_id in sorted(held):
-                # It ended by itself in the meantime: the next round settles it.
+                # It ended in the meantime: the next round settles it.
                 with contextlib.suppress(InvalidTransactionState, TransactionNotFound):
-                    # Whoever owns it: a consumer's transaction is in the way as much as an earlier run's.
+                    # Regardless of its owner: a consumer's transaction blocks the take-over like an earlier run's.
                     await coordinator.end(End(txn_id, Action.ABORT, operator=True))
         else:
             raise Unavailable(f"transactions keep acknowledging on subscription {subscription} of {segment}")

@@ -1,4 +1,4 @@
-"""Publish times as Spark can hold them."""
+"""Publish times in the range that Spark supports."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _MS_MAX: Final = (2**63 - 1) // 1_000
 
 
 def times_ms(published_ms: memoryview) -> NDArray[np.int64]:
-    """Return publish times as far as Spark's microseconds reach: a sender's clock may have said anything."""
+    """Return publish times in milliseconds, clipped to the range of Spark's microseconds; senders may set any time."""
     times: NDArray[np.int64] = np.clip(np.frombuffer(published_ms, dtype=np.int64), -_MS_MAX, _MS_MAX)
     return times

@@ -1,4 +1,4 @@
-"""Which topics a load reads now, and their segments: named ones, or those that match a pattern."""
+"""The current topics of a load and their segments: named topics, or those that match a pattern."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from txnframework_spark.source.offsets import SegmentOffset
 from txnframework_spark.source.planning import part_of
 
 Held = Mapping[str, Mapping[str, SegmentOffset]]
-"""By topic, the segments that a query is in."""
+"""The segments in a query's offset, by topic."""
 
 
 @dataclass(slots=True)
 class ReadTopics:
     """The topics of one load.
 
-    With a pattern the store's topics are listed when a batch is planned, at most once in ``patternRefreshMs``.
+    With a pattern, the store's topics are listed when a batch is planned, at most once in ``patternRefreshMs``.
     """
 
     host: Host
@@ -34,7 +34,7 @@ class ReadTopics:
     _listed_ms: int | None = field(default=None)
 
     async def names(self) -> tuple[TopicName, ...]:
-        """Return the topics to read, in order; those of a pattern as they were listed last."""
+        """Return the topics to read, in order; for a pattern, those of the last listing."""
         if self.options.choice.pattern is None:
             return self.options.topics
         now_ms = self.host.environment.now_ms()
@@ -44,10 +44,10 @@ class ReadTopics:
         return self._listed
 
     async def layouts(self, held: Held | None) -> dict[TopicName, Layout]:
-        """Return the layout of each topic; ``held``: what the query is in, None where it begins.
+        """Return the layout of each topic; ``held``: the segments in the query's offset, None at its start.
 
-        :raises TopicNotFound: a named topic is not there.
-        :raises TopicLost: one that the query is in is gone, and ``failOnDataLoss`` is on.
+        :raises TopicNotFound: a named topic does not exist.
+        :raises TopicLost: a topic that the query has begun was deleted, and ``failOnDataLoss`` is on.
         """
         names = set(await self.names()) | {TopicName.parse(name) for name in held or ()}
         found: dict[TopicName, Layout] = {}
@@ -87,16 +87,16 @@ def chosen_part(layout: Layout, chosen: Collection[int]) -> Layout:
 
 
 def gone(layout: Layout, segments: Collection[str]) -> bool:
-    """Whether any of these segments is not of this topic any more: their ids do not return."""
+    """Return whether any of these segments is missing in the layout: segment ids are not reused."""
     return any(SegmentName.parse(name).segment_id not in layout.segments for name in segments)
 
 
 async def matching(host: Host, choice: Choice) -> tuple[TopicName, ...]:
-    """Return the topics that match the pattern now."""
+    """Return the topics that currently match the pattern."""
     return tuple(topic for topic in await host.topics.list(domain="topic") if choice.matches(topic))
 
 
 def no_segment(layout: Layout, number: int) -> str:
-    """Return the sentence about a segment that is not there."""
+    """Return the error message for a missing segment."""
     known = ", ".join(str(one) for one in sorted(layout.segments))
     return f"{layout.topic} has no segment {number}; it has {known}"
