@@ -1,21 +1,21 @@
 """
-``txnframework pipeline``: a pipeline that is a file instead of a program.
+``txnframework pipeline``: a pipeline that is described by a file instead of a program.
 
 =============  ======================================================================================================
 module         what it does
 =============  ======================================================================================================
-description    what stands in ``pipeline.toml``: typed tables, whose descriptions are also its reference
-loading        from a file to a description, or one sentence that says what is wrong and where
-options        what sources and sink are told, from the description
+description    the content of ``pipeline.toml``: typed tables, whose descriptions are also its reference
+loading        conversion of a file to a description, or one error message with the reason and the place
+options        options of sources and sink, from the description
 frames         from sources to the one DataFrame that is written: views, transform, all sinks in one
 stateful       whether a plan keeps state, as Spark analysed it
-analysis       what a pipeline would do, without doing it
-session        the Spark that it runs on
+analysis       analysis of a pipeline without running it
+session        the Spark session of a pipeline
 running        one query from its start to its end; ``stopping`` decides when it is stopped
-progress       what a person sees of it
-progressing    how far it is, from the stores alone
-command        what a person types
+progress       the display of a running pipeline
+stores         the progress of a pipeline, from the stores alone
+command        the commands
 =============  ======================================================================================================
 
-However many sinks there are, they are one query, and so one transaction for each micro-batch.
+All sinks together are one query, and so one transaction for each micro-batch.
 """

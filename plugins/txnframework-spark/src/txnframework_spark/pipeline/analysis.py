@@ -1,4 +1,4 @@
-"""What a pipeline would do, as Spark analyses it; nothing is read or written."""
+"""Analysis of a pipeline by Spark; nothing is read or written."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from txnframework_spark.session import is_local
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """
-    What a pipeline would do: columns by view, those of what is written, and the operators that keep state.
+    The result of an analysis: columns by view, columns of the output, and the operators that keep state.
 
-    ``columns`` and ``stateful`` None: only calling a transform in Python would tell.
+    ``columns`` and ``stateful`` None: unknown without a call of the Python transform.
     """
 
     views: dict[str, tuple[str, ...]]
@@ -33,9 +33,11 @@ class Analysis:
 
 def analyse(pipeline: Pipeline, file: Path, log: Path | None) -> Analysis:
     """
-    Return what Spark makes of the pipeline's sources, transform and sinks; ConfigurationError where it cannot.
+    Return Spark's analysis of the pipeline's sources, transform and sinks.
 
-    Nothing that the file names is run: no command of SQL, no Python, and none of Spark's settings that load code.
+    No code that the file names is run: no SQL command, no Python, and no Spark setting that loads code.
+
+    :raises ConfigurationError: Spark rejects a part of the pipeline.
     """
     python = None if pipeline.transform is None else pipeline.transform.python
     place = Place(file=str(file))
@@ -54,7 +56,7 @@ def analyse(pipeline: Pipeline, file: Path, log: Path | None) -> Analysis:
 
 
 def guarantee(pipeline: Pipeline, stateful: bool | None) -> str:
-    """Return what is promised of the pipeline's output, and what that rests on; ``stateful`` None: not known."""
+    """Return the guarantee of the pipeline's output and its conditions; ``stateful`` None: unknown."""
     if not is_transactional(pipeline):
         return "at least once: the sink writes without transactions, so a batch that is run again is there twice"
     if stateful:
@@ -73,7 +75,7 @@ def guarantee(pipeline: Pipeline, stateful: bool | None) -> str:
 
 
 def notes(pipeline: Pipeline, stateful: bool | None) -> tuple[str, ...]:
-    """Return what somebody should know who runs the pipeline on what it names; ``stateful`` None: not known."""
+    """Return notes for users who run the pipeline with its real stores; ``stateful`` None: unknown."""
     found = []
     left_out = sorted(name for name in pipeline.spark.conf if not is_harmless(name))
     if left_out:
@@ -94,5 +96,5 @@ def notes(pipeline: Pipeline, stateful: bool | None) -> tuple[str, ...]:
 
 
 def is_transactional(pipeline: Pipeline) -> bool:
-    """Whether a batch is one transaction; a sink may be told to write without."""
+    """Return whether each batch is one transaction; a sink may be configured to write without transactions."""
     return SinkOptions.of_stream(sink_options(pipeline, stateful=False)).transactional

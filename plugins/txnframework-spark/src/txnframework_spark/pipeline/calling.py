@@ -1,4 +1,4 @@
-"""A transform in Python: found beside the pipeline's file, called, and what it returned looked at."""
+"""Call of a Python transform: import of its module, the call, and a check of its result."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def call_python(
     spark: SparkSession, name: str, views: Mapping[str, DataFrame], place: Place
 ) -> Mapping[str | None, DataFrame]:
-    """Return the DataFrames that ``module:function`` makes of the views, by name; a single one has none."""
+    """Return the DataFrames that ``module:function`` makes of the views, by name; a single one has the name None."""
     module_name, _, function_name = name.partition(":")
     beside = Path(place.file or ".").absolute().parent
     function = _function(_imported(module_name, beside, place), function_name, place)
     _ship(spark, sys.modules[module_name], beside)
     try:
         made = function(spark, dict(views))
-    except Exception as error:  # whatever foreign code raises
+    except Exception as error:  # user code may raise any exception
         raise place.error(f"{name} failed: {_told(error)}") from error
     return _frames(made, name, place)
 
@@ -41,7 +41,7 @@ def _imported(name: str, beside: Path, place: Place) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise place.error(f"module {name} cannot be imported: {error}") from error
         raise place.error(f"there is no module {name}, neither in {beside} nor among what is installed") from error
-    except Exception as error:  # whatever foreign code raises
+    except Exception as error:  # user code may raise any exception
         raise place.error(f"module {name} cannot be imported: {_told(error)}") from error
 
 
@@ -54,7 +54,7 @@ def _function(module: ModuleType, name: str, place: Place) -> Callable[..., Any]
 
 
 def _ship(spark: SparkSession, module: ModuleType, beside: Path) -> None:
-    """Send executors the module if it is a file beside the pipeline's: what runs in them may import it by name."""
+    """Send the module to executors if it is a file beside the pipeline's file, so that tasks can import it by name."""
     path = Path(module.__file__ or "")
     if path.parent == beside and path.suffix == ".py":
         spark.sparkContext.addPyFile(str(path))
@@ -71,7 +71,7 @@ def _frames(made: object, name: str, place: Place) -> Mapping[str | None, DataFr
 
 
 def _told(error: BaseException) -> str:
-    """Return an error with the place in the foreign code that it came from."""
+    """Return the error with its location in the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

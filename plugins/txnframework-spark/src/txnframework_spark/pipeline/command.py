@@ -1,4 +1,4 @@
-"""``txnframework pipeline``: what a person types, and what the exit status says."""
+"""The commands of ``txnframework pipeline``, and their exit statuses."""
 
 from __future__ import annotations
 

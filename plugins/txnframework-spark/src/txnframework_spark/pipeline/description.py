@@ -1,4 +1,4 @@
-"""What stands in ``pipeline.toml``: every value typed and described, as the reference shows it."""
+"""The content of ``pipeline.toml``: every value is typed and described, as the reference shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Meta
 from txnframework.config import redact_url
 
 OptionValue = str | bool | int | float
-"""An option as TOML has it; Spark takes text."""
+"""An option's value in TOML; Spark takes text."""
 
 Text = Annotated[str, Meta(min_length=1)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -54,7 +54,7 @@ class PipelineTable(Table, frozen=True, kw_only=True):
     ] = 30_000
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be exactly once, and an interval that Spark would not understand."""
+        """Reject triggers that cannot be exactly once, and intervals that Spark cannot parse."""
         if self.trigger == "continuous":
             raise ValueError(
                 "trigger continuous has no batches that could be committed; use processing_time, with interval"
@@ -77,11 +77,11 @@ class SparkTable(Table, frozen=True, kw_only=True):
     conf: Annotated[dict[str, OptionValue], Meta(description="Spark's own settings, by their names.")] = {}
 
     def __repr__(self) -> str:
-        """Return the table without the values of settings: some are secret."""
+        """Return the table without the values of settings, because some are secret."""
         return f"{type(self).__name__}(master={self.master!r}, conf={sorted(self.conf)!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return what ``repr`` shows: rich would print the fields themselves."""
+        """Return the items that ``repr`` shows; by default rich prints all fields."""
         return [("master", self.master), ("conf", sorted(self.conf))]
 
 
@@ -96,7 +96,7 @@ class StoresTable(Table, frozen=True, kw_only=True):
     ledger: Annotated[str | None, Meta(description="With metadata: the URL of the ledger store, if another.")] = None
 
     def __post_init__(self) -> None:
-        """Refuse two answers to one question."""
+        """Reject contradictory or incomplete locations of the stores."""
         if self.config is not None and (self.metadata is not None or self.ledger is not None):
             raise ValueError("config names the stores already; leave metadata and ledger out")
         if self.ledger is not None and self.metadata is None:
@@ -107,7 +107,7 @@ class StoresTable(Table, frozen=True, kw_only=True):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return what ``repr`` shows: rich would print the fields themselves."""
+        """Return the items that ``repr`` shows; by default rich prints all fields."""
         urls = {"metadata": self.metadata, "ledger": self.ledger}
         shown = [(name, None if url is None else redact_url(url)) for name, url in urls.items()]
         return [("config", self.config), *shown]
@@ -120,7 +120,7 @@ class Watermark(Table, frozen=True, kw_only=True):
     delay: Annotated[str, Meta(description='Such as "10 minutes".')]
 
     def __post_init__(self) -> None:
-        """Refuse a delay that Spark would not understand."""
+        """Reject a delay that Spark cannot parse."""
         if not _DURATION.fullmatch(self.delay):
             raise ValueError(f'delay {self.delay!r} is not a length of time such as "10 minutes"')
 
@@ -162,7 +162,7 @@ class Transform(Table, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        """Ask for one of them."""
+        """Require exactly one of ``sql`` and ``python``."""
         if (self.sql is None) == (self.python is None):
             raise ValueError("expected either sql or python")
 
@@ -196,5 +196,5 @@ class Pipeline(Table, frozen=True, kw_only=True):
 
 
 def spelled(options: Mapping[str, OptionValue]) -> dict[str, str]:
-    """Return options as Spark takes them."""
+    """Return options as text, in Spark's spelling."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

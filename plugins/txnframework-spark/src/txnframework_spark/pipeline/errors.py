@@ -1,4 +1,4 @@
-"""What only pipelines of a file raise."""
+"""Errors that only pipelines raise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from txnframework.errors import Conflict
 
 
 class PipelineFailed(Conflict):
-    """The query of pipeline ``name`` has ended by itself, for ``reason``; the batch under way was not committed."""
+    """The query of pipeline ``name`` failed for ``reason``; its current batch was not committed."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""From sources to the one DataFrame that is written: views, the transform, and all sinks in one."""
+"""Conversion of sources to the one DataFrame that is written: views, the transform, and all sinks in one."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ _TYPES: Final = {
     "value": "BINARY",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-"""What a sink takes, by column."""
+"""The type of each column that a sink accepts."""
 
 _TEXT: Final = ("string", "binary")
 
 
 def output_of(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
-    """Return all that the pipeline writes, each row with its topic; ConfigurationError where it cannot be.
+    """Return all rows that the pipeline writes, each with its topic.
 
-    Nothing is read, only analysed, but for a transform in Python, which is called. The views stay in the session.
+    Nothing is read, only analysed; but a Python transform is called. The views remain registered in the session.
+
+    :raises ConfigurationError: the pipeline's description is invalid.
     """
     top = Place(file=str(file))
     views = views_of(spark, pipeline, top)
@@ -49,7 +51,7 @@ def output_of(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
 
 
 def views_of(spark: SparkSession, pipeline: Pipeline, top: Place) -> dict[str, DataFrame]:
-    """Return what the sources are, by view; the views stay in the session."""
+    """Return the DataFrames of the sources by view; the views remain registered in the session."""
     return {
         source.view: _view(spark, pipeline, source, (top / "sources").at(index))
         for index, source in enumerate(pipeline.sources)
@@ -68,14 +70,14 @@ def _view(spark: SparkSession, pipeline: Pipeline, source: Source, place: Place)
 
 def _marked(frame: DataFrame, column: str, delay: str) -> DataFrame:
     marked = frame.withWatermark(column, delay)
-    marked.schema  # noqa: B018 - Spark looks for the column only now
+    marked.schema  # noqa: B018 - Spark resolves the column only here
     return marked
 
 
 def _transformed(
     spark: SparkSession, pipeline: Pipeline, views: Mapping[str, DataFrame], top: Place
 ) -> Mapping[str | None, DataFrame]:
-    """Return DataFrames by the names that sinks call them; a single one has none."""
+    """Return DataFrames by the names that sinks refer to; a single one has the name None."""
     transform = pipeline.transform
     if transform is None:
         (only,) = views.values()
@@ -88,10 +90,10 @@ def _transformed(
 
 def _query(spark: SparkSession, text: str, place: Place) -> DataFrame:
     """
-    Return what a query makes.
+    Return the DataFrame of a query.
 
-    Spark carries commands out when it is given them: INSERT, CREATE, SET, ADD JAR, a script. Within parentheses its
-    grammar takes nothing but one query, so what parses here has no effect before it is started.
+    Spark executes commands as soon as it gets them: INSERT, CREATE, SET, ADD JAR, a script. Within parentheses its
+    grammar accepts only one query, so a text that parses here has no effect before the query is started.
     """
     from pyspark.errors import ParseException
 
@@ -108,7 +110,7 @@ def _query(spark: SparkSession, text: str, place: Place) -> DataFrame:
 def _sinks_by_frame(
     pipeline: Pipeline, made: Mapping[str | None, DataFrame], top: Place
 ) -> Sequence[tuple[DataFrame, list[int]]]:
-    """Return each DataFrame with the sinks that write it, so that each is read once."""
+    """Return each DataFrame with the indexes of the sinks that write it, so that each is read once."""
     found: dict[str | None, list[int]] = {name: [] for name in made}
     for index, sink in enumerate(pipeline.sinks):
         name = None if None in made else sink.frame or sink.topic
@@ -124,7 +126,7 @@ def _sinks_by_frame(
 
 
 def _written(frame: DataFrame, sinks: Sequence[tuple[Sink, Place]]) -> DataFrame:
-    """Return the rows of a DataFrame for all sinks of it, in one pass: a union of them would read the input again."""
+    """Return the rows of a DataFrame for all its sinks, in one pass; a union would read the input again."""
     from pyspark.sql import functions as f
 
     columns = [_columns(frame, sink, place) for sink, place in sinks]
@@ -142,7 +144,7 @@ def _written(frame: DataFrame, sinks: Sequence[tuple[Sink, Place]]) -> DataFrame
 
 
 def _columns(frame: DataFrame, sink: Sink, place: Place) -> dict[str, Column]:
-    """Return what a sink writes of a row, by column, in the types that it takes."""
+    """Return the columns that a sink writes, in the types that it accepts."""
     from pyspark.sql import functions as f
 
     there = {name.lower() for name in frame.columns}
@@ -185,7 +187,7 @@ def _nothing(name: str) -> Column:
 
 
 def _analysed(work: Callable[[], R], place: Place) -> R:
-    """Return what Spark makes of it; what it does not understand is wrong in the file, at ``place``."""
+    """Return the result of ``work``; an error of Spark becomes a ConfigurationError at ``place``."""
     from pyspark.errors import PySparkException
 
     try:

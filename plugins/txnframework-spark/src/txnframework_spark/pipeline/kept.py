@@ -1,7 +1,7 @@
-"""What ``pipeline status`` tells of a plan's state: noted in the metadata store by ``pipeline run`` after each batch.
+"""The state size for ``pipeline status``: ``pipeline run`` stores a note in the metadata store after each batch.
 
-Only Spark knows it, and status is told without Spark. It is a note, not a part of the batch: a run that is killed
-behind a batch has not noted it, and then the note is one batch old.
+Only Spark knows the state, and status runs without Spark. The note is not part of the batch's transaction: after a kill
+between the batch and its note, the note is one batch old.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROOT: Final = "/spark-pipeline"
 
 
 class StateNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a pipeline behind ``batch``; ``late_rows``: dropped since the pipeline began, the last in
+    """The state of a pipeline after ``batch``; ``late_rows``: dropped since the pipeline began, the last of them in
     ``late_batch``.
     """
 
@@ -35,7 +35,7 @@ class StateNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def after(before: StateNote | None, batch: int, found: StateProgress) -> StateNote:
-    """Return the note behind a batch; ``before``: the one that is there."""
+    """Return the note after a batch; ``before``: the stored note."""
     late_rows = 0 if before is None else before.late_rows
     late_batch = None if before is None else before.late_batch
     return StateNote(
@@ -49,7 +49,7 @@ def after(before: StateNote | None, batch: int, found: StateProgress) -> StateNo
 
 
 async def load_note(store: IMetadataStore, pipeline: str) -> StateNote | None:
-    """Return the note of a pipeline; None: there is none that this release can read."""
+    """Return the note of a pipeline; None if there is none in a format that this release can read."""
     found = await store.get(_key(pipeline))
     if found is None:
         return None
@@ -60,7 +60,7 @@ async def load_note(store: IMetadataStore, pipeline: str) -> StateNote | None:
 
 
 async def keep_note(store: IMetadataStore, pipeline: str, note: StateNote) -> None:
-    """Write the note; where the store is away the next batch does."""
+    """Store the note; if the store is unavailable, the note is dropped and the next batch writes another."""
     with contextlib.suppress(Unavailable, OutcomeUnknown):
         await store.put(Put(_key(pipeline), msgspec.json.encode(note), Expect.ANY))
 

@@ -1,4 +1,4 @@
-"""From a file to a description that fits together, or one sentence that says what is wrong and where."""
+"""Conversion of a file to a consistent description, or one error message with the reason and the place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 def load_pipeline(path: Path) -> Pipeline:
-    """Return the pipeline in a file; ConfigurationError names the file, the table and what is allowed there."""
+    """Return the pipeline in a file; ConfigurationError names the file, the table and the allowed values."""
     top = Place(file=str(path))
     pipeline = decode(parse_toml(path), Pipeline, top)
     check_pipeline(pipeline, top)
@@ -35,7 +35,7 @@ def load_pipeline(path: Path) -> Pipeline:
 
 
 def check_pipeline(pipeline: Pipeline, top: Place) -> None:
-    """Raise ConfigurationError for the first thing that does not fit the rest; opens nothing."""
+    """Raise ConfigurationError for the first inconsistency; opens nothing."""
     if not pipeline.sources:
         raise (top / "sources").error("is empty; a pipeline reads something")
     if not pipeline.sinks:
@@ -104,5 +104,5 @@ def _refuse_own(options: Iterable[str], own: Mapping[str, str], place: Place) ->
 
 
 def parsed_source(pipeline: Pipeline, source: Source) -> SourceOptions:
-    """Return what the source makes of its options."""
+    """Return the parsed options of a source."""
     return SourceOptions.parse(source_options(pipeline, source)).for_stream()

@@ -1,4 +1,4 @@
-"""A transform in Python, found without running any of its code: neither its module nor the packages above it."""
+"""Search for a Python transform without running any of its code: neither its module nor the packages above it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from txnframework.errors import excerpt
 
 def locate_python(name: str, place: Place) -> None:
     """
-    Look whether ``module:function`` is there, as its source says; what only running it would tell stays open.
+    Check that ``module:function`` exists, from its source; names that only running it defines are not checked.
 
-    :raises ConfigurationError: there is no such module, it is not Python, or it has no such function.
+    :raises ConfigurationError: the module does not exist, is not Python, or has no such function.
     """
     module_name, _, function_name = name.partition(":")
     beside = Path(place.file or ".").absolute().parent
@@ -25,7 +25,7 @@ def locate_python(name: str, place: Place) -> None:
         raise place.error(f"there is no module {module_name}, neither in {beside} nor among what is installed")
     source = Path(spec.origin or "")
     if source.suffix != ".py":
-        return  # compiled: only importing it would tell
+        return  # a compiled module: only an import would show its functions
     try:
         tree = ast.parse(source.read_bytes(), str(source))
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -40,7 +40,7 @@ def locate_python(name: str, place: Place) -> None:
 
 
 def _spec_of(name: str, beside: Path) -> ModuleSpec | None:
-    """Return where a module is; ``importlib.util.find_spec`` would import the packages above it."""
+    """Return the spec of a module; ``importlib.util.find_spec`` would import the packages above it."""
     spec: ModuleSpec | None = None
     path: Sequence[str] | None = None
     parts = name.split(".")
@@ -63,7 +63,7 @@ def _found(name: str, path: Sequence[str] | None, beside: Path | None) -> Module
 
 
 def _names_in(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """Yield the names that a module's own statements give, those of its branches too; ``*``: any others as well."""
+    """Yield the names that a module's statements define, including those in branches; ``*``: further names."""
     for statement in body:
         match statement:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):

@@ -1,4 +1,4 @@
-"""What sources and sink are told in Spark's words, from what the file says in its own."""
+"""Conversion of a pipeline's description to Spark options of sources and sink."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 from txnframework_spark.pipeline.description import Pipeline, Source, spelled
 
 DEFAULT_CONFIG: Final = "txnframework.toml"
-"""What ``txnframework`` reads where nothing is said, if it is there."""
+"""The file that ``txnframework`` reads by default, if it exists."""
 
 _STORES: Final = {"config": "[stores] config", "metadata": "[stores] metadata", "ledger": "[stores] ledger"}
 
 OWN_SOURCE_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {**_STORES, "subscribe": "subscribe of the source", "groupid": "group_id of the source"}
 )
-"""Options by lower-case name that are not given as such, and what to write instead."""
+"""Options by lower-case name that the file may not contain as options, and their replacements."""
 
 OWN_SINK_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -29,7 +29,7 @@ OWN_SINK_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "txnappreset": "the option --reset of 'txnframework pipeline run', for one start",
     }
 )
-"""The same for sinks."""
+"""The same for options of sinks."""
 
 OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {"spark.master": "[spark] master", "spark.app.name": "[pipeline] name"}
@@ -38,7 +38,7 @@ OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def config_file(pipeline: Pipeline) -> Path | None:
-    """Return the configuration that the pipeline names, or finds where it runs; None: it names URLs, or nothing."""
+    """Return the configuration file that is named, or the default one if it exists; None: URLs, or neither."""
     if pipeline.stores.config is not None:
         return Path(pipeline.stores.config)
     default = Path(DEFAULT_CONFIG)
@@ -46,7 +46,7 @@ def config_file(pipeline: Pipeline) -> Path | None:
 
 
 def store_options(pipeline: Pipeline) -> dict[str, str]:
-    """Return where the stores are, as sources and sink are told."""
+    """Return the options for the location of the stores."""
     config = config_file(pipeline)
     if config is not None:
         return {"config": str(config.absolute())}
@@ -55,7 +55,7 @@ def store_options(pipeline: Pipeline) -> dict[str, str]:
 
 
 def source_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
-    """Return what a source is told."""
+    """Return the options of a source."""
     names = source.subscribe
     named = {
         "subscribe": names if isinstance(names, str) or names is None else ",".join(names),
@@ -66,10 +66,9 @@ def source_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
 
 
 def sink_options(pipeline: Pipeline, stateful: bool, reset: bool = False) -> dict[str, str]:
-    """Return what the one sink is told; rows name their topics. What the file says of state goes before ``stateful``.
+    """Return the options of the one sink; rows name their topics. A value in the file overrides ``stateful``.
 
-    The guard of a stateful plan is thereby on without anybody's doing. A sink without transactions takes nothing that
-    is about them.
+    So the guard of a stateful plan is on by default. A sink without transactions gets no options of transactions.
     """
     given = {name: value for sink in pipeline.sinks for name, value in spelled(sink.options).items()}
     lower = {name.lower(): value.lower() for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""What a person sees of a running pipeline: a table that lives on a terminal, a line for each batch elsewhere."""
+"""The display of a running pipeline: a live table on a terminal, otherwise a line for each batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.text import Text
 from txnframework_spark.progress import StateProgress, lag, state
 
 ROWS_OUT: Final = "txnframework_rows_out"
-"""The name under which the plan counts what goes to the sinks."""
+"""The name of the metric that counts the rows for the sinks."""
 
 _REFRESHES_A_SECOND: Final = 4
 _SHOWN_MAX: Final = 12
@@ -26,9 +26,9 @@ _SHOWN_MAX: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class BatchShown:
-    """A batch that has ended.
+    """A finished batch.
 
-    ``behind``: messages that could be read after it, None where nobody knows. ``state``: what a plan with state holds.
+    ``behind``: readable messages after it, None if unknown. ``state``: the state of a stateful plan.
     """
 
     number: int
@@ -41,7 +41,7 @@ class BatchShown:
 
 
 def batch_of(progress: Mapping[str, Any]) -> BatchShown | None:
-    """Return the batch that a query's progress tells of; None: there was nothing to do."""
+    """Return the batch in a query's progress; None if there was no data."""
     durations = progress["durationMs"]
     if "addBatch" not in durations:
         return None
@@ -58,12 +58,12 @@ def batch_of(progress: Mapping[str, Any]) -> BatchShown | None:
 
 
 def told_state(rows: int, size: int) -> str:
-    """Return how large a state is, as a person is told."""
+    """Return the size of a state for users."""
     return f"{rows:,} rows, {size / 1_000_000:,.1f} MB"
 
 
 def late_rows(number: int, shown: StateProgress) -> str:
-    """Return the warning of the first batch that dropped rows."""
+    """Return the warning for the first batch that dropped rows."""
     rows = "1 row" if shown.late_rows == 1 else f"{shown.late_rows:,} rows"
     return (
         f"Warning: batch {number} dropped {rows} as late, the first of this run: their time lies before the watermark,"
@@ -80,7 +80,7 @@ def _of_state(found: StateProgress | None) -> str:
 
 
 def _cells(shown: BatchShown, stateful: bool) -> tuple[str, ...]:
-    """Return what stands in a row of the table behind how long the batch took."""
+    """Return the cells of a table row after the duration of the batch."""
     if not stateful:
         return (shown.at,)
     if shown.state is None:
@@ -90,7 +90,7 @@ def _cells(shown: BatchShown, stateful: bool) -> tuple[str, ...]:
 
 
 class Screen:
-    """Shows batches as they end, and what the pipeline does now."""
+    """Shows batches as they finish, and the current activity of the pipeline."""
 
     def __init__(self, console: Console, name: str) -> None:
         self._console = console
@@ -118,15 +118,15 @@ class Screen:
             self._live.stop()
 
     def doing(self, what: str) -> None:
-        """Say what the pipeline does now; on a terminal only, for it changes often."""
+        """Show the current activity; only on a terminal, because it changes often."""
         self._doing = what
 
     def say(self, sentence: str) -> None:
-        """Say something that stays."""
+        """Print a sentence that remains on the screen."""
         self._console.print(Text(sentence), soft_wrap=True)
 
     def batch(self, ended: BatchShown) -> None:
-        """Show a batch that has ended."""
+        """Show a finished batch."""
         self.batches += 1
         self.rows_in += ended.rows_in
         self.rows_out += ended.rows_out

@@ -1,4 +1,4 @@
-"""The reference of ``pipeline.toml``, written from the description itself: ``python -m ...pipeline.reference``."""
+"""The reference of ``pipeline.toml``, generated from the description: ``python -m ...pipeline.reference``."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What is started: a pipeline, the file it stands in, and whether it may go on where nothing can be judged."""
+    """A start of a pipeline: the pipeline, its file, and whether it may continue although nothing can be judged."""
 
     pipeline: Pipeline
     file: Path
@@ -40,9 +40,9 @@ class Start:
 
 def run_query(spark: SparkSession, start: Start, screen: Screen, requests: StopRequests) -> str | None:
     """
-    Run the pipeline until it has come to its end, or is asked to stop; return the id of the run that was stopped.
+    Run the pipeline until it ends or is asked to stop; return the id of a run that was stopped, else None.
 
-    :raises PipelineFailed: the query ended by itself; what to do stands in its sentence.
+    :raises PipelineFailed: the query failed; the message says what to do.
     """
     name = start.pipeline.pipeline.name
     try:
@@ -100,7 +100,7 @@ def _watch(query: StreamingQuery, pipeline: Pipeline, screen: Screen, requests: 
 
 
 def _show(query: StreamingQuery, pipeline: Pipeline, screen: Screen, shown: int) -> int:
-    """Show the batches that have ended since ``shown``; return the last one."""
+    """Show the batches that have finished since ``shown``; return the last one."""
     last: Any = query.lastProgress
     if last is None or last["batchId"] <= shown:
         return shown
@@ -115,7 +115,7 @@ def _show(query: StreamingQuery, pipeline: Pipeline, screen: Screen, shown: int)
 
 
 def _note(pipeline: Pipeline, batch: int, found: StateProgress) -> None:
-    """Note for ``pipeline status`` what the plan holds behind a batch."""
+    """Store the plan's state after a batch for ``pipeline status``."""
     store = process.host(StoreOptions(**store_options(pipeline))).metadata
     name = pipeline.pipeline.name
 
@@ -130,5 +130,5 @@ def _is_of_spark(error: Exception) -> bool:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    # The JVM that is gone is an error of the connection to it.
+    # A JVM that has ended is reported as an error of the connection to it.
     return isinstance(error, Py4JError | PySparkException | ConnectionError)

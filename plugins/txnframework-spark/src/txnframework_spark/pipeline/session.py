@@ -1,4 +1,4 @@
-"""The Spark that a pipeline runs on."""
+"""The Spark session of a pipeline."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ANALYSING: Mapping[str, str] = {"spark.ui.enabled": "false", "spark.master": "local[1]"}
-"""Settings of a session in which nothing is run."""
+"""Settings of a session that only analyses."""
 
 _HARMLESS = ("spark.driver.memory", "spark.sql.caseSensitive", "spark.sql.shuffle.partitions", "spark.ui.enabled")
 _HARMLESS_BELOW = ("spark.sql.ansi.", "spark.sql.session.", "spark.sql.legacy.", "spark.sql.timestampType")
 
 
 def is_harmless(setting: str) -> bool:
-    """Whether a setting changes how a query is understood and loads no code; others name jars, packages, classes."""
+    """Return whether a setting only changes how queries are parsed; others may load jars, packages or classes."""
     return setting in _HARMLESS or setting.startswith(_HARMLESS_BELOW)
 
 
@@ -33,11 +33,11 @@ def open_session(
     pipeline: Pipeline, log: Path | None, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """
-    Give the session that a pipeline asks for, until the block ends.
+    Provide the session of a pipeline until the block ends.
 
-    :param log: where Spark, and all processes that it starts, say what they have to say; None: standard error.
-    :param settings: what goes before the pipeline's own settings.
-    :raises JavaUnusable: there is no Java for it.
+    :param log: the file for the output of Spark and of all processes that it starts; None: standard error.
+    :param settings: settings that override the pipeline's own.
+    :raises JavaUnusable: no usable Java is installed.
     """
     wanted = {
         "spark.master": pipeline.spark.master,
@@ -59,6 +59,6 @@ def open_session(
 
 @contextlib.contextmanager
 def _copy_of(config: Path) -> Iterator[Path]:
-    """Give a copy that only we can read: the driver hands it to every executor that comes, also after an edit."""
+    """Provide a private copy: the driver sends it to every executor that starts, even after the file is edited."""
     with scratch_folder("txnframework-config-") as folder:
         yield Path(shutil.copyfile(config, folder / config.name))

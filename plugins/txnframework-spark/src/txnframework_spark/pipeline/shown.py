@@ -1,4 +1,4 @@
-"""What the commands say of a pipeline: sentences, tables and JSON."""
+"""The output of the commands: sentences, tables and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNKNOWN = "what the function returns"
 
 
 def ending(screen: Screen, stopped: bool, given_up: bool) -> str:
-    """Return what there is to say at the end of a run that did not fail."""
+    """Return the closing sentence of a run that did not fail."""
     batches = "1 batch" if screen.batches == 1 else f"{screen.batches:,} batches"
     done = f"{batches}, {screen.rows_in:,} rows in, {screen.rows_out:,} rows out"
     if given_up:
@@ -30,7 +30,7 @@ def ending(screen: Screen, stopped: bool, given_up: bool) -> str:
 
 
 def analysis_document(pipeline: Pipeline, analysis: Analysis, readings: Sequence[Reading]) -> dict[str, Any]:
-    """Return what a pipeline would do, for programs."""
+    """Return an analysis, for JSON output."""
     stateful = None if analysis.stateful is None else bool(analysis.stateful)
     return {
         "pipeline": pipeline.pipeline.name,
@@ -47,7 +47,7 @@ def analysis_document(pipeline: Pipeline, analysis: Analysis, readings: Sequence
 
 
 def print_analysis(pipeline: Pipeline, analysis: Analysis, readings: Sequence[Reading]) -> None:
-    """Print what a pipeline would do."""
+    """Print an analysis."""
     stateful = None if analysis.stateful is None else bool(analysis.stateful)
     print_facts(
         {
@@ -92,7 +92,7 @@ def _no_state(stateful: bool | None) -> str:
 
 
 def standing_document(pipeline: Pipeline, standing: Standing) -> dict[str, Any]:
-    """Return how far a pipeline is, for programs."""
+    """Return the progress of a pipeline, for JSON output."""
     application, found = standing.application, standing.open
     committed = application.committed[-1] if application is not None and application.committed else None
     return {
@@ -114,7 +114,7 @@ def standing_document(pipeline: Pipeline, standing: Standing) -> dict[str, Any]:
 
 
 def print_standing(pipeline: Pipeline, standing: Standing) -> None:
-    """Print how far a pipeline is."""
+    """Print the progress of a pipeline."""
     document = standing_document(pipeline, standing)
     opened = document["open"]
     print_facts(

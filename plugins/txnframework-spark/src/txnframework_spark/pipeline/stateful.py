@@ -1,6 +1,6 @@
-"""Whether a plan keeps state in the checkpoint, so that a query which has lost it must not go on.
+"""Detection of plans that keep state in the checkpoint: a query that has lost its state must not continue.
 
-A sink sees rows and no plan. Who starts the query sees the plan, as Spark analysed it.
+A sink sees rows but no plan. The process that starts the query has the plan, as Spark analysed it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _ALWAYS: Final = frozenset(
         "Offset",
     }
 )
-"""Operators that keep state for a stream below them."""
+"""Operators that keep state if their input is a stream."""
 
 _FAMILIES: Final = ("FlatMapGroups", "TransformWithState")
-"""How operators are called whose state is the user's own, in any language."""
+"""Prefixes of the operators with user-defined state, in any language."""
 
 _OF_TWO: Final = frozenset({"Join", "Intersect", "Except"})
-"""Operators that keep state where two streams meet in them; a stream and a table need none."""
+"""Operators that keep state if both inputs are streams; a stream and a table need none."""
 
 _BEGIN: Final = "== Analyzed Logical Plan ==\n"
 _END: Final = "\n== Optimized Logical Plan =="
@@ -43,7 +43,7 @@ _BELOW: Final = re.compile(r"(?P<indent>(?:[: ] {2})*[:+]- )(?P<streaming>~?)(?P
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of a plan; ``streaming``: it works on a stream."""
+    """An operator of a plan; ``streaming``: its input is a stream."""
 
     name: str
     streaming: bool
@@ -51,7 +51,7 @@ class Operator:
 
 
 def stateful_operators(plan: Operator) -> tuple[str, ...]:
-    """Return the names of the operators that keep state, each once; none: the plan is stateless."""
+    """Return the names of the operators that keep state, each once; empty: the plan is stateless."""
     return tuple(sorted({found.name for found in _all(plan) if _keeps_state(found)}))
 
 
@@ -59,9 +59,9 @@ def plan_of(frame: DataFrame) -> Operator:
     """
     Return the plan of a streaming DataFrame as Spark analysed it.
 
-    :raises ConfigurationError: Spark's own setting for the length of a printed plan cuts it.
+    :raises ConfigurationError: Spark's setting for the length of a printed plan truncates it.
     """
-    # EXPLAIN is the one public way to a plan. It plans nothing that the query will run, and writes nothing.
+    # EXPLAIN is the only public way to get a plan. It starts no query and writes nothing.
     explained = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {frame}", frame=frame).collect()[0][0]
     plan = read_plan(explained)
     if plan is None:
@@ -71,17 +71,17 @@ def plan_of(frame: DataFrame) -> Operator:
 
 
 def read_plan(explained: str) -> Operator | None:
-    """Return the analysed plan that the text of EXPLAIN EXTENDED contains; None: its end has been cut off."""
-    # The last heading ends it: one before it is part of a text in the query.
+    """Return the analysed plan in the text of EXPLAIN EXTENDED; None: its end was truncated."""
+    # The last heading ends the plan: an earlier one is part of a text in the query.
     tree, heading, _ = explained.partition(_BEGIN)[2].rpartition(_END)
     if not heading:
         return None
     _columns, root, *lines = tree.split("\n")
     unclaimed: list[tuple[int, Operator]] = []
-    # From the last line to the first, so that what is below an operator is known when the operator is reached.
+    # From the last line to the first, so that the children of an operator are known when the operator is reached.
     for found in (_ROOT.match(root), *map(_BELOW.match, lines))[::-1]:
         if found is None:
-            continue  # a further line of an operator whose text has several
+            continue  # a continuation line of an operator
         depth = len(found["indent"]) // 3
         below = []
         while unclaimed and unclaimed[-1][0] > depth:

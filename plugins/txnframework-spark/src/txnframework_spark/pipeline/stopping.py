@@ -1,7 +1,7 @@
-"""When a pipeline that was asked to stop is stopped: between batches, if they come to an end in time.
+"""The decision when to stop a pipeline on request: between batches, if the current batch finishes in time.
 
-However it is stopped nothing is torn: a batch that is given up is a transaction that is aborted, and the next start
-runs it again. To let it finish saves that work.
+A stop at any time leaves no partial result: the transaction of an interrupted batch is aborted, and the next start runs
+the batch again. Waiting for the batch only saves that work.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is known while a query is asked to stop.
+    """The state of a query after a stop request.
 
-    ``waited_ms``: since it was first asked. ``working``: a batch is under way. ``finished``: one has ended since it was
-    asked, so that another may be under way of which nothing is lost yet.
+    ``waited_ms``: since the first request. ``working``: a batch is running. ``finished``: a batch has finished since
+    the request, so the next one may be interrupted before it has done much work.
     """
 
     asked: int
@@ -30,14 +30,14 @@ class Moment:
 
 
 def is_time_to_stop(now: Moment, timeout_ms: int) -> bool:
-    """Whether the query is to be stopped now; asked twice, it does not wait."""
+    """Return whether to stop the query now; a second request does not wait."""
     if not now.asked:
         return False
     return now.asked > 1 or not now.working or now.finished or now.waited_ms >= timeout_ms
 
 
 class StopRequests:
-    """SIGTERM and SIGINT, counted instead of obeyed, until the block ends."""
+    """Counts SIGTERM and SIGINT instead of ending the process, until the block ends."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -57,12 +57,12 @@ class StopRequests:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Take the signals; once more after Spark has started, which takes SIGINT for itself."""
+        """Install the handlers; call it again after the start of Spark, which replaces that of SIGINT."""
         for number in _SIGNALS:
             signal.signal(number, self._ask)
 
     def wait(self, timeout_s: float) -> None:
-        """Return after a while, or as soon as one comes."""
+        """Wait for ``timeout_s``, or until a request arrives."""
         self._woken.wait(timeout_s)
         self._woken.clear()
 

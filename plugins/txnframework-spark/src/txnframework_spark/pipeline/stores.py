@@ -1,4 +1,4 @@
-"""A pipeline's stores, looked at without Spark: what it needs is there, how far it is, what it left open."""
+"""A pipeline's stores, read without Spark: existence of its topics, progress, and open transactions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ R = TypeVar("R")
 class Reading:
     """A topic as a source of the pipeline reads it.
 
-    ``lag``: by segment; None without a subscription, where only Spark's checkpoint knows. ``begun``: the subscription
-    is there.
+    ``lag``: by segment; None without a subscription, because only Spark's checkpoint knows it. ``begun``: the
+    subscription exists.
     """
 
     view: str
@@ -44,10 +44,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a pipeline is.
+    """The progress of a pipeline.
 
-    ``open``: the transaction of the batch under way, or of one that was left. ``state``: what its plan holds, if it
-    keeps state and ``pipeline run`` has run it.
+    ``open``: the transaction of the current batch, or of an interrupted one. ``state``: the plan's state, if it keeps
+    state and ``pipeline run`` has run it.
     """
 
     application: Application | None
@@ -58,14 +58,16 @@ class Standing:
 
 
 def at_stores(work: Coroutine[Any, Any, R]) -> R:
-    """Run what looks at stores, for a command."""
+    """Run a coroutine that reads the stores, for a command."""
     return asyncio.run(work)
 
 
 async def check_topics(pipeline: Pipeline) -> tuple[Reading, ...]:
-    """Return what is read; TopicNotFound for a topic that the file names, to be read or written, and that is not there.
+    """Return the topics that are read, after a check that all named topics exist.
 
-    Which topics a pattern or a row names, nobody knows yet.
+    Topics that a pattern or a row names are not known yet, and are not checked.
+
+    :raises TopicNotFound: a topic that the file names, to be read or written, does not exist.
     """
     async with _open(pipeline) as client:
         for sink in pipeline.sinks:
@@ -75,7 +77,7 @@ async def check_topics(pipeline: Pipeline) -> tuple[Reading, ...]:
 
 
 async def standing_of(pipeline: Pipeline) -> Standing:
-    """Return how far the pipeline is."""
+    """Return the progress of the pipeline."""
     async with _open(pipeline) as client:
         coordinator = await coordinator_of(client.host)
         application = await coordinator.application(pipeline.pipeline.name)
@@ -86,10 +88,10 @@ async def standing_of(pipeline: Pipeline) -> Standing:
 
 
 async def abort_open(pipeline: Pipeline, run: str) -> bool:
-    """Abort the transaction that a run of the pipeline has left open, if it did; its messages are then in nobody's way.
+    """Abort the transaction that a run of the pipeline has left open, if any, so that it no longer blocks readers.
 
-    That of a newer run, which has taken the pipeline over, goes on. If nobody comes to call this, the next start does
-    the same, or the transaction's timeout.
+    The transaction of a newer run, which has taken the pipeline over, is unaffected. If this is never called, the next
+    start or the transaction's timeout aborts it.
     """
     async with _open(pipeline) as client:
         coordinator = await coordinator_of(client.host)
@@ -97,7 +99,7 @@ async def abort_open(pipeline: Pipeline, run: str) -> bool:
         found = await _open_transaction(client, application)
         if found is None or application is None or application.run != run:
             return False
-        with contextlib.suppress(InvalidTransactionState, TransactionNotFound):  # it has ended by itself
+        with contextlib.suppress(InvalidTransactionState, TransactionNotFound):  # it has ended in the meantime
             await coordinator.end(End(found.txn_id, Action.ABORT, operator=True))
         return True
 
@@ -105,7 +107,7 @@ async def abort_open(pipeline: Pipeline, run: str) -> bool:
 @contextlib.asynccontextmanager
 async def _open(pipeline: Pipeline) -> AsyncIterator[Client]:
     config = load_config(StoreOptions(**store_options(pipeline)).source())
-    # Gone in a moment: sweeping is left to the processes that stay.
+    # A short-lived process: sweeping is left to long-lived ones.
     quiet = msgspec.structs.replace(config.transactions, sweep=False)
     async with txnframework.open(msgspec.structs.replace(config, transactions=quiet)) as client:
         yield client
