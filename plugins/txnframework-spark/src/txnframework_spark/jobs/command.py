@@ -1,4 +1,4 @@
-"""``txnframework job``: what a person types, and what is told of it."""
+"""The commands of ``txnframework job``, and their output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TASK_MESSAGES: Final = 100_000
 
 
 def job_options(command: F) -> F:
-    """Add what every job takes."""
+    """Add the options that all jobs share."""
     for option in (
         output_option,
         click.option(
@@ -133,7 +133,7 @@ def export(
     stores = stores_of(config)
     name = TopicName.parse(topic)
     work = Export(stores, name, ExportFolder.of(folder), task_messages, partition_by is not None, skip_trimmed)
-    work.plan(process.host(stores))  # what is typed wrong is told before Spark is started
+    work.plan(process.host(stores))  # invalid usage is reported before Spark is started
     progress = JobProgress(terminal.console(stderr=True))
     with session(master, f"txnframework job export {name.name}", stores) as spark, progress.shown():
         document = work.run(spark, progress).document()
@@ -147,7 +147,7 @@ def export(
 
 
 def stores_of(config: Path | None) -> StoreOptions:
-    """Return where the stores are, for this process and for tasks in other folders."""
+    """Return the location of the stores, valid for this process and for tasks with other working folders."""
     found = config or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
     return StoreOptions(config=None if found is None else str(found.resolve()))
 

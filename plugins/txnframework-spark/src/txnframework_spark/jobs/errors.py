@@ -1,4 +1,4 @@
-"""What went wrong in a job, in one sentence."""
+"""Errors of jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from txnframework.errors import Conflict, InvalidInput
 
 
 class JobFailed(Conflict):
-    """A task of a job failed; the text is what it said last. Nothing of the job is visible."""
+    """A task of a job failed; the message is its last line of output. Nothing of the job is visible."""
 
 
 class ExportInTheWay(Conflict):
@@ -22,7 +22,7 @@ class ExportInTheWay(Conflict):
 
 
 class UnusableFolder(InvalidInput):
-    """Exports cannot go to ``folder``."""
+    """``folder`` cannot be used for exports."""
 
     def __init__(self, folder: str, reason: str) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class UnusableFolder(InvalidInput):
 
 
 class StoresUnnamed(InvalidInput):
-    """A job on a cluster has no configuration that its tasks could be given."""
+    """A job on a cluster has no configuration file that it could send to its tasks."""
 
     def __init__(self, master: str) -> None:
         self.master = master

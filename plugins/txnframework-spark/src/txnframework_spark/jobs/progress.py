@@ -1,4 +1,4 @@
-"""How far a job has come: tasks, messages and bytes, on a terminal as they change, elsewhere not at all."""
+"""The progress of a job: tasks, messages and bytes; shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 class Meter:
-    """Messages and bytes that tasks have read; only about right, for a task that is tried again counts twice."""
+    """The messages and bytes that tasks have read; approximate, because a retried task counts twice."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.messages: Accumulator[int] = spark.sparkContext.accumulator(0)
@@ -42,20 +42,20 @@ class JobProgress:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show the steps for as long as the job takes."""
+        """Show the steps until the block ends."""
         with self._progress:
             yield
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Show a step of the driver alone."""
+        """Show a step that only the driver performs."""
         task = self._progress.add_task(title, total=1, said="")
         yield
         self._progress.update(task, completed=1)
 
     @contextmanager
     def tasks(self, title: str, spark: SparkSession, meter: Meter) -> Iterator[None]:
-        """Show how far the tasks are that Spark runs meanwhile."""
+        """Show the progress of Spark's tasks until the block ends."""
         task = self._progress.add_task(title, total=None, said="")
         over = threading.Event()
         looking = threading.Thread(target=self._look, args=(task, spark, meter, over), daemon=True)

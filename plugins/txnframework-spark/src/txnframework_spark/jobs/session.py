@@ -1,4 +1,4 @@
-"""The Spark of a job: begun for one command, its own words in a file."""
+"""The Spark session of a job: created for one command, with Spark's log in a file."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ ROWS_AT_A_TIME: Final = 200
 @contextlib.contextmanager
 def session(master: str, name: str, stores: StoreOptions) -> Iterator[SparkSession]:
     """
-    Give a session on ``master``, and stop it; what Spark says goes to a file, which is kept if the job fails.
+    Provide a session on ``master``, and stop it; Spark's log goes to a file, which is kept if the job fails.
 
-    :raises JavaUnusable: there is no Java for it.
-    :raises StoresUnnamed: tasks on other machines would look for the embedded database there.
+    :raises JavaUnusable: no usable Java is installed.
+    :raises StoresUnnamed: tasks on other machines would use an embedded database of their own.
     """
     local = is_local(master)
     if not local and stores.config is None:
@@ -39,7 +39,7 @@ def session(master: str, name: str, stores: StoreOptions) -> Iterator[SparkSessi
             with spark_session(_settings(master, name, scratch), log) as opened:
                 opened.sparkContext.setLogLevel("WARN")
                 if not local:
-                    opened.sparkContext.addFile(str(stores.config))  # tasks find it by its name
+                    opened.sparkContext.addFile(str(stores.config))  # tasks find the file by its name
                 yield opened
         except Exception:
             kept = Path(tempfile.gettempdir()) / f"{scratch.name}.log"
@@ -56,7 +56,7 @@ def _settings(master: str, name: str, scratch: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # A row of a compaction is an entry, of up to megabytes: Spark's 10,000 of them are more than a task's memory.
+        # A row of a compaction is an entry of up to megabytes: Spark's default of 10,000 rows would exhaust memory.
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AT_A_TIME),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }

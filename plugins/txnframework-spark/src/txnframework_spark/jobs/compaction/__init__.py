@@ -1,1 +1,1 @@
-"""``txnframework job compact``: what the broker's compaction does, with the copying spread over tasks."""
+"""``txnframework job compact``: the broker's compaction, with copies made by parallel tasks."""

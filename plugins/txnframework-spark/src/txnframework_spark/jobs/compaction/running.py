@@ -1,4 +1,4 @@
-"""The driver of a compaction: one segment after the other, each begun, copied by tasks, and finished."""
+"""The driver of a compaction: for each segment in turn it begins an attempt, runs copy tasks, and finishes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTHING_YET: Final = "nothing is decided yet"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a segment, or would: ``kept_messages`` of those ``looked_at``, which take ``kept_bytes``."""
+    """The result for a segment: ``kept_messages`` of those ``looked_at``, with a size of ``kept_bytes``."""
 
     standing: Standing
     state: str
@@ -39,7 +39,7 @@ class Result:
     ledgers: int = 0
 
     def document(self) -> dict[str, object]:
-        """Return it for a table, or for programs."""
+        """Return the result for a table or for JSON."""
         before = self.standing
         done = self.state in (COMPACTED, WOULD_BE)
         return {
@@ -58,7 +58,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """``messages_max``: of one read task; ``dry_run``: everything is read, and nothing is written."""
+    """A compaction; ``messages_max``: of one read task; ``dry_run``: everything is read, and nothing is written."""
 
     stores: StoreOptions
     order: Order
@@ -69,9 +69,9 @@ class Compaction:
         """
         Compact segments.
 
-        :raises CommitOrderUnknown: the messages of one cannot be put in the order of their commits any more.
+        :raises CommitOrderUnknown: the commit order of a segment's messages is no longer known.
         :raises Fenced: another compaction of a segment began later.
-        :raises JobFailed: a task failed; the segments before it are compacted, and this one is as it was.
+        :raises JobFailed: a task failed; earlier segments are compacted, and this one is unchanged.
         """
         host = process.host(self.stores)
         return [self._segment(spark, host, segment, progress) for segment in segments]
@@ -88,7 +88,7 @@ class Compaction:
                 return self._measured(spark, before, meter)
         attempt = process.run(host.compacting.attempts.begin(segment))
         try:
-            if attempt.earlier != before.earlier:  # somebody else has finished since
+            if attempt.earlier != before.earlier:  # another compaction has finished since
                 before = process.run(standing(host, segment, self.order, self.messages_max))
             with progress.tasks(f"{title}: copying", spark, meter):
                 return self._copied(spark, host, before, attempt, meter)
@@ -109,7 +109,7 @@ class Compaction:
     def _copied(self, spark: SparkSession, host: Host, before: Standing, attempt: Attempt, meter: Meter) -> Result:
         copied = self._copies(spark, before, meter)
         if self.order == "commit":
-            # To put them in order Spark goes through them twice: kept by the executors, they are read once.
+            # Spark reads the copies twice to sort them: persisted on the executors, they are read from the ledger once.
             copied = copied.persist(StorageLevel.DISK_ONLY)
             ordered = copied.orderBy(*IN_ORDER)
         else:
@@ -118,7 +118,7 @@ class Compaction:
             rows = ordered.mapInArrow(writing(self.stores, attempt), WRITTEN).collect()
         finally:
             copied.unpersist()
-        rows.sort(key=lambda row: row["part"])  # of ordered copies, partitions are in order too
+        rows.sort(key=lambda row: row["part"])  # partitions of sorted copies are in order
         ledgers = tuple(row["ledger"] for row in rows) or (process.run(_empty(host, attempt)),)
         kept = CompactionResult(ledgers, before.plan.upto, EVERYTHING, self.order)
         process.run(host.compacting.attempts.finish(attempt, kept))
@@ -130,7 +130,7 @@ class Compaction:
         return numbers.mapInArrow(copying(self.stores, before.plan, meter), COPIES)
 
     def _why(self, host: Host, attempt: Attempt, error: BaseException) -> BaseException:
-        """Return what to tell: a task of an attempt that was overtaken may have failed with anything."""
+        """Return the error to raise: after a newer attempt, a task may have failed with any error."""
         if not isinstance(error, Exception) or isinstance(error, Fenced):
             return error
         if not process.run(host.compacting.attempts.goes_on(attempt)):
@@ -139,7 +139,7 @@ class Compaction:
 
 
 async def _empty(host: Host, attempt: Attempt) -> str:
-    """Write a ledger that says that nothing was kept; return its name."""
+    """Write an empty ledger, for a segment of which nothing was kept; return its name."""
     async with host.compacting.attempts.writing(attempt) as writer:
         await writer.seal()
         return writer.name

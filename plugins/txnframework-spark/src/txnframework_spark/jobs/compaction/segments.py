@@ -1,4 +1,4 @@
-"""Which segments a compaction is about, how each of them stands, and what it waits for."""
+"""The segments of a compaction, their state, and the transactions that they wait for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework.model.positions import EARLIEST, Limit
 from txnframework.model.transactions import OpenQuery
 
 OPEN_MAX: Final = 100
-"""So many open transactions are looked at to say which of them hold a segment back."""
+"""The number of open transactions that are examined to find those that block a segment."""
 
 LEDGERS_MAX: Final = 100
 
@@ -21,10 +21,10 @@ LEDGERS_MAX: Final = 100
 @dataclass(frozen=True, slots=True)
 class Standing:
     """
-    How a segment stands before it is compacted.
+    The state of a segment before its compaction.
 
-    ``earlier`` is what an earlier compaction kept, ``stored_bytes`` what the segment takes. Behind ``plan.upto``
-    something is ``undecided``, because of the open transactions ``held_by``.
+    ``earlier`` is the result of an earlier compaction, ``stored_bytes`` the size of the segment. Messages after
+    ``plan.upto`` are ``undecided`` because of the open transactions ``held_by``.
     """
 
     segment: str
@@ -36,17 +36,17 @@ class Standing:
 
     @property
     def looked_at(self) -> int:
-        """How many messages there are to decide about."""
+        """The number of messages to examine."""
         return sum(one.messages for one in self.plan.ranges)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is decided yet."""
+        """Whether no message is decided yet."""
         return self.plan.upto == EARLIEST
 
     @property
     def is_done(self) -> bool:
-        """Whether the same was compacted in the same way before."""
+        """Whether an earlier compaction has the same end, order and compactor."""
         kept = self.earlier
         return kept is not None and (kept.upto, kept.order, kept.compactor) == (
             self.plan.upto,
@@ -66,7 +66,7 @@ def chosen(layout: Layout, segment: int | None) -> tuple[str, ...]:
 
 async def standing(host: Host, segment: str, order: Order, messages_max: int) -> Standing:
     """
-    Look at a segment, changing nothing.
+    Return the state of a segment; changes nothing.
 
     :raises CommitOrderUnknown: its first messages were trimmed.
     """
@@ -83,13 +83,13 @@ async def standing(host: Host, segment: str, order: Order, messages_max: int) ->
 
 
 async def _open_in(host: Host, segment: str) -> tuple[str, ...]:
-    """Return the open transactions that wrote to a segment, those that are due first."""
+    """Return the open transactions that wrote to a segment, in the order of their deadlines."""
     coordinator = await host.coordinator(topic_of(segment).domain)
     found = []
     for one in await coordinator.list_open(OpenQuery(limit=Limit(OPEN_MAX))):
         try:
             described = await coordinator.describe(one.txn_id)
-        except TransactionNotFound:  # it ended this very moment
+        except TransactionNotFound:  # it ended after the listing
             continue
         if any(part.participant.segment == segment for part in described.parts):
             found.append(str(one.txn_id))

@@ -1,4 +1,4 @@
-"""What tasks of a compaction do: copy ranges, and write what Spark has put in order."""
+"""The tasks of a compaction: copying ranges, and writing the sorted copies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _RANDOM_BITS: Final = 62
 
 
 def copying(stores: StoreOptions, plan: CopyPlan, meter: Meter) -> Callable[[Batches], Batches]:
-    """Return what copies the ranges of a plan whose numbers a task is given."""
+    """Return a function that copies the ranges with the numbers that a task gets."""
     messages, size = meter.messages, meter.bytes
 
     def copy(numbers: Batches) -> Batches:
@@ -61,7 +61,7 @@ def copying(stores: StoreOptions, plan: CopyPlan, meter: Meter) -> Callable[[Bat
 
 
 def _pages(host: Host, plan: CopyPlan, planned: CopyRange) -> Iterator[list[Copied]]:
-    """Return what is to be copied of a range, some of it at a time."""
+    """Yield the copies of a range, page by page."""
     times = process.run(host.compacting.commit_times(plan.segment)) if plan.order == "commit" else None
 
     async def page() -> list[Copied]:
@@ -91,9 +91,9 @@ def _as_batch(found: list[Copied]) -> pa.RecordBatch:
 
 
 def writing(stores: StoreOptions, attempt: Attempt) -> Callable[[Batches], Batches]:
-    """Return what writes the copies that a task is given to a ledger of its own, and reports it; nothing for nothing.
+    """Return a function that writes a task's copies to a new ledger and reports it; no ledger without copies.
 
-    Each attempt of a task has a ledger of its own: the one that reports is named in the end, the others are removed.
+    Each attempt of a task has its own ledger. The ledger that was reported is listed at the end, others are removed.
     """
 
     def write(copied: Batches) -> Batches:

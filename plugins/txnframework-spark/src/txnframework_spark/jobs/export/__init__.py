@@ -1,1 +1,1 @@
-"""``txnframework job export``: what was committed since the last export, as Parquet, each message once."""
+"""``txnframework job export``: messages committed since the last export, as Parquet, each message once."""

@@ -1,14 +1,14 @@
 """
-The folder that exports go to: what readers see of it, and how far the last export came.
+The folder of exports: its content for readers, and the end of the last export.
 
 ::
 
-    FOLDER/export=1/*.parquet         finished exports, one folder each, which no export changes any more
-    FOLDER/export=1/_exported.json    of what, and how far: where the next one begins
-    FOLDER/_staging/2-<token>/        being written, or left behind; readers of Parquet pass by names that begin with _
+    FOLDER/export=1/*.parquet         finished exports, one folder each; no later export changes them
+    FOLDER/export=1/_exported.json    the topic and the end of the export, where the next one begins
+    FOLDER/_staging/2-<token>/        in progress, or left behind; Parquet readers ignore names that begin with _
 
-An export becomes visible by one change: its folder in ``_staging`` gets its name. The name holds a number, and a folder
-that has files in it is never replaced, so of several exports that begin where the same one ended, one finishes.
+An export becomes visible by one rename of its folder in ``_staging``. The new name contains a number, and a rename
+never replaces a folder with files. So of several exports that begin at the same position, only one finishes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txnframework.model.positions import Position
 from txnframework_spark.jobs.errors import ExportInTheWay, UnusableFolder
 
 COLUMN: Final = "export"
-"""The column that readers who know of partitions see: which export a message came with."""
+"""The partition column that Parquet readers see: the number of a message's export."""
 
 FORMAT: Final = 1
 _EXPORTED: Final = "_exported.json"
@@ -38,7 +38,7 @@ _FINISHED: Final = re.compile(rf"{COLUMN}=([1-9]\d*)")
 
 
 class Exported(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What all exports of a folder hold together: of topic ``topic``, each segment up to a position."""
+    """The total of all exports of a folder: of topic ``topic``, each segment up to a position."""
 
     store: str
     topic: str
@@ -50,22 +50,22 @@ class Exported(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     format: int = FORMAT
 
     def positions(self) -> dict[str, Position]:
-        """Return up to where each segment was exported."""
+        """Return the exported position of each segment."""
         return {segment: Position.parse(text) for segment, text in self.upto.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class ExportFolder:
-    """A folder on a file system that all machines of the job see."""
+    """A folder on a file system that all machines of the job share."""
 
     path: Path
 
     @classmethod
     def of(cls, named: str) -> ExportFolder:
         """
-        Return the folder that a person named.
+        Return the folder of this name.
 
-        :raises UnusableFolder: it is on a store that cannot give a folder its name in one step.
+        :raises UnusableFolder: its store cannot rename a folder atomically.
         """
         scheme, colon, rest = named.partition(":")
         if colon and scheme != "file" and "/" not in scheme:
@@ -81,9 +81,9 @@ class ExportFolder:
 
     def last(self) -> Exported | None:
         """
-        Return what the last finished export says; None: there is none.
+        Return the record of the last finished export; None if there is none.
 
-        :raises UnusableFolder: it holds other things than exports.
+        :raises UnusableFolder: the folder contains other files than exports.
         """
         finished = [int(found[1]) for name in self._names() if (found := _FINISHED.fullmatch(name))]
         others = [name for name in self._names() if not _FINISHED.fullmatch(name) and not name.startswith(("_", "."))]
@@ -105,22 +105,22 @@ class ExportFolder:
             raise UnusableFolder(str(self.path), f"has no readable {file.relative_to(self.path)}: {error}") from error
 
     def staged(self, number: int, token: str) -> Path:
-        """Return where an export is written before it is visible; nothing is there yet."""
+        """Return the folder in which an export is written before it is visible; it does not exist yet."""
         return self.path / _STAGING / f"{number}-{token}"
 
     def finish(self, staged: Path, exported: Exported) -> Path:
         """
-        Make an export visible, durably and at once.
+        Make an export visible, durably and atomically.
 
-        :raises ExportInTheWay: another one of this number is.
+        :raises ExportInTheWay: another export with this number is visible.
         """
         target = self.path / f"{COLUMN}={exported.number}"
         try:
             (staged / _EXPORTED).write_bytes(msgspec.json.encode(exported))
             for one in _all_below(staged):
                 _sync(one)
-            # A folder that is not empty is never replaced: this is the compare-and-set. Killed before it, nothing is
-            # visible; killed after it, everything is, and the next export begins behind it.
+            # The rename never replaces a folder with files: this is the compare-and-set. After a kill before it,
+            # nothing is visible; after a kill behind it, everything is, and the next export begins at its end.
             staged.rename(target)
         except OSError as error:
             if target.exists() and error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
@@ -130,7 +130,7 @@ class ExportFolder:
         return target
 
     def clean(self, finished: int) -> None:
-        """Remove what exports left that cannot finish any more: those of numbers up to the last that is finished."""
+        """Remove staged exports that can no longer finish: those with numbers up to the last finished one."""
         staging = self.path / _STAGING
         for one in staging.iterdir() if staging.exists() else ():
             number = one.name.partition("-")[0]
@@ -138,7 +138,7 @@ class ExportFolder:
                 shutil.rmtree(one, ignore_errors=True)
 
     def remove(self, staged: Path) -> None:
-        """Remove an export that will not be finished."""
+        """Remove a staged export that will not be finished."""
         shutil.rmtree(staged, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""What there is to export: everything that is committed and was not exported before."""
+"""The ranges to export: all messages that are committed and were not exported before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework_spark.source.places import first_left
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The ranges of one export, and up to where each segment is exported after it; ``life``: of which topic."""
+    """The ranges of one export, and the end of each segment; ``life`` identifies the topic across deletions."""
 
     life: int
     ranges: tuple[Range, ...]
@@ -25,9 +25,9 @@ class Due:
 
 async def due(host: Host, layout: Layout, last: Exported | None) -> Due:
     """
-    Return what is to be exported after the last export.
+    Return the ranges after the last export.
 
-    The first one begins at what retention has left; from then on nothing may be missing.
+    The first export begins at the first message that was not trimmed; later ones must be complete.
     """
     before = {} if last is None else last.positions()
     ranges: list[Range] = []
@@ -36,7 +36,7 @@ async def due(host: Host, layout: Layout, last: Exported | None) -> Due:
         name = str(layout.name_of(segment_id))
         opened = await host.segment(name)
         start = before.get(name, EARLIEST) if last is not None else await first_left(opened.ledger)
-        # What is readable here may be less than it was elsewhere: what was exported once is not exported again.
+        # This process may know an older max read position than the last export; exported messages are not repeated.
         end = upto[name] = max(start, await opened.buffer.max_read_position())
         if start < end:
             ranges.append(Range(str(layout.topic), name, start, end))
@@ -45,9 +45,9 @@ async def due(host: Host, layout: Layout, last: Exported | None) -> Due:
 
 def check_same(last: Exported | None, store: str, layout: Layout, folder: str) -> None:
     """
-    Refuse to put two topics into one folder.
+    Reject the export of two topics into one folder.
 
-    :raises UnusableFolder: what was exported before is another topic, or one that was deleted since.
+    :raises UnusableFolder: the folder contains exports of another topic, or of one that was deleted since.
     """
     if last is None or (last.store, last.topic, last.life) == (store, str(layout.topic), layout.life):
         return

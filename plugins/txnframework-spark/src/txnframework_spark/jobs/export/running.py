@@ -32,7 +32,7 @@ _TOKEN_BITS: Final = 62
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of it; ``exported`` None: nothing was committed since the last export."""
+    """The result of an export; ``exported`` None: nothing was committed since the last export."""
 
     folder: ExportFolder
     last: Exported | None
@@ -41,7 +41,7 @@ class Result:
     bytes: int = 0
 
     def document(self) -> dict[str, object]:
-        """Return it for a table, or for programs."""
+        """Return the result for a table or for JSON."""
         now = self.exported or self.last
         return {
             "export": None if self.exported is None else self.exported.number,
@@ -55,7 +55,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """``messages_max``: of one task, which writes one file (for each date, with ``by_date``)."""
+    """An export; ``messages_max``: of one task, which writes one file (for each date, with ``by_date``)."""
 
     stores: StoreOptions
     topic: TopicName
@@ -66,9 +66,9 @@ class Export:
 
     def plan(self, host: Host) -> tuple[Exported | None, Due, list[SegmentPartition]]:
         """
-        Return what was exported before, what is due, and the tasks that read it; changes nothing.
+        Return the last export, the ranges to export, and the tasks that read them; changes nothing.
 
-        :raises UnusableFolder: the folder holds something else.
+        :raises UnusableFolder: the folder contains other data.
         :raises JobFailed: messages were trimmed before they were exported.
         """
         return process.run(self._plan(host))
@@ -100,7 +100,7 @@ class Export:
 
     def run(self, spark: SparkSession, progress: JobProgress) -> Result:
         """
-        Export what is due.
+        Export the messages that were committed since the last export.
 
         :raises ExportInTheWay: another export finished first.
         :raises JobFailed: a task failed; nothing of this export is visible.
@@ -119,7 +119,7 @@ class Export:
                 rows = self._write(spark, tasks, staged, meter)
             files, size, messages = _written(staged)
             require_shared(self.folder.path, rows, messages)
-            if not messages:  # all of it was aborted
+            if not messages:  # all messages were aborted
                 return Result(self.folder, last)
             exported = Exported(
                 store=host.metadata.identity,
@@ -141,14 +141,14 @@ class Export:
         return Result(self.folder, last, exported, files, size)
 
     def _why(self, number: int, error: Exception) -> Exception:
-        """Return what to tell: an export that was overtaken may have failed with anything, its files removed."""
+        """Return the error to raise: after another export finished, its cleanup may cause any error here."""
         last = self.folder.last()
         if last is not None and last.number >= number:
             return ExportInTheWay(str(self.folder.path), number)
         return JobFailed(f"{self.topic} was not exported: {sentence_of(error)}")
 
     def _write(self, spark: SparkSession, tasks: Sequence[SegmentPartition], staged: Path, meter: Meter) -> int:
-        """Write all of it; return how many rows the executors have written, at the least."""
+        """Write all ranges; return the minimum number of rows that executors have written."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -162,7 +162,7 @@ class Export:
 
 
 def require_shared(path: Path, rows: int, messages: int) -> None:
-    """Refuse an export whose files stand where this process does not see them: its offsets would pass them by."""
+    """Raise InvalidInput if this process does not see the executors' files: the export's positions would skip them."""
     if messages < rows:
         raise InvalidInput(
             f"executors wrote {rows} messages and {messages} of them are in {path}; it has to be a folder that all"
@@ -171,7 +171,7 @@ def require_shared(path: Path, rows: int, messages: int) -> None:
 
 
 def _written(staged: Path) -> tuple[int, int, int]:
-    """Return how many files of Parquet tasks have written, their bytes, and their rows."""
+    """Return the number of Parquet files that tasks have written, their bytes, and their rows."""
     import pyarrow.parquet as pq
 
     files = sorted(staged.rglob("*.parquet"))

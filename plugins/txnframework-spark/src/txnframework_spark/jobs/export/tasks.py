@@ -1,4 +1,4 @@
-"""What tasks of an export do: read ranges as the columns of the source."""
+"""The tasks of an export: reading ranges with the columns of the source."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ COLUMNS: Final = columns_of(headers=True, transaction=False)
 
 
 def reading(stores: StoreOptions, tasks: Sequence[SegmentPartition], meter: Meter) -> Callable[[Batches], Batches]:
-    """Return what reads the ranges whose numbers a task is given; made where the Spark session is."""
-    from pyspark.sql.pandas.types import to_arrow_schema  # what Spark compares the batches' schema with
+    """Return a function that reads the ranges with the numbers that a task gets; call it where Spark's session is."""
+    from pyspark.sql.pandas.types import to_arrow_schema  # Spark compares the batches' schema with its result
     from pyspark.sql.types import StructType
 
     columns = StructType.fromDDL(COLUMNS)
