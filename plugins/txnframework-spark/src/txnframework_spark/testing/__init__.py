@@ -1,6 +1,6 @@
-"""For who tests pipelines, and for plugin authors.
+"""Tools for tests of pipelines, also by plugin authors.
 
-``cluster`` is Spark's own cluster, on this machine; ``pipelines`` are pipelines in processes of their own, to be killed
-at any step of a batch (``program`` is what they run); ``stores`` looks into what they read and write, and ``outputs``
-judges it.
+``cluster`` is Spark's own cluster, on this machine. ``pipelines`` runs pipelines in separate processes that can be
+killed at any step of a batch (``program`` is what they run). ``stores`` reads their inputs and outputs, and ``outputs``
+judges them.
 """

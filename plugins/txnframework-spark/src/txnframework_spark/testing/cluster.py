@@ -6,9 +6,9 @@ Spark's own standalone cluster on this machine, from PySpark alone; for tests, a
         for name, value in cluster.conf.items():
             builder = builder.config(name, value)
 
-One master and some workers, each of one core and little memory, in working folders of their own: what a pipeline needs
-on a real cluster it needs here. An executor is a process of a worker's session, as its Python workers are, so that a
-test can find and kill them: ``cluster.executors()``. Nothing outlives the ``with`` block, however the test ends.
+One master and some workers, each with one core, little memory and its own working folder: a pipeline has the same
+requirements as on a real cluster. An executor and its Python workers belong to the session of its worker, so a test can
+find and kill them: ``cluster.executors()``. No process outlives the ``with`` block, however the test ends.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class StandaloneCluster:
     """
     A master and its workers, from the beginning of the ``with`` block to its end.
 
-    :param folder: all files of the cluster go below it; it is made if it is not there.
-    :param workers: how many there are, each of one core.
-    :param hosts: addresses of this machine, which the workers take in turn; Spark starts a speculative copy of a task
-        on another host than the first only.
-    :param memory_mb: what a worker may give to its executors together; ``conf`` asks for so much for each.
+    :param folder: contains all files of the cluster; it is created if it does not exist.
+    :param workers: the number of workers, each with one core.
+    :param hosts: addresses of this machine, assigned to the workers in turn; Spark starts a speculative copy of a task
+        only on another host than the first.
+    :param memory_mb: the memory that a worker gives to its executors in total; ``conf`` requests all of it for each.
 
     Every wait is one of real time, and blocks.
     """
@@ -88,7 +88,7 @@ class StandaloneCluster:
 
     @property
     def conf(self) -> Mapping[str, str]:
-        """What a driver has to be told so that it gets all of the cluster and keeps its own files below the folder."""
+        """The settings of a driver that uses the whole cluster and keeps its own files below the folder."""
         scratch = self.folder / "driver"
         scratch.mkdir(exist_ok=True)
         return {
@@ -111,17 +111,17 @@ class StandaloneCluster:
         return tuple(worker.process.pid for worker in self._workers)
 
     def executors(self) -> tuple[int, ...]:
-        """Return the executors' JVMs that are alive; there are some while an application runs."""
+        """Return the living JVMs of executors; there are some while an application runs."""
         return tuple(
             found.pid for pid in self.worker_pids for found in living(pid) if found.name == JVM and found.pid != pid
         )
 
     def python_workers(self) -> tuple[int, ...]:
-        """Return the Python processes of the executors that are alive."""
+        """Return the living Python processes of the executors."""
         return tuple(found.pid for pid in self.worker_pids for found in living(pid) if found.name != JVM)
 
     def start_worker(self) -> int:
-        """Start one more worker, such as for one that was killed; return its pid when the master knows it."""
+        """Start one more worker, for example after a kill; return its pid when the master has registered it."""
         self._started += 1
         place = self.folder / f"worker-{self._started}"
         options = ["--cores", "1", "--memory", f"{self.memory_mb}M", "--work-dir", str(place / "work")]
@@ -129,13 +129,13 @@ class StandaloneCluster:
         started = self._start("worker.Worker", place, [*options, self._address], host)
         self._workers.append(started)
         self._wait_for("the worker's address", lambda: _WORKER_PORT.search(started.said()), started)
-        # By its port: the master goes on naming a killed worker until it has heard nothing of it for a while.
+        # Identified by its port, because the master lists a killed worker until a timeout.
         port = int(_found(_WORKER_PORT, started.said()))
         self._wait_for("the worker to be registered", lambda: port in self._registered(), started)
         return started.process.pid
 
     def kill_worker(self, pid: int) -> None:
-        """End a worker with its executors and their Python workers at once, as the power does."""
+        """Kill a worker with its executors and their Python workers at once, as a power failure does."""
         (worker,) = (worker for worker in self._workers if worker.process.pid == pid)
         self._workers.remove(worker)
         self._kill(worker)
@@ -157,8 +157,8 @@ class StandaloneCluster:
         self.stop()
 
     def stop(self) -> None:
-        """End master, workers, executors and their Python workers; return when none of them is left."""
-        # The master goes first: it would start other executors for those that go.
+        """End master, workers, executors and their Python workers; return when all have ended."""
+        # The master ends first: it would replace executors that end.
         daemons = [*([self._master] if self._master is not None else []), *self._workers]
         self._master, self._workers = None, []
         for daemon in daemons:
@@ -169,7 +169,7 @@ class StandaloneCluster:
         daemon.process.wait()
         daemon.guard.dismiss()
         session = daemon.process.pid
-        # Nobody is left who starts others, and an executor may outlive its worker.
+        # No process is left that starts executors, and an executor may outlive its worker.
         for found in living(session):
             send_kill(found.pid, session)
         if not wait_until_gone(session, _GONE_SECONDS_MAX):
@@ -187,8 +187,8 @@ class StandaloneCluster:
         scratch = place / "tmp"
         scratch.mkdir(parents=True)
         home = self.folder / "spark-home"
-        # Of this process's own Spark nothing is passed on, its nursery of Python workers neither: another machine has
-        # none of it.
+        # The environment of this process's own Spark, including its nursery, is not passed on: another machine would
+        # not have it.
         ours = ("SPARK_", "PYSPARK_", NURSERY)
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(ours)},
@@ -202,7 +202,7 @@ class StandaloneCluster:
             "PYSPARK_PYTHON": sys.executable,
             "TMPDIR": str(scratch),
         }
-        # Port 0: the system chooses one, and the log says which.
+        # Port 0: the system chooses a port, and the log contains it.
         where = ["--host", host, "--port", "0", "--webui-port", "0"]
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{what}", *where, *arguments]
         log = place / "log"
@@ -219,7 +219,7 @@ class StandaloneCluster:
         return _Daemon(process, Guard(process.pid), log)
 
     def _registered(self) -> set[int]:
-        """Return the ports of the workers that the master has work for."""
+        """Return the ports of the workers that the master regards as alive."""
         with urllib.request.urlopen(f"{self._page}/json/", timeout=_START_SECONDS_MAX) as answer:  # noqa: S310 - ours
             state: dict[str, Any] = json.load(answer)
         return {worker["port"] for worker in state["workers"] if worker["state"] == "ALIVE"}
@@ -236,7 +236,7 @@ class StandaloneCluster:
 
 
 def _java_options(scratch: Path | str) -> str:
-    """Return options of a JVM that starts fast, keeps to little memory, and writes nowhere but in ``scratch``."""
+    """Return options of a JVM that starts fast, uses little memory, and writes only in ``scratch``."""
     return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={scratch}"
 
 

@@ -1,7 +1,7 @@
-"""What came out of a pipeline that writes each of its rows to two topics: pure.
+"""Judgment of a pipeline that writes each of its rows to two topics: pure.
 
-Both copies are written in one transaction, by different entries in different segments. So a batch that is visible in
-part shows as a transaction whose rows in one topic are not those in the other.
+Both copies are written in one transaction, by different entries in different segments. So a partially visible batch
+shows as a transaction whose rows in one topic differ from those in the other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RIGHT = "right"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A committed message: its topic, its value, and the transaction it was written in, if any."""
+    """A committed message: its topic, its value, and its transaction, if any."""
 
     topic: str
     value: str
@@ -25,7 +25,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Defects:
-    """How often what was found; everything empty: exactly once and nothing torn."""
+    """The defects with their numbers; all empty: exactly once and no partial transactions."""
 
     lost: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Defects:
 
 
 def compare(rows: Sequence[Row], expected: Iterable[str]) -> Defects:
-    """Return what is wrong with ``rows`` of both topics where every expected value should stand once in each."""
+    """Return the defects in ``rows`` of both topics, if every expected value must be stored once in each."""
     wanted = frozenset(expected)
     lost: list[str] = []
     repeated: list[str] = []
@@ -48,7 +48,7 @@ def compare(rows: Sequence[Row], expected: Iterable[str]) -> Defects:
 
 
 def torn(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return every transaction of which a part is visible and a part is not."""
+    """Return every transaction that is partially visible."""
     found: list[str] = [f"no transaction: {row.value} in {row.topic}" for row in rows if row.txn is None]
     for txn in batches(rows):
         left, right = (
@@ -60,5 +60,5 @@ def torn(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def batches(rows: Iterable[Row]) -> list[str]:
-    """Return the transactions that rows stand in, in the order of their ids: one for each batch that is visible."""
+    """Return the transactions of rows, in the order of their ids: one for each visible batch."""
     return sorted({row.txn for row in rows if row.txn is not None})

@@ -1,4 +1,4 @@
-"""A pipeline in processes of its own, to be stopped at a pause point and killed, frozen or released there."""
+"""A pipeline in separate processes, which a test stops at a pause point and kills, freezes or releases there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from txnframework_spark.testing.program import Job
 from txnframework_spark.unix_sessions import living
 
 WAIT_S: Final = 240.0
-"""How long anything may take; most of it is the start of Spark on a machine that has other work."""
+"""The default limit of every wait; most of it is for the start of Spark on a busy machine."""
 _LOOK_EVERY_S: Final = 0.05
 _FREEZES_MAX: Final = 100
 
@@ -29,7 +29,7 @@ _FREEZES_MAX: Final = 100
 class PipelineProcess:
     """One start of a job, which waits at ``points`` (as ``microbatch.pause`` writes them); killed when the block ends.
 
-    Several may be started in one ``directory``, under different names. ``wait_s``: how long anything may take.
+    Several may be started in one ``directory``, under different names. ``wait_s``: the limit of every wait.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class PipelineProcess:
     # -- waiting --------------------------------------------------------------------------------------
 
     def arrival(self, point: str) -> dict[str, Any]:
-        """Return what the first process said that arrived at the point."""
+        """Return the report of the first process that arrived at the point."""
         return self.arrivals(point, 1)[0]
 
     def arrivals(self, point: str, count: int) -> list[dict[str, Any]]:
-        """Return what so many processes said, in the order in which they arrived at the point."""
+        """Return the reports of so many processes, in the order in which they arrived at the point."""
         pattern = f"{point.replace('@', '-')}-*.json"
         self._wait_for(lambda: len(list(self._pauses.glob(pattern))) >= count, f"{count} at {point}")
         reports = [json.loads(path.read_text()) for path in self._pauses.glob(pattern)]
         return sorted(reports, key=lambda report: (report["at_ms"], report["pid"]))
 
     def failure(self) -> str | None:
-        """Return why it failed when it has ended, None if it did not; the whole of what Spark said is in ``log``."""
+        """Return the reason of a failure after the end, None after success; Spark's whole output is in ``log``."""
         deadline = time.monotonic() + self._wait_s
         while (status := self._driver.status()) is None:
             assert time.monotonic() < deadline, f"it goes on\n{self.log[-4_000:]}"
@@ -81,7 +81,7 @@ class PipelineProcess:
 
     @property
     def log(self) -> str:
-        """What it has said until now."""
+        """The output until now."""
         return self._driver.log.read_text(encoding="utf-8", errors="replace")
 
     def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
@@ -94,16 +94,16 @@ class PipelineProcess:
     # -- deeds ----------------------------------------------------------------------------------------
 
     def release(self, point: str, pid: int | None = None) -> None:
-        """Let everybody go on who waits at the point, or comes there later; ``pid``: only this one."""
+        """Release all processes that wait at the point, now or later; ``pid``: only this one."""
         place = point.replace("@", "-")
         (self._pauses / (f"{place}.release" if pid is None else f"{place}-{pid}.release")).touch()
 
     def kill(self) -> None:
-        """Kill Python and JVM of the driver, and with them its workers."""
+        """Kill Python and JVM of the driver, and thereby its workers."""
         self._driver.kill()
 
     def freeze(self, is_locked: Callable[[], bool]) -> None:
-        """Stop every process of it where it is; not in the middle of a write that others would wait for."""
+        """Stop every process of it; not in the middle of a write that blocks others."""
         for _ in range(_FREEZES_MAX):
             self._signal(signal.SIGSTOP)
             if not is_locked():
@@ -113,7 +113,7 @@ class PipelineProcess:
         raise AssertionError("it was in the middle of a write whenever it was stopped")
 
     def thaw(self) -> None:
-        """Let a frozen one go on."""
+        """Resume a frozen pipeline."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:

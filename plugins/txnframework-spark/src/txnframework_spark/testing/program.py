@@ -1,6 +1,6 @@
 """A pipeline as a program: ``python -m txnframework_spark.testing.program JOB``, with the job as JSON.
 
-It runs until everything is read that was there when it began, and ends at once when whoever started it is gone.
+It runs until all input that existed at its start is read, and ends at once when its parent process has ended.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WINDOW_S: Final = 10
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A pipeline from topic ``in``; what is not given is that of a pipeline that does everything right.
+    """A pipeline from topic ``in``; the defaults are those of a correct pipeline.
 
-    ``plan``: one of PLANS. ``source``: an empty value leaves a usual option out. ``conf``: Spark's configuration.
+    ``plan``: one of PLANS. ``source``: an empty value removes a default option. ``conf``: Spark's configuration.
     """
 
     url: str
@@ -54,9 +54,9 @@ def both(frame: DataFrame) -> DataFrame:
 
 
 def totals(frame: DataFrame) -> DataFrame:
-    """Add up numbers by windows of ten; a window is written when a number beyond it was seen.
+    """Add up numbers by windows of ten; a window is written when a number after it was read.
 
-    A number is its own event time in seconds, so the windows' totals are easily told.
+    A number is its own event time in seconds, so the expected totals are simple.
     """
     from pyspark.sql import functions as f
 
@@ -96,7 +96,7 @@ PLANS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {"both": both, "tota
 
 
 def start(spark: SparkSession, job: Job, transform: Callable[[DataFrame], DataFrame] | None = None) -> StreamingQuery:
-    """Start a job in a session that is there; ``transform``: a plan that has no name."""
+    """Start a job in an existing session; ``transform``: a plan without a name."""
     usual = {"subscribe": "in", "startingOffsets": "earliest", "groupId": "g", "maxOffsetsPerTrigger": "20"}
     source = {name: value for name, value in {"metadata": job.url, **usual, **job.source}.items() if value}
     frame = spark.readStream.format("txnframework").options(**source).load()
@@ -112,14 +112,14 @@ def start(spark: SparkSession, job: Job, transform: Callable[[DataFrame], DataFr
 
 
 def scratch_of(job: Job) -> Path:
-    """Return where Spark has its temporary files."""
+    """Return the folder of Spark's temporary files."""
     scratch = Path(job.checkpoint).parent / "spark"
     scratch.mkdir(exist_ok=True)
     return scratch
 
 
 def open_session(job: Job) -> SparkSession:
-    """Return a small Spark that leaves nothing outside of the checkpoint's directory, also when it is killed."""
+    """Return a small Spark session that leaves no files outside of the checkpoint's directory, even if killed."""
     from pyspark.sql import SparkSession
 
     scratch = scratch_of(job)
@@ -136,7 +136,7 @@ def open_session(job: Job) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
     )
     if VARIABLE in os.environ:
-        # Executors of a cluster were started by others.
+        # Another process started the executors of a cluster.
         builder = builder.config(f"spark.executorEnv.{VARIABLE}", os.environ[VARIABLE])
     for name, value in job.conf.items():
         builder = builder.config(name, value)
@@ -146,7 +146,7 @@ def open_session(job: Job) -> SparkSession:
 
 
 def main() -> int:
-    """Run the job; the last line of standard error says why it failed."""
+    """Run the job; the last line of standard error gives the reason of a failure."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
     leave_with_the_parent()
     require_this_interpreter()
@@ -155,7 +155,7 @@ def main() -> int:
             session = open_session(job)
             start(session, job).awaitTermination()
             session.stop()
-    except Exception as error:  # whatever Spark raises: it is told in full above, and in one line at the end
+    except Exception as error:  # any error of Spark: its text is above, and its reason in one line at the end
         import traceback
 
         traceback.print_exc()

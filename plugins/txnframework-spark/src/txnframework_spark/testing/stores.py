@@ -1,4 +1,4 @@
-"""The stores and the checkpoint of one test, as somebody sees them who is not the pipeline."""
+"""The stores and the checkpoint of one test, as seen by a client outside of the pipeline."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Stores:
         return process.host(StoreOptions(metadata=self.url))
 
     def copy(self, directory: Path) -> Stores:
-        """Return a copy of everything as a kill of all processes would leave it now: they have to stand still.
+        """Return a copy of all files, as a kill of all processes would leave them now; no process may be writing.
 
-        The stores have to be an SQLite file in ``directory``.
+        The stores must be an SQLite file in ``directory``.
         """
         directory.mkdir()
         file = Path(self.url.removeprefix("sqlite:///"))
@@ -64,7 +64,7 @@ class Stores:
         return self.directory / "checkpoint"
 
     def forget_last_batch(self) -> int:
-        """Make Spark forget that it finished its last batch, as a kill right after the decision does; return which."""
+        """Remove the last commit from Spark's checkpoint, like a kill right after the decision; return its number."""
         commits = self.checkpoint / "commits"
         last = max(int(path.name) for path in commits.glob("[0-9]*"))
         (commits / str(last)).unlink()
@@ -72,23 +72,23 @@ class Stores:
         return last
 
     def keep_checkpoint(self) -> Path:
-        """Return a copy of the checkpoint as it is now."""
+        """Return a copy of the checkpoint in its current state."""
         return Path(shutil.copytree(self.checkpoint, self.directory / "older-checkpoint"))
 
     def restore_checkpoint(self, kept: Path) -> None:
-        """Put a copy in the place of the checkpoint."""
+        """Replace the checkpoint by a copy."""
         shutil.rmtree(self.checkpoint)
         shutil.copytree(kept, self.checkpoint)
 
     # -- topics ---------------------------------------------------------------------------------------
 
     def create(self, *topics: str, segments: int = 2) -> None:
-        """Make topics."""
+        """Create topics."""
         for topic in topics:
             process.run(self.host.topics.create(TopicName.parse(topic), segments))
 
     def subscribe(self, topic: str, name: str) -> None:
-        """Make a subscription that begins at the earliest message."""
+        """Create a subscription that begins at the earliest message."""
         process.run(self.host.topics.subscribe(TopicName.parse(topic), name, "earliest"))
 
     def split(self, topic: str, segment_id: int) -> None:
@@ -132,7 +132,7 @@ class Stores:
     # -- what can be read -----------------------------------------------------------------------------
 
     def read(self, topic: str = "out") -> Counter[str]:
-        """Return how often each value is committed in a topic."""
+        """Return the number of committed copies of each value in a topic."""
         return Counter(row.value for row in self.rows(topic))
 
     def rows(self, *topics: str) -> tuple[Row, ...]:
@@ -166,18 +166,18 @@ class Stores:
         return (await (await coordinator_of(self.host)).describe(txn_id)).state
 
     def expire(self, ahead_ms: int) -> None:
-        """Abort the transactions of which somebody sees the deadline past whose clock is so far ahead."""
+        """Abort the transactions whose deadlines have passed for a clock that is so far ahead."""
         process.run(self._expire(ahead_ms))
 
     async def _expire(self, ahead_ms: int) -> None:
-        # By a host of its own, which does not sweep beside that: the one of this process does.
+        # Uses a host that does not sweep in the background; the host of this process does.
         stores = {"metadata": {"url": self.url}, "ledger": {"url": self.url}, "transactions": {"sweep": False}}
         async with txnframework.open(stores) as client:
             host = client.host
             await (await coordinator_of(host)).expire(host.environment.now_ms() + ahead_ms)
 
     def abort(self, txn: str) -> None:
-        """End a transaction as an operator does."""
+        """End a transaction as an operator."""
         process.run(self._abort(TxnID.parse(txn)))
 
     async def _abort(self, txn_id: TxnID) -> None:
@@ -194,7 +194,7 @@ class Stores:
             await subscription.cursor.seek(EARLIEST)
 
     def is_locked(self) -> bool:
-        """Whether somebody is in the middle of a write, where the stores are an SQLite file."""
+        """Return whether a process is in the middle of a write, if the stores are an SQLite file."""
         if not self.url.startswith("sqlite:///"):
             return False
         connection = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=0)
@@ -215,5 +215,5 @@ def values(first: int, last: int) -> list[str]:
 
 
 def once(given: Iterable[str]) -> Counter[str]:
-    """Return what ``Stores.read`` is to return when every value was processed exactly once."""
+    """Return the result of ``Stores.read`` if every value was processed exactly once."""
     return Counter(given)

@@ -1,5 +1,5 @@
-"""Events of unequal keys, and what windows over them hold: in plain Python, to be compared with what Spark makes of
-them behind a watermark.
+"""Events with unequally frequent keys, and their windows: computed in plain Python, to compare with Spark's results
+under a watermark.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _DAY_S: Final = 86_400
 _DISORDER_S: Final = 300
 _KEYS: Final = 240
 _IN_FLIGHT: Final = 500
-"""How many events are on their way at a time: these may be stored in another order than that in which they are sent."""
+"""The number of concurrent sends; these may be stored in another order than sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at ``at_s``."""
+    """An event with the time ``at_s``."""
 
     at_s: int
     key: str
@@ -40,7 +40,7 @@ class Event:
 def events(count: int, seed: int) -> list[Event]:
     """Return the events of a day in the order in which they are sent: each up to five minutes early or late.
 
-    Some keys have very many of them: so segments are as unequal as their keys.
+    Some keys are much more frequent, so segments are as unequal as their keys.
     """
     chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
     keys = [f"key-{number}" for number in range(_KEYS)]
@@ -55,7 +55,7 @@ def events(count: int, seed: int) -> list[Event]:
 
 
 def closed_windows(given: Iterable[Event]) -> list[str]:
-    """Return every window that a watermark behind the latest event has closed, as the plan ``windows`` writes it."""
+    """Return every window that a watermark after the latest event has closed, as the plan ``windows`` writes it."""
     found: dict[tuple[int, str], list[int]] = {}
     latest = 0
     for event in given:
@@ -69,7 +69,7 @@ def closed_windows(given: Iterable[Event]) -> list[str]:
 
 
 def publish(url: str, topic: str, given: Sequence[Event]) -> None:
-    """Send events through a client of their own, as a service does that has many of them."""
+    """Send events by a separate client, as a service with many events does."""
 
     async def send() -> None:
         async with txnframework.open(load_config(StoreOptions(metadata=url).source())) as client:

@@ -1,4 +1,4 @@
-"""Spark's checkpoint: the offsets of each batch before it runs, and how many batches are known to be committed."""
+"""Spark's checkpoint: the offsets of each batch before it runs, and the number of batches known to be committed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Overtaken(Conflict):
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What stands in a checkpoint; ``offsets`` has one for each batch, ``commits`` says how many are done."""
+    """The content of a checkpoint; ``offsets`` has one for each batch, ``commits`` is the number of finished ones."""
 
     query: str
     offsets: tuple[dict[str, Any], ...] = ()
@@ -31,7 +31,7 @@ class Checkpoint:
     """
     One checkpoint directory.
 
-    It stands in the metadata store, where it survives every process; a record of no key that the framework knows.
+    It is stored in the metadata store, where it survives every process, under a key that the framework does not use.
     """
 
     def __init__(self, host: Host, name: str) -> None:
@@ -41,30 +41,30 @@ class Checkpoint:
 
     @classmethod
     async def current(cls, host: Host) -> Checkpoint | None:
-        """Return the one that a new run is started with; None: there was no run yet."""
+        """Return the checkpoint with which a new run starts; None: there was no run yet."""
         found = await outlast(host, lambda: host.metadata.get(_CURRENT))
         return None if found is None else cls(host, found.value.decode())
 
     async def use(self) -> None:
-        """Let new runs be started with this one."""
+        """Make new runs start with this checkpoint."""
         put = Put(_CURRENT, self.name.encode(), Expect.ANY)
         await outlast(self._host, lambda: self._host.metadata.put(put))
 
     async def load(self) -> Kept | None:
-        """Return what it holds."""
+        """Return its content."""
         found = await outlast(self._host, lambda: self._host.metadata.get(self._key))
         return None if found is None else msgspec.json.decode(found.value, type=Kept)
 
     async def make(self, kept: Kept) -> None:
-        """Make it anew, with what was saved of another one."""
+        """Create it anew with the saved content of another one."""
         put = Put(self._key, msgspec.json.encode(kept), Expect.ANY)
         await outlast(self._host, lambda: self._host.metadata.put(put))
 
     async def keep_offset(self, batch: int, end: dict[str, Any]) -> None:
         """
-        Write where a batch ends, before it runs; once written it stays so.
+        Store the end of a batch before it runs; a stored end is final.
 
-        :raises Overtaken: another run has written another end.
+        :raises Overtaken: another run has stored another end.
         """
 
         def edit(kept: Kept) -> Kept:
@@ -77,11 +77,11 @@ class Checkpoint:
         await self._change(edit)
 
     async def keep_commit(self, batch: int) -> None:
-        """Write that a batch is done."""
+        """Store that a batch is finished."""
         await self._change(lambda kept: msgspec.structs.replace(kept, commits=max(kept.commits, batch + 1)))
 
     async def forget_commits(self, commits: int) -> None:
-        """Know no more than this of what is done; the batches that come again are planned as before."""
+        """Reduce the number of finished batches; the batches that are repeated are planned as before."""
         await self._change(lambda kept: msgspec.structs.replace(kept, commits=min(kept.commits, commits)))
 
     async def _change(self, edit: Callable[[Kept], Kept]) -> None:

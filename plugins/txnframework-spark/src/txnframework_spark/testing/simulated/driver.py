@@ -1,4 +1,4 @@
-"""One run of a query, as Spark's driver and its tasks are."""
+"""One run of a query: the behaviour of Spark's driver and its tasks."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from txnframework_spark.source.reading import Pages
 from txnframework_spark.testing.simulated.checkpoint import Checkpoint
 
 ARROW: Final = ">"
-"""Stands in an output's value between its input's and the incarnation of the cursor that it was read under."""
+"""The separator in an output's value between the input's value and the incarnation of the cursor."""
 TASKS: Final = 2
 LOST_ATTEMPTS: Final = 0.1
 PLANNED_MAX: Final = 5
-"""How many messages a batch has at most."""
+"""The maximum number of messages in a batch."""
 
 Rows = list[tuple[str, str]]
 
@@ -43,7 +43,7 @@ class Driver:
     """
     One run: it plans, reads, stages and commits one batch after the other.
 
-    ``pause`` is awaited where a batch may be held up; ``chance`` decides which task attempts are lost.
+    ``pause`` is awaited at points where a batch may be delayed; ``chance`` decides which task attempts are lost.
     """
 
     recorded: RecordedClient
@@ -62,7 +62,7 @@ class Driver:
         return self.recorded.client.host
 
     async def batch(self) -> bool:
-        """Run the next batch, or again one that was planned and is not known to be committed; False: nothing is new."""
+        """Run the next batch, or repeat one that was planned and is not known to be committed; False: no new data."""
         kept = await self.checkpoint.load()
         assert kept is not None
         number = kept.commits
@@ -88,7 +88,7 @@ class Driver:
         for task in range(TASKS):
             mine = rows[task::TASKS]
             if self.chance.random() < LOST_ATTEMPTS:
-                await self._stage(facts, mine)  # an attempt whose executor is lost before it reports
+                await self._stage(facts, mine)  # an attempt whose executor is lost before its report
             staged.append(await self._stage(facts, mine))
             await self.pause()
         await self._commit(number, tuple(staged))
@@ -132,14 +132,14 @@ class Driver:
         return Staged(txn, branch, writer.rows, facts, application)
 
     async def _commit(self, number: int, staged: tuple[Staged, ...]) -> None:
-        """Commit, and record what came of the transaction: of a batch that is a replay it is aborted."""
+        """Commit, and record the outcome of the transaction; that of a replay is aborted."""
         txn = staged[0].txn or ""
         asked = self.recorded.invoke(said.Commit(txn, tuple(one.branch for one in staged)))
         try:
             await commit_staged(self.host, self.sink, staged, number)
             state = await outlast(self.host, lambda: self.recorded.client.outcome(txn))
         except BaseException as error:
-            # Also where it says that nothing counts: it may have been asked twice, and the first time it did.
+            # Recorded even after an error that says that nothing counts: an earlier attempt may have committed.
             asked.unknown(f"{type(error).__name__}: {error}")
             raise
         if state is State.COMMITTED:

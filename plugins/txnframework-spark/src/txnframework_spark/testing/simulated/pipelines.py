@@ -1,11 +1,11 @@
-"""The workload: runs of one application that take over from each other, and feeders of what they read."""
+"""The workload: runs of one application that take over from each other, and feeders of their input."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from typing import Final
 
-import numpy.random  # noqa: F401 - it seeds itself from the world outside when it is loaded: before anything is simulated
+import numpy.random  # noqa: F401 - it seeds itself from the system on import: imported before the simulation begins
 
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import Drained, DrainTopic, History, Seen
@@ -26,17 +26,17 @@ GROUP: Final = "pipeline"
 APPLICATION: Final = "billing"
 NAME: Final = "every message is processed once"
 IDLE_ROUNDS: Final = 5
-"""How often nothing may be new, before a pipeline that nothing disturbs is taken for done."""
+"""The number of rounds without new data after which an undisturbed pipeline is regarded as finished."""
 ROUND_MS: Final = 1_000
 
 
 class PipelineOptions(Options, frozen=True, kw_only=True):
     """
-    What a run does.
+    The behaviour of runs.
 
-    ``group``: whether the input is acknowledged; without it the checkpoint and the application's record decide.
-    ``older``, ``lost``: how many runs are started with an older checkpoint, or a new one. ``seeks``, ``splits``,
-    ``trims``, ``feeds``: how often each is drawn, where running is 3.
+    ``group``: whether the input is acknowledged; without it the checkpoint and the application record decide.
+    ``older``, ``lost``: the number of runs that start with an older checkpoint, or with a new one. ``seeks``,
+    ``splits``, ``trims``, ``feeds``: the weight of each action, if that of running is 3.
     """
 
     group: bool = True
@@ -53,21 +53,21 @@ class PipelineOptions(Options, frozen=True, kw_only=True):
 
 class Pipelines(Workload[PipelineOptions]):
     """
-    Drivers on several hosts run the same pipeline; each one that starts takes over from those before it.
+    Drivers on several hosts that run the same pipeline; each one that starts takes over from earlier ones.
 
-    Its promise: in the end every message of the input was processed once, under the last incarnation of the cursor;
-    and under no incarnation twice.
+    Its promise: at the end every message of the input was processed once under the last incarnation of the cursor, and
+    at most once under every incarnation.
     """
 
     options_type = PipelineOptions
 
     @property
     def topics(self) -> dict[str, int]:
-        """What is read, and what is written."""
+        """The input topic and the output topic, with their numbers of segments."""
         return {INPUT: self.options.segments, OUTPUT: 1}
 
     async def prepare(self, recorded: RecordedClient) -> None:
-        """Make topics, and the first checkpoint."""
+        """Create topics, and the first checkpoint."""
         await super().prepare(recorded)
         first = Checkpoint(recorded.client.host, "first")
         await first.make(Kept(query="query"))
@@ -81,17 +81,17 @@ class Pipelines(Workload[PipelineOptions]):
         await part.repeat(actions | {action: getattr(self.options, name) for action, name in rare})
 
     async def finish(self, part: Part) -> None:
-        """Process what is left, when nothing goes wrong any more."""
+        """Process the remaining input without faults."""
         actor = _Operator(part, self.options)
         try:
             await actor.process_all()
         except Diverged:
-            # Somebody has sought: the subscription goes on from there, the checkpoint does not.
+            # After a seek the subscription continues at the new position, but the checkpoint does not.
             await actor.lose_checkpoint()
             await actor.process_all()
 
     def violations(self, history: History) -> list[Violation]:
-        """Compare what was read with what was written."""
+        """Compare the input with the output."""
         read, written = _drained(history, INPUT), drained(history, OUTPUT)
         if read is None or written is None:
             return []
@@ -143,7 +143,7 @@ class _Operator:
             await self._recorded.commit(txn)
 
     async def pipe(self) -> None:
-        """Start a run, with the checkpoint that is there, an older one or none, and let it run some batches."""
+        """Start a run with the current checkpoint, an older one or none, and let it run some batches."""
         drawn = self._part.chance.random()
         if drawn < self._options.lost and self._options.group:
             await self.lose_checkpoint()
@@ -160,7 +160,7 @@ class _Operator:
             await driver.planner.close()
 
     async def process_all(self) -> None:
-        """Run batches until nothing is new any more."""
+        """Run batches until there is no new data."""
         driver = await self._start(disturbed=False)
         idle = 0
         try:
@@ -175,7 +175,7 @@ class _Operator:
             await driver.planner.close()
 
     async def seek(self) -> None:
-        """Let everything be processed again."""
+        """Seek to the beginning, so that all messages are processed again."""
         if self._options.group:
             await self._recorded.seek(INPUT, GROUP, "earliest")
 
@@ -190,17 +190,17 @@ class _Operator:
         await self._recorded.trim(INPUT)
 
     async def lose_checkpoint(self) -> None:
-        """Go on with a new query, where the cursor is."""
+        """Continue with a new query, which begins at the cursor."""
         checkpoint = Checkpoint(self._recorded.client.host, self._recorded.unique())
         await checkpoint.make(Kept(query=f"query {checkpoint.name}"))
         await checkpoint.use()
 
     async def _restore_older(self) -> None:
         """
-        Go on with a copy of the checkpoint that was made some batches ago.
+        Continue with a copy of the checkpoint from some batches ago.
 
-        Where nothing is acknowledged a batch is known by its number alone, so it has to be planned as before: then only
-        what is known of commits is lost.
+        Without acknowledgments a batch is identified only by its number, so it must be planned as before: then only the
+        record of commits is lost.
         """
         host = self._recorded.client.host
         current = await Checkpoint.current(host)
