@@ -1,6 +1,6 @@
-"""The main job: an exactly-once pipeline over real input that is killed again and again, and then checked.
+"""The demo: an exactly-once pipeline over real input that is killed repeatedly, and then checked.
 
-``command`` is what a person types, ``run`` carries it out: it loads the input (``input``, ``stage``), starts
-``pipeline`` as a separate process, does to it what ``plan`` says (``process``, ``faults``), reads the outputs back and
-holds them against what plain Python computes from the input (``expected``, ``check``).
+``command`` is the command line and ``run`` performs the demo. It loads the input (``input``, ``stage``) and starts
+``pipeline`` as a separate process (``processes``). It kills the pipeline and splits segments as ``plan`` says. Finally
+it reads the outputs and compares them with the results of plain Python (``fresh``, ``expected``, ``check``).
 """

@@ -1,13 +1,13 @@
-"""The judgment on what came out, pure: it knows the evidence and nothing of how it was come by.
+"""The judgment of the outputs, pure: it depends on the evidence only.
 
-* *duplicate*: a line that stands in an output more than once; every copy beyond the first counts.
-* *lost*: a line that should stand in an output and does not.
-* *wrong*: a row that should not be there, or whose value is not what plain Python computes, or that does not say where
-  its input stood.
-* *torn*: a transaction of which a part is visible and a part is not: its rows in ``enriched`` imply other rows in
-  ``alerts`` than those that stand there under the same transaction, or the other way round; or it is visible and the
-  input of one of its rows is not acknowledged on the subscription's cursor, or its outcome is not COMMITTED. Counted
-  by transaction. A row that belongs to no transaction is torn by itself.
+* *duplicate*: a line that is stored in an output more than once; every copy beyond the first counts.
+* *lost*: a line that an output should contain and does not.
+* *wrong*: an unexpected row, a row whose value differs from the result of plain Python, or a row that does not name its
+  position in the input.
+* *torn*: a partially visible transaction, counted by transaction. Its rows in ``enriched`` imply other rows in
+  ``alerts`` than those of the same transaction, or the other way round. Or it is visible although the input of one of
+  its rows is not acknowledged on the subscription's cursor, or its outcome is not COMMITTED. A row without a
+  transaction is torn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMMITTED = "COMMITTED"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a message of the input stands."""
+    """The position of a message in the input."""
 
     segment: str
     position: Position
@@ -34,9 +34,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class OutputRow:
-    """A row as a fresh consumer got it: ``value`` is all it says beside its line and its input's place.
+    """A row as a new consumer received it: ``value`` is its content without its line and its input's position.
 
-    ``line`` and ``place`` are None where the row does not say them in a form that can be read.
+    ``line`` and ``place`` are None if the row does not contain them in a readable form.
     """
 
     output: str
@@ -48,10 +48,10 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that the judgment rests on.
+    """All data for the judgment.
 
-    ``expected``: by output and line what plain Python computes; ``places``: where each line stands in the input topic;
-    ``cursors``: of the subscription, by segment; ``outcomes``: of every transaction that a row names.
+    ``expected``: the results of plain Python by output and line; ``places``: the position of each line in the input
+    topic; ``cursors``: of the subscription, by segment; ``outcomes``: of every transaction that a row names.
     """
 
     expected: Mapping[str, Mapping[int, Value]]
@@ -63,7 +63,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One defect: ``kind`` as above, ``text`` for a person."""
+    """One defect: ``kind`` as above, ``text`` for users."""
 
     kind: str
     text: str
@@ -71,7 +71,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How often each defect was found; ``findings`` names each of them."""
+    """The number of defects of each kind; ``findings`` describes each of them."""
 
     rows_in: int
     rows_out: Mapping[str, int]
@@ -84,7 +84,7 @@ class Verdict:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether nothing is wrong at all."""
+        """Whether there are no defects."""
         return not (self.duplicates or self.lost or self.wrong or self.torn)
 
 
@@ -124,14 +124,14 @@ def find_duplicates(found: Iterable[OutputRow]) -> Iterator[str]:
 
 
 def find_lost(expected: Mapping[str, Mapping[int, Value]], found: Iterable[OutputRow]) -> Iterator[str]:
-    """Yield one text for each row that should be there and is not."""
+    """Yield one text for each expected row that is missing."""
     there = {(row.output, row.line) for row in found}
     for output, lines in expected.items():
         yield from (f"line {line} in {output}" for line in lines if (output, line) not in there)
 
 
 def find_wrong(evidence: Evidence) -> Iterator[str]:
-    """Yield one text for each row that says what it should not."""
+    """Yield one text for each row with wrong content."""
     for row in evidence.found:
         where = f"line {row.line} in {row.output}"
         value = evidence.expected.get(row.output, {}).get(row.line) if row.line is not None else None
@@ -144,7 +144,7 @@ def find_wrong(evidence: Evidence) -> Iterator[str]:
 
 
 def find_torn(evidence: Evidence) -> dict[str, str]:
-    """Return every transaction that is visible in part, with the first thing that shows it."""
+    """Return every partially visible transaction, with the first defect that shows it."""
     rows: dict[str, list[OutputRow]] = {}
     torn: dict[str, str] = {}
     for row in evidence.found:
@@ -173,7 +173,10 @@ def _torn_between_outputs(evidence: Evidence, written: list[OutputRow]) -> str |
 
 
 def _torn_from_input(evidence: Evidence, written: list[OutputRow]) -> str | None:
-    """Where the input stands is taken from the loading, not from the row: a wrong row must not hide a lost ack."""
+    """Return the first missing acknowledgment of a row's input, None if there is none.
+
+    The input positions are those of the load, not of the row: a wrong row must not hide a lost acknowledgment.
+    """
     for row in written:
         place = evidence.places.get(row.line) if row.line is not None else None
         if place is None:

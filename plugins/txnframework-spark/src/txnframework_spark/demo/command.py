@@ -1,4 +1,4 @@
-"""``txnframework demo``: what a person types, and what the exit status says."""
+"""The command ``txnframework demo``, and its exit statuses."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _print(outcome: Outcome, output: str) -> None:
 
 @contextlib.contextmanager
 def _working_directory(chosen: Path | None) -> Iterator[tuple[Path, _Keep]]:
-    """Give an empty directory; a temporary one goes afterwards unless it is to be kept, or the demo failed."""
+    """Provide an empty directory; a temporary one is removed afterwards unless it is to be kept or the demo failed."""
     if chosen is not None:
         yield _made(chosen), _Keep()
         return
@@ -122,7 +122,7 @@ def _working_directory(chosen: Path | None) -> Iterator[tuple[Path, _Keep]]:
     try:
         yield place, keep
     except InvalidInput:
-        raise  # nothing was begun
+        raise  # nothing was started
     except Exception:
         keep()
         raise
@@ -134,7 +134,7 @@ def _working_directory(chosen: Path | None) -> Iterator[tuple[Path, _Keep]]:
 
 
 class _Keep:
-    """Called: the directory is kept."""
+    """Keeps the directory when it is called."""
 
     kept = False
 
@@ -156,7 +156,7 @@ def _made(place: Path) -> Path:
 
 @contextlib.contextmanager
 def _interrupted_by_sigterm() -> Iterator[None]:
-    """Make SIGTERM mean what Ctrl-C means, so that no Spark is left behind."""
+    """Handle SIGTERM like Ctrl-C, so that no Spark process is left."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

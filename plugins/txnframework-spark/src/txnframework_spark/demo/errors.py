@@ -1,4 +1,4 @@
-"""What only the demo raises."""
+"""Errors that only the demo raises."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txnframework.errors import InvalidInput, TxnFrameworkError
 
 
 class UnusableInput(InvalidInput):
-    """The input file cannot be used; ``line`` is the number of the line that is wrong, None if it is the whole file."""
+    """The input file is invalid; ``line`` is the number of the invalid line, None if the whole file is."""
 
     def __init__(self, path: Path, reason: str, line: int | None = None) -> None:
         self.path = path
@@ -19,7 +19,7 @@ class UnusableInput(InvalidInput):
 
 
 class UnusableDirectory(InvalidInput):
-    """The demo cannot work in ``path``."""
+    """``path`` cannot be the demo's working directory."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class UnusableDirectory(InvalidInput):
 
 
 class UnusableStore(InvalidInput):
-    """The URL given as ``option`` names no store that can be opened."""
+    """The URL given as ``option`` does not name a store that can be opened."""
 
     def __init__(self, option: str, reason: str) -> None:
         self.option = option
@@ -35,7 +35,7 @@ class UnusableStore(InvalidInput):
 
 
 class UnsharedStore(InvalidInput):
-    """The store at ``option`` cannot be used by several processes, and the demo is several."""
+    """The store at ``option`` cannot be shared by several processes, which the demo needs."""
 
     def __init__(self, option: str, scheme: str) -> None:
         self.option = option
@@ -46,11 +46,11 @@ class UnsharedStore(InvalidInput):
 
 
 class DemoFailed(TxnFrameworkError):
-    """The demo could not be carried out to its end; nothing is said about the outputs."""
+    """The demo could not be completed; the outputs were not judged."""
 
 
 class PipelineFailed(DemoFailed):
-    """The pipeline's process ended by itself with ``status`` although nothing had been done to it."""
+    """The pipeline's process ended with ``status`` although it was not killed."""
 
     def __init__(self, status: int, last_words: str, log: Path) -> None:
         self.status = status

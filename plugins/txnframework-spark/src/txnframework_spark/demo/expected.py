@@ -1,11 +1,12 @@
-"""What the outputs must hold, computed from the input by plain Python and by nothing that the pipeline uses.
+"""The expected outputs, computed from the input by plain Python and without any code of the pipeline.
 
-``pipeline`` says the same in Spark's expressions. The two are written apart on purpose: a mistake in one of them shows.
+``pipeline`` expresses the same in Spark. The two are separate on purpose: a mistake in one of them shows as a
+difference.
 
-* ``enriched`` has every row. Ratings: numbers as numbers, the time as ISO 8601, the stars; other files: the fields as
-  they are; both with a digest of the message.
-* ``alerts`` has the ratings of four stars and more; of other files the rows whose digest begins with ``0`` or ``1``
-  (one in eight).
+* ``enriched`` has every row. For ratings: numbers as numbers, the time as ISO 8601, the stars. For other files: the
+  fields unchanged. Both have a digest of the message.
+* ``alerts`` has the ratings of four stars and more. For other files it has the rows whose digest begins with ``0`` or
+  ``1`` (one in eight).
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ ALERT_RATING_MIN: Final = 4.0
 ALERT_DIGESTS: Final = ("0", "1")
 
 Value = Mapping[str, object]
-"""An output row's value: a JSON object, without where the row came from."""
+"""An output row's value: a JSON object, without the row's origin."""
 
 
 def expected_outputs(kind: Kind, rows: Iterable[InputRow]) -> dict[str, dict[int, Value]]:
-    """Return the values that each output must hold, by line number."""
+    """Return the expected values of each output, by line number."""
     enriched: dict[int, Value] = {}
     alerts: dict[int, Value] = {}
     for row in rows:

@@ -1,4 +1,4 @@
-"""Reading the outputs as somebody would who was not there before: a new client and subscription, from the beginning."""
+"""Reading of the outputs by a new client and a new subscription, from the beginning."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from txnframework_spark.demo.check import OutputRow, Place
 
 _RECEIVE_MAX: Final = 500
 _SILENCE_MS: Final = 1_000
-"""How long nothing may come after everything that is expected, before nothing more is waited for."""
+"""The time without a new message after which reading ends, if all expected messages have arrived."""
 _PATIENCE_MS: Final = 10_000
-"""The same while something is missing."""
+"""The same if messages are missing."""
 
 
 def read_output(config: Path, topic: str, output: str, expected: int, segments: Mapping[int, str]) -> list[OutputRow]:
-    """Return every row of an output that a consumer gets; ``segments``: names of the input's segments by id."""
+    """Return every row of an output that a consumer receives; ``segments``: names of the input's segments by id."""
     rows: list[OutputRow] = []
     with blocking.open(config) as client, client.consumer(topic, _new_name(), start="earliest") as consumer:
         while True:
@@ -35,7 +35,7 @@ def read_output(config: Path, topic: str, output: str, expected: int, segments: 
 
 
 def count_discarded(config: Path, topic: str) -> int:
-    """Return how many rows stand in a topic and are seen by nobody who reads what is committed."""
+    """Return the number of stored rows in a topic that are not committed, and so hidden from consumers."""
     with (
         blocking.open(config) as client,
         client.reader(topic, isolation=Isolation.READ_UNCOMMITTED) as reader,
@@ -44,7 +44,7 @@ def count_discarded(config: Path, topic: str) -> int:
 
 
 def output_row(output: str, message: Message, segments: Mapping[int, str]) -> OutputRow:
-    """Return a message as evidence; one that is not what it should be says no line, which is a finding of its own."""
+    """Return a message as evidence; an unreadable one has no line, which is a finding."""
     txn = None if message.txn_id is None else str(message.txn_id)
     try:
         document = json.loads(message.value or b"")

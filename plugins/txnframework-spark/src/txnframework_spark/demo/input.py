@@ -1,8 +1,7 @@
-"""The input: the MovieLens ratings that PySpark ships, or any CSV or JSONL file; a row is known by its line number.
+"""The input: the MovieLens ratings that PySpark ships, or any CSV or JSONL file; a row's id is its line number.
 
-Every way in which a file can be wrong is one sentence with the file and the line. What is read here is all that the
-demo knows of the input: it is loaded into the topic from these rows, and the outputs are compared with what plain
-Python makes of these rows.
+Every defect of a file is reported in one sentence with the file and the line. These rows are the demo's only input:
+they are loaded into the topic, and plain Python computes the expected outputs from them.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _TIMESTAMP_MAX: Final = 253_402_300_799
 
 
 class Kind(Enum):
-    """How a file is written, and with it what the pipeline does to its rows."""
+    """The format of a file, which determines how the pipeline processes its rows."""
 
     MOVIELENS = "movielens"
     CSV = "csv"
@@ -37,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
-    """One row: where it begins in the file, from 1, and its fields as text (what is not text in JSON: as JSON)."""
+    """One row: its first line in the file, from 1, and its fields as text (JSON values other than text: as JSON)."""
 
     line: int
     fields: dict[str, str]
@@ -49,13 +48,13 @@ class InputRow:
 
     @property
     def key(self) -> bytes:
-        """The message's key: rows of one user stay in order; rows of a file that has no users each stand alone."""
+        """The message's key: rows of one user stay in order; in files without users each row has its own key."""
         return self.fields.get("user", str(self.line)).encode()[:100]
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A whole file, every row of it."""
+    """All rows of a file."""
 
     path: Path
     kind: Kind
@@ -63,8 +62,8 @@ class Input:
 
 
 def movielens_path() -> Path:
-    """Return the ratings inside the installed PySpark; UnusableInput if this PySpark came without them."""
-    import pyspark  # a second of start-up that --help and bad input need not pay
+    """Return the ratings inside the installed PySpark; UnusableInput if this PySpark does not contain them."""
+    import pyspark  # takes a second, which --help and invalid input should not cost
 
     path = Path(pyspark.__file__).parent / "data" / "mllib" / "als" / "sample_movielens_ratings.txt"
     if not path.is_file():
@@ -73,7 +72,7 @@ def movielens_path() -> Path:
 
 
 def read_input(path: Path) -> Input:
-    """Return all rows of the file; UnusableInput says in one sentence what is wrong with it and where."""
+    """Return all rows of the file, or raise UnusableInput with the defect and its line."""
     try:
         data = path.read_bytes()
     except IsADirectoryError as error:
@@ -100,7 +99,7 @@ def _kind_of(path: Path, first: bytes) -> Kind:
 
 
 def _bounded(path: Path, rows: Iterator[InputRow]) -> Iterator[InputRow]:
-    """Pass on rows that a message can hold, and no more of them than the comparison keeps in memory."""
+    """Pass on rows that fit into a message, and at most as many as the comparison can hold in memory."""
     for number, row in enumerate(rows, 1):
         if number > ROWS_MAX:
             raise UnusableInput(path, f"it has more than the {ROWS_MAX:,} rows that the demo compares", row.line)
@@ -153,7 +152,7 @@ def _read_csv(path: Path, lines: list[bytes]) -> Iterator[InputRow]:
         try:
             record = next(reader, None)
         except csv.Error as error:
-            # The line on which the row begins: a quote that is never closed is noticed only at the end of the file.
+            # The line on which the row begins: an unclosed quote is detected only at the end of the file.
             raise UnusableInput(path, f"it is not CSV: {error}", begins) from error
         if record is None:
             return

@@ -1,4 +1,4 @@
-"""What the demo has to say at its end: for a person a table, for a program one JSON object."""
+"""The outcome of the demo: tables for users, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from txnframework_spark.demo.check import Finding, Verdict
 from txnframework_spark.demo.plan import POINT_MEANINGS
 
 FINDINGS_SHOWN_MAX = 8
-"""Of each kind; a broken run may have thousands."""
+"""The limit for each kind; a defective run may have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
 class KillOutcome:
-    """One planned kill. ``hit``: the pipeline was held at the point, the records said so, and then it was killed.
+    """One planned kill. ``hit``: the pipeline was stopped at the point, the records confirmed it, and it was killed.
 
     ``reason``: why it missed. ``python`` and ``jvm``: the processes that got SIGKILL.
     """
@@ -36,7 +36,7 @@ class KillOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SplitOutcome:
-    """A segment that was split while ``transaction`` was open; ``written``: it had written to that very segment."""
+    """A segment that was split while ``transaction`` was open; ``written``: it had written to that segment."""
 
     segment: str
     children: tuple[int, ...]
@@ -46,7 +46,7 @@ class SplitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything that was done and what came of it; ``errors``: what kept the demo from being carried out in full."""
+    """All actions of the demo and their results; ``errors``: the reasons why the demo was not completed."""
 
     source: str
     verdict: Verdict
@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was lost, repeated, wrong or torn, and everything was done that was planned."""
+        """Whether there was no loss, duplicate, wrong row or partial transaction, and the plan was completed."""
         return self.verdict.exactly_once and not self.errors and all(kill.hit for kill in self.kills)
 
     def shown_findings(self) -> tuple[Finding, ...]:

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FAILURE: Final = "pipeline failed: "
-"""What the last line of a failed pipeline's log begins with."""
+"""The prefix of the last line of a failed pipeline's log."""
 
 _ROW: Final = "line BIGINT, fields MAP<STRING, STRING>"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a pipeline is told: where its input and outputs are, and who it is."""
+    """The parameters of a pipeline: its input and outputs, and its names."""
 
     config: Path
     checkpoint: Path
@@ -78,7 +78,7 @@ class Job:
 
 
 def transform(events: DataFrame, job: Job) -> DataFrame:
-    """Return the rows for both outputs: topic, key and value; written in Spark's words, apart from ``expected``."""
+    """Return the rows for both outputs: topic, key and value; written in Spark, independent of ``expected``."""
     from pyspark.sql import functions as f
 
     parsed = events.select(
@@ -104,7 +104,7 @@ def transform(events: DataFrame, job: Job) -> DataFrame:
 
 
 def _of_ratings() -> tuple[list[Column], Column, Column]:
-    """Return what is added to a rating, when it is an alert, and why."""
+    """Return the additions to a rating, the condition of an alert, and its reason."""
     from pyspark.sql import functions as f
 
     field = f.col("fields")
@@ -131,7 +131,7 @@ def _of_any_row() -> tuple[list[Column], Column, Column]:
 
 
 def open_session(scratch: Path) -> SparkSession:
-    """Return a small Spark that leaves nothing outside of ``scratch``, also when it is killed."""
+    """Provide a small Spark session that leaves no files outside of ``scratch``, even if it is killed."""
     from pyspark.sql import SparkSession
 
     scratch.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def open_session(scratch: Path) -> SparkSession:
 
 
 def run(job: Job) -> None:
-    """Run the job until everything is read that is there now."""
+    """Run the job until all input that exists now is read."""
     scratch = job.checkpoint.parent / "spark"
     scratch.mkdir(parents=True, exist_ok=True)
     with worker_nursery(scratch):
@@ -187,10 +187,10 @@ def _copy(session: SparkSession, job: Job) -> None:
 
 
 def leave_with_the_parent() -> None:
-    """End this process when standard input does: nobody is left who would look at what it does."""
+    """End this process when standard input ends, because the process that started it has then ended."""
 
     def wait() -> None:
-        # Not through sys.stdin: a thread that holds its lock makes an interpreter that shuts down abort.
+        # Not through sys.stdin: a thread that holds its lock makes the interpreter abort at shutdown.
         while os.read(0, 1024):
             pass
         os._exit(1)
@@ -199,13 +199,13 @@ def leave_with_the_parent() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job that the command line describes; the last line of standard error says why it failed."""
+    """Run the job that the command line describes; the last line of standard error gives the reason of a failure."""
     job = Job.parse(sys.argv[1:] if arguments is None else arguments)
     leave_with_the_parent()
     require_this_interpreter()
     try:
         run(job)
-    except Exception as error:  # whatever Spark raises: it is told in full above, and in one line at the end
+    except Exception as error:  # any error of Spark: its text is above, and its reason in one line at the end
         import traceback
 
         traceback.print_exc()

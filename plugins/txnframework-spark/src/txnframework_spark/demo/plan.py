@@ -1,7 +1,7 @@
-"""What is done to the pipeline, and when: pure.
+"""The plan of the demo's faults: pure.
 
-The pipeline is started once for every ``Start``. A start's stops are pause points that it will reach, in order: at a
-``SPLIT`` it is held, segments are split under its open transaction, and it is let go; at a ``KILL`` it is held and its
+The pipeline is started once for every ``Start``. The stops of a start are pause points that it reaches in order. At a
+``SPLIT`` it waits, segments are split under its open transaction, and it continues. At a ``KILL`` it waits, and its
 Python and JVM get SIGKILL. The last start has no stops and runs to the end of the input.
 """
 
@@ -26,7 +26,7 @@ POINT_MEANINGS: Final = {
     ACKS_PUT: "acknowledgments put, the transaction still open",
     COMMITTED: "the transaction COMMITTED, Spark's commits/N absent",
 }
-"""The points where the demo kills, and what is true of a batch at each."""
+"""The points where the demo kills, and the state of a batch at each."""
 
 POINT_NAMES: Final = {
     PLANNED: "planned, not registered",
@@ -34,11 +34,11 @@ POINT_NAMES: Final = {
     ACKS_PUT: "acks put, still open",
     COMMITTED: "COMMITTED, Spark unaware",
 }
-"""The same in as few words as a list of steps has room for."""
+"""The same in short words, for a list of steps."""
 
 
 class Deed(Enum):
-    """What is done while the pipeline is held."""
+    """The fault that is applied while the pipeline waits."""
 
     KILL = "kill"
     SPLIT = "split"
@@ -46,7 +46,7 @@ class Deed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """At ``point`` in ``batch`` (as the query numbers them) the pipeline is held and ``deed`` is done."""
+    """A stop: at ``point`` in ``batch`` (as the query numbers them) the pipeline waits and ``deed`` is applied."""
 
     point: str
     batch: int
@@ -55,7 +55,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One start of the pipeline; ``lose_checkpoint``: afterwards Spark's checkpoint directory is deleted."""
+    """One start of the pipeline; ``lose_checkpoint``: Spark's checkpoint directory is deleted afterwards."""
 
     stops: tuple[Stop, ...] = ()
     lose_checkpoint: bool = False
@@ -63,9 +63,9 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is in what, in rows: a micro-batch, an entry, the part of the input that is there at the beginning.
+    """The sizes of a run, in rows: a micro-batch, an entry, the part of the input that is loaded at the beginning.
 
-    ``batches``: there will be at least so many; a batch may hold one entry of each segment more than it should.
+    ``batches``: the minimum number of batches; a batch may exceed its size by one entry of each segment.
     """
 
     batch: int
@@ -75,7 +75,7 @@ class Sizes:
 
 
 def sizes_for(rows: int, batch: int | None = None) -> Sizes:
-    """Return the sizes for an input of so many rows, with ``batch`` rows in a micro-batch if that is asked for."""
+    """Return the sizes for an input of so many rows; ``batch``: requested rows in a micro-batch, if any."""
     batch = batch if batch is not None else -(-rows // BATCHES_WANTED)
     entry = max(1, batch // _ENTRIES_A_BATCH)
     batches = max(1, rows // (batch + SEGMENTS * entry))
@@ -83,12 +83,12 @@ def sizes_for(rows: int, batch: int | None = None) -> Sizes:
 
 
 def make_plan(batches: int) -> tuple[Start, ...]:
-    """Return what is done to a pipeline of at least so many batches.
+    """Return the faults for a pipeline of at least so many batches.
 
-    Either way there is a kill at every point, one of them where the header of batch 0 is COMMITTED and Spark does not
-    know it, a split in mid-write of a transaction that then commits, and a checkpoint lost right after a commit that
-    only the store knows of: the new query must find it there. With few batches, everything happens in batch 0, which
-    is run again after each kill.
+    Every plan kills at every point, including one where the header of batch 0 is COMMITTED and Spark does not know it.
+    It splits in mid-write of a transaction that then commits. It deletes the checkpoint right after a commit that only
+    the store knows: the new query must find that commit. With few batches, all faults hit batch 0, which is repeated
+    after each kill.
     """
     if batches < _SPREAD_BATCHES_MIN:
         return (
@@ -104,7 +104,7 @@ def make_plan(batches: int) -> tuple[Start, ...]:
         Start((Stop(MID_WRITE, 3),)),
         Start((Stop(MID_WRITE, 4, Deed.SPLIT), Stop(ACKS_PUT, 5))),
         Start((Stop(COMMITTED, 7),), lose_checkpoint=True),
-        # A new query: its batches count from 0 again, which must not be taken for those of the old one.
+        # A new query: its batches count from 0 again, and must not be mistaken for those of the old one.
         Start((Stop(COMMITTED, 0),)),
         Start(),
     )

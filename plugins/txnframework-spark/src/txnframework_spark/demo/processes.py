@@ -1,4 +1,4 @@
-"""The pipeline's processes: a session of its own, so that all of them can be found, and killed, and no others."""
+"""The pipeline's processes: a session of their own, so that exactly these can be found and killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORKERS_LEAVE_WITHIN_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """Who got SIGKILL: the driver's Python, its JVM, and workers that did not leave by themselves after that."""
+    """The processes that got SIGKILL: the driver's Python, its JVM, and workers that did not end after that."""
 
     python: int
     jvm: tuple[int, ...]
@@ -26,7 +26,7 @@ class Killed:
 
 
 class Driver:
-    """A running pipeline. It leaves by itself when the demo is gone: its standard input is then at its end."""
+    """A running pipeline. It ends when the demo has ended, because its standard input then ends."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.log = log
@@ -42,7 +42,7 @@ class Driver:
 
     @property
     def pid(self) -> int:
-        """The driver's Python, which gives the session its number."""
+        """The pid of the driver's Python, which is also the number of the session."""
         return self._process.pid
 
     def status(self) -> int | None:
@@ -50,7 +50,7 @@ class Driver:
         return self._process.poll()
 
     def kill(self) -> Killed:
-        """Give SIGKILL to Python and JVM at once; return when no process of theirs is left. DemoFailed if one stays."""
+        """Send SIGKILL to Python and JVM; return when all processes have ended. DemoFailed if one does not end."""
         jvm = tuple(found.pid for found in living(self.pid) if found.name == JVM)
         for pid in (self.pid, *jvm):
             send_kill(pid, self.pid)

@@ -1,4 +1,4 @@
-"""What is being done right now: a live list on a terminal, a line for each finished step elsewhere."""
+"""The display of the current step: a live list on a terminal, otherwise a line for each finished step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Step:
 
 
 class Progress:
-    """The steps of the demo in order; ``begin`` goes on to the next, ``end`` says what came of it."""
+    """The steps of the demo in order; ``begin`` starts the next one, ``end`` shows its result."""
 
     def __init__(self, console: Console, titles: Sequence[str]) -> None:
         self._console = console
@@ -56,11 +56,11 @@ class Progress:
             self._live.stop()
 
     def begin(self, detail: str = "") -> None:
-        """Go on to the next step."""
+        """Start the next step."""
         self._go_to(self._at + 1, detail)
 
     def begin_last(self, detail: str = "") -> None:
-        """Go on to the last step, whatever stands between."""
+        """Start the last step and skip those before it."""
         self._go_to(len(self._steps) - 1, detail)
 
     def _go_to(self, number: int, detail: str) -> None:
@@ -69,11 +69,11 @@ class Progress:
         step.began, step.detail = time.monotonic(), detail
 
     def note(self, detail: str) -> None:
-        """Say where the present step is; on a terminal only, for it changes often."""
+        """Show the state of the current step; only on a terminal, because it changes often."""
         self._steps[self._at].detail = detail
 
     def end(self, detail: str, ok: bool = True) -> None:
-        """Say what came of the present step."""
+        """Show the result of the current step."""
         step = self._steps[self._at]
         step.ended, step.detail, step.ok = time.monotonic(), detail, ok
         if not self._console.is_terminal:

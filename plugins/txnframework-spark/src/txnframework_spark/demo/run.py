@@ -1,4 +1,4 @@
-"""The demo itself: load, start, hold, look, kill, start again, and at the end judge what came out."""
+"""The run of the demo: load, start, stop, inspect, kill, restart, and finally judge the outputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from txnframework_spark.spark_home import make_spark_home
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What was asked for; ``directory`` is empty and ours. ``plan`` None: the whole one that the input allows."""
+    """The parameters of a run; ``directory`` is empty and owned by the demo. ``plan`` None: all faults."""
 
     source: Input
     directory: Path
@@ -42,15 +42,16 @@ class Settings:
 
 def run_demo(settings: Settings, console: Console) -> Outcome:
     """
-    Carry the demo out and return what came of it; no process of the pipeline is left, also after an exception.
+    Run the demo and return its outcome; no process of the pipeline is left, even after an exception.
 
-    A pipeline that fails by itself ends the killing; the outputs are judged all the same, and the outcome says so.
+    If the pipeline itself fails, no further faults are applied. The outputs are judged anyway, and the outcome contains
+    the failure.
     """
     return _Demo(settings, console).run()
 
 
 class _Demo:
-    """One demo: what stays the same through all starts, and what has been done so far."""
+    """One run: its fixed parameters, and the results so far."""
 
     def __init__(self, settings: Settings, console: Console) -> None:
         rows = settings.source.rows
@@ -72,12 +73,12 @@ class _Demo:
 
     def run(self) -> Outcome:
         began = time.monotonic()
-        # The stores first: what is wrong with them is said before there is anything to show.
+        # The stores are opened first, so that their errors are reported before the display begins.
         with Stage.open(self._config, self._names) as stage, self._progress:
             self._load(stage)
             self._run_starts(stage)
             self._progress.begin_last()
-            # A client that was not there before: it knows nothing but what the stores say.
+            # A new client: it knows only the content of the stores.
             with Stage.open(self._config, self._names) as fresh:
                 outcome = self._judged(fresh, began)
             verdict = outcome.verdict
@@ -111,7 +112,7 @@ class _Demo:
             self._progress.begin("starting Spark")
             self._starts = number
             if number == len(self._plan):
-                # A plan without a split, or one whose split was missed: the rest of the input still has to come.
+                # A plan without a split, or with a missed split: the rest of the input has not been loaded yet.
                 self._load_part(stage, len(self._left))
             try:
                 self._run_start(stage, number, start)
@@ -202,7 +203,7 @@ class _Demo:
         return "killed" if reason is None else f"missed {where}: {reason}"
 
     def _split(self, stage: Stage, stop: Stop, report: Report) -> str:
-        """Split what the held transaction writes to, and the input under it; then the rest of the input arrives."""
+        """Split a segment that the held transaction wrote to, and one of its input; then load the rest of the input."""
         sight = stage.look(self._checkpoint, report)
         reason = sights.why_missed(stop.point, sight)
         if reason is not None or report.txn is None:

@@ -1,7 +1,7 @@
-"""What is true in the stores and in Spark's checkpoint while the pipeline is held at a point.
+"""The state of the stores and of Spark's checkpoint while the pipeline waits at a point.
 
-The pipeline says where it is; whether that is so is looked up from outside, in the records themselves. A kill that hit
-another moment than it should would show nothing, so it counts as missed.
+The pipeline reports its position; the records themselves must confirm it. A kill at another moment would prove nothing,
+so it counts as missed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMMITTED = "COMMITTED"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the process that waits at a pause point said; ``txn`` None: it does not know any yet."""
+    """The report of the process that waits at a pause point; ``txn`` None: it does not know the transaction yet."""
 
     point: str
     batch: int
@@ -36,9 +36,9 @@ class Report:
 class Sight:
     """The records at that moment.
 
-    ``planned`` and ``known_to_spark``: the checkpoint has ``offsets/N`` and ``commits/N``; ``registered``: the
-    subscription knows what the batch reads; ``state`` of the transaction, the segments in which it has announced
-    writes, and how many acknowledgments it holds.
+    ``planned`` and ``known_to_spark``: the checkpoint has ``offsets/N`` and ``commits/N``; ``registered``: the batch's
+    ranges are registered on the subscription; the transaction's ``state``, the segments with its intents, and the
+    number of its acknowledgments.
     """
 
     planned: bool
@@ -58,12 +58,12 @@ def find_report(directory: Path, point: str, batch: int) -> Report | None:
 
 
 def release(directory: Path, point: str, batch: int) -> None:
-    """Let whoever waits at the point go on."""
+    """Release the processes that wait at the point."""
     (directory / f"{point}-{batch}.release").touch()
 
 
 def why_missed(point: str, sight: Sight) -> str | None:
-    """Return what is not as it should be at the point; None: everything is."""
+    """Return how the records contradict the point; None if they do not."""
     if not sight.planned:
         return "Spark has not planned the batch"
     if sight.known_to_spark:
@@ -86,7 +86,7 @@ def why_missed(point: str, sight: Sight) -> str | None:
 
 
 async def look(store: IMetadataStore, checkpoint: Path, subscription: tuple[str, str], report: Report) -> Sight:
-    """Return what is true now; ``subscription``: the topic that is read, and the name."""
+    """Return the current records; ``subscription``: the topic that is read, and the name."""
     record = await store.get(paths.subscription_key(*subscription))
     registered = record is not None and any(
         registration.batch == report.batch and registration.run == (report.run or registration.run)

@@ -1,4 +1,4 @@
-"""The demo's own way to the stores: it makes the topics, loads them, looks at records, and splits segments."""
+"""The demo's own access to the stores: it creates and loads topics, reads records, and splits segments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SENDS_AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class StoreUrls:
-    """Where the stores are."""
+    """The URLs of the stores."""
 
     metadata: str
     ledger: str
@@ -44,33 +44,34 @@ class StoreUrls:
     @classmethod
     def of(cls, metadata: str | None, ledger: str | None, directory: Path) -> StoreUrls:
         """
-        Return what was asked for; by default one SQLite file in the directory.
+        Return the requested URLs; by default one SQLite file in the directory.
 
-        The ledger is where the metadata is, or in that file if the store there keeps no messages.
+        Without a URL for the ledger, it is stored with the metadata, or in that file if the metadata store keeps no
+        messages.
         """
         own = f"sqlite:///{directory / 'txn.db'}"
         chosen = metadata if metadata is not None else own
         return cls(chosen, ledger if ledger is not None else own if _keeps_no_messages(chosen) else chosen)
 
     def shown(self) -> dict[str, str]:
-        """Return them without their passwords."""
+        """Return the URLs without their passwords."""
         return {"metadata": redact_url(self.metadata), "ledger": redact_url(self.ledger)}
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names that no other demo on the same stores uses."""
+    """Names that are unique to this demo on the stores."""
 
     token: str
 
     @classmethod
     def make(cls) -> Names:
-        """Return new ones."""
+        """Return new names."""
         return cls(secrets.token_hex(4))
 
     @property
     def input(self) -> str:
-        """The topic that the input is loaded into."""
+        """The topic with the input."""
         return f"topic://public/demo-{self.token}/input"
 
     def output(self, output: str) -> str:
@@ -84,19 +85,19 @@ class Names:
 
     @property
     def application(self) -> str:
-        """The pipeline's name, through all restarts."""
+        """The pipeline's name, which is the same after restarts."""
         return f"demo-{self.token}"
 
 
 def write_config(path: Path, stores: StoreUrls, entry_messages_max: int) -> Path:
-    """Write the configuration that the demo and the pipeline share; only its owner may read it: URLs have passwords."""
+    """Write the configuration of demo and pipeline; only its owner may read it, because URLs contain passwords."""
     path.touch(mode=0o600)
     path.write_text(
         "# Written by txnframework demo.\n"
         f"[metadata]\nurl = {_toml(stores.metadata)}\n\n"
         f"[ledger]\nurl = {_toml(stores.ledger)}\n\n"
         f"[client]\nentry_messages_max = {entry_messages_max}\n\n"
-        # Nobody tidies up behind the pipeline's back: what a restart must find is found by the restart itself.
+        # No background sweep: a restart must itself find what earlier runs left.
         "[transactions]\nsweep = false\n",
         encoding="utf-8",
     )
@@ -108,7 +109,7 @@ def _toml(text: str) -> str:
 
 
 class Stage:
-    """One client of the stores, for a caller that is not asynchronous; made by ``open``."""
+    """One client of the stores for synchronous callers; created by ``open``."""
 
     def __init__(self, client: txnframework.Client, loop: LoopThread, names: Names) -> None:
         self._client = client
@@ -118,13 +119,13 @@ class Stage:
     @classmethod
     @contextlib.contextmanager
     def open(cls, config: Path, names: Names) -> Iterator[Stage]:
-        """Open the stores that the configuration names; UnsharedStore if other processes could not use them too."""
+        """Open the stores of the configuration; UnsharedStore if other processes cannot use them too."""
         loop = LoopThread.shared()
         opening = txnframework.open(config)
         try:
             client = loop.run(_enter(opening))
         except ConfigurationError as error:
-            # The file is ours; what stands in it was typed as an option.
+            # The file is written by the demo; its values come from options.
             option = {"metadata.url": "--metadata", "ledger.url": "--ledger"}.get(error.path)
             if option is None:
                 raise
@@ -136,16 +137,16 @@ class Stage:
             loop.run(_leave(opening))
 
     def make_topics(self) -> None:
-        """Make the input and both outputs, each of as many segments as the plan says."""
+        """Create the input and both outputs, with the planned numbers of segments."""
         for topic in (self._names.input, *map(self._names.output, OUTPUTS)):
             self._run(self._client.create_topic(topic, segments=SEGMENTS))
 
     def load(self, rows: Sequence[InputRow]) -> dict[int, Place]:
-        """Send rows to the input; return where each line stands."""
+        """Send rows to the input; return the position of each line."""
         return self._run(self._load(rows))
 
     def look(self, checkpoint: Path, report: Report) -> Sight:
-        """Return what is true while the pipeline is held."""
+        """Return the records while the pipeline waits."""
         subscription = (self._names.input, self._names.group)
         return self._run(look(self._client.host.metadata, checkpoint, subscription, report))
 
@@ -165,7 +166,7 @@ class Stage:
         return {name: cursor for name, cursor in found.items() if cursor is not None}
 
     def outcomes(self, transactions: Collection[str]) -> dict[str, str]:
-        """Return what became of each transaction; those that nobody knows are left out."""
+        """Return the outcome of each transaction; unknown ones are left out."""
         found = {}
         for txn in transactions:
             with contextlib.suppress(TransactionNotFound):
@@ -182,7 +183,7 @@ class Stage:
         async with await self._client.producer(self._names.input) as producer:
             for first in range(0, len(rows), _SENDS_AT_ONCE):
                 part = rows[first : first + _SENDS_AT_ONCE]
-                # Sends in flight at the same time share entries, up to the configured size.
+                # Concurrent sends share entries, up to the configured size.
                 ids = await asyncio.gather(*(producer.send(row.to_message(), key=row.key) for row in part))
                 places.update((row.line, Place(at.segment, at.position)) for row, at in zip(part, ids, strict=True))
         return places
@@ -195,10 +196,10 @@ class Stage:
         try:
             return await subscription.cursor.load()
         except SubscriptionNotFound:
-            return None  # the pipeline never came so far; what it should have acknowledged is not
+            return None  # the pipeline ended before it acknowledged anything
 
     async def _split_one(self, topic: str, written: Collection[str], transaction: str) -> SplitOutcome:
-        """Split an active segment, if possible one of those that were written to."""
+        """Split an active segment, preferably one that was written to."""
         layout = await self._layout(topic)
         names = {str(layout.name_of(segment.id)): segment.id for segment in layout.active()}
         chosen = next((name for name in names if name in written), next(iter(names)))
@@ -212,7 +213,11 @@ def _keeps_no_messages(url: str) -> bool:
 
 
 def _require_shared(client: txnframework.Client, config: Path) -> None:
-    """Ledger stores declare no such promise; one of a scheme whose metadata store lives in one process does so too."""
+    """
+    Raise UnsharedStore if other processes cannot use the stores.
+
+    Ledger stores declare no such property; one is judged by the metadata store with the same scheme.
+    """
     urls = load_config(config)
     registry = client.host.registry
     for option, url in (("--metadata", urls.metadata.url), ("--ledger", urls.ledger.url)):

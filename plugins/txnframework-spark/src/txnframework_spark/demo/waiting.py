@@ -1,4 +1,4 @@
-"""Waiting for the pipeline: until it is held at a point or has come to its end, as long as it makes progress."""
+"""Waiting for the pipeline: until it stops at a point or ends, as long as it makes progress."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from txnframework_spark.demo.processes import Driver
 from txnframework_spark.demo.sights import Report, find_report
 
 STUCK_AFTER_S: Final = 180.0
-"""How long the pipeline may go without finishing a batch: starting Spark is most of it, on a busy machine a minute."""
+"""The longest time without a finished batch; the start of Spark takes up to a minute on a busy machine."""
 _LOOK_EVERY_S: Final = 0.05
 
 
 def wait_for_point(
     driver: Driver, pauses: Path, checkpoint: Path, stop: Stop, note: Callable[[str], None]
 ) -> Report | str:
-    """Return the report of whoever is held at the point, or why nobody will be; PipelineFailed if it fails."""
+    """Return the report of a process that waits at the point, or why none will; PipelineFailed if it fails."""
     for _ in _while_it_runs(driver, checkpoint, note):
         report = find_report(pauses, stop.point, stop.batch)
         if report is not None:
@@ -32,7 +32,7 @@ def wait_for_point(
 
 
 def wait_for_end(driver: Driver, checkpoint: Path, note: Callable[[str], None]) -> None:
-    """Return when the pipeline has ended well; PipelineFailed if it fails, DemoFailed if it makes no progress."""
+    """Wait until the pipeline has ended successfully; PipelineFailed if it fails, DemoFailed without progress."""
     for _ in _while_it_runs(driver, checkpoint, note):
         pass
     if driver.status() is None:
@@ -47,7 +47,7 @@ def last_committed(checkpoint: Path) -> int:
 
 
 def _while_it_runs(driver: Driver, checkpoint: Path, note: Callable[[str], None]) -> Iterator[None]:
-    """Yield again and again until the pipeline has ended or finishes no batch any more."""
+    """Yield repeatedly until the pipeline has ended or makes no more progress."""
     since, seen = time.monotonic(), last_committed(checkpoint)
     while driver.status() is None and time.monotonic() - since < STUCK_AFTER_S:
         done = last_committed(checkpoint)
