@@ -45,7 +45,6 @@ def entered(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
 
 def host(stores: StoreOptions, sweep: bool = False) -> Host:
     """
-
     Return this process's host.
 
     :param sweep: whether the host also aborts transactions past their deadline; tasks leave that to other processes.
