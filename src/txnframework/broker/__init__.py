@@ -1,8 +1,8 @@
 """
-The embeddable host: topics, segments, subscriptions and cursors on top of the roles, never of an implementation.
+Embeddable host: topics, segments, subscriptions and cursors on top of the roles, independent of any implementation.
 
-``open_host`` opens what a configuration names. A host may live in any process that reaches the stores; what several
-of them do at the same time is decided by compare-and-set in the metadata store.
+``open_host`` opens the plugins that a configuration names. A host may run in any process that reaches the stores.
+Compare-and-set in the metadata store decides between concurrent hosts.
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ COUNT_MAX = 1 << 62
 @dataclass(frozen=True, slots=True)
 class SegmentLag:
     """
-    The messages of one segment that may be read and that a subscription has not acknowledged.
+    The readable messages of one segment that a subscription has not acknowledged.
 
-    What an open transaction wrote is not among them; what one has acknowledged still is. Nothing of the messages is
-    read, so messages of aborted transactions are counted until the subscription has passed them: ``exact`` is False
-    where there may be some, and ``messages`` then is the most that there can be.
+    Messages that an open transaction wrote are not counted. Messages with a pending acknowledgment are counted. The
+    count reads no messages, so messages of aborted transactions are counted until the subscription has passed them. If
+    there may be such messages, ``exact`` is False and ``messages`` is an upper bound.
     """
 
     segment: str
@@ -40,24 +40,24 @@ class SegmentLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How much a subscription has before it, by segment, parents before their children."""
+    """The backlog of a subscription by segment, parents before their children."""
 
     segments: tuple[SegmentLag, ...]
 
     @property
     def messages(self) -> int:
-        """The messages of all segments."""
+        """The number of messages in all segments."""
         return sum(one.messages for one in self.segments)
 
     @property
     def exact(self) -> bool:
-        """Whether no message of an aborted transaction can be among them."""
+        """Whether the number is exact: it cannot include messages of aborted transactions."""
         return all(one.exact for one in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """A message that a subscription has not acknowledged, in ``segment``; ``incarnation`` is its cursor's."""
+    """An unacknowledged message of ``segment``; ``incarnation`` is that of the subscription's cursor."""
 
     segment: str
     held: HeldMessage
@@ -65,7 +65,7 @@ class Peeked:
 
 
 class Backlog:
-    """Looks at what subscriptions have before them, and changes nothing."""
+    """Reads the backlogs of subscriptions; changes nothing."""
 
     def __init__(self, store: IMetadataStore, visit: Visit, entries_max: int) -> None:
         self._store = store
@@ -74,21 +74,22 @@ class Backlog:
 
     async def lag(self, layout: Layout, subscription: str) -> Lag:
         """
-        Return how much a subscription has before it; see ``SegmentLag`` for what is counted.
+        Return the backlog of a subscription; ``SegmentLag`` defines what is counted.
 
-        :raises SubscriptionNotFound: the topic does not list it.
+        :raises SubscriptionNotFound: the topic does not list the subscription.
         """
         _require_listed(layout, subscription)
         found = []
         for segment_id in layout.made():
-            # The cursor first: it never passes what may be read, so what is asked for afterwards reaches as far.
+            # Read the cursor first: it never passes the max read position, so the max read position read afterwards is
+            # not before it.
             cursor = await cursor_on(self._store, layout, segment_id, subscription)
             async with self._visit(str(layout.name_of(segment_id))) as opened:
                 found.append(await _lag_of(opened, cursor))
         return Lag(tuple(found))
 
     async def undecided(self, layout: Layout) -> dict[str, int]:
-        """Return, by segment, how many confirmed messages may not be read yet: an open transaction is before them."""
+        """Return, by segment, the number of confirmed messages that an open transaction keeps from being read."""
         found = {}
         for segment_id in layout.made():
             async with self._visit(str(layout.name_of(segment_id))) as opened:
@@ -98,10 +99,12 @@ class Backlog:
 
     async def peek(self, layout: Layout, subscription: str, messages_max: int) -> tuple[Peeked, ...]:
         """
-        Return the first messages that a subscription has not acknowledged, parents before their children, in the order
-        of each segment; those that an open transaction has acknowledged are among them, as they may come back.
+        Return the first unacknowledged messages of a subscription, parents before their children, in the order of each
+        segment.
 
-        :raises SubscriptionNotFound: the topic does not list it.
+        Messages with a pending acknowledgment are included, because they may be delivered again.
+
+        :raises SubscriptionNotFound: the topic does not list the subscription.
         """
         _require_listed(layout, subscription)
         found: list[Peeked] = []
@@ -151,7 +154,7 @@ async def _count(opened: OpenSegment, after: Position, upto: Position) -> int:
 
 
 async def _is_exact(opened: OpenSegment, after: Position, upto: Position) -> bool:
-    """Return whether no branch that does not count can have entries in a range."""
+    """Return True if a range holds no entries of branches that do not count, False if it may hold some."""
     if after >= upto:
         return True
     if not IPlannableBuffer.providedBy(opened.buffer):
@@ -164,7 +167,9 @@ async def _is_exact(opened: OpenSegment, after: Position, upto: Position) -> boo
 
 
 async def _page_after(opened: OpenSegment, after: Position, entries_max: int) -> EntryPage:
-    """Return a page behind a position, or, where entries are gone, the place before the first one that is left."""
+    """
+    Return the page after a position; if entries there were trimmed, an empty page up to the first entry that is left.
+    """
     try:
         return await opened.buffer.read(ReadRequest(after, Limit(entries_max)))
     except EntryTrimmed:
@@ -173,6 +178,6 @@ async def _page_after(opened: OpenSegment, after: Position, entries_max: int) ->
 
 
 def _over_deleted(after: Position, cursor: Cursor) -> Position:
-    """Return where to read on if the next entries of the ledger were acknowledged one by one."""
+    """Return the position after which reading continues, past entries that were acknowledged one by one."""
     following = Position(after.ledger_id, after.entry_id + 1)
     return next((last for first, last in cursor.deleted if first <= following <= last), after)

@@ -1,4 +1,4 @@
-"""Agreement between hosts: compare-and-set on records, leases and elections."""
+"""Coordination between hosts: compare-and-set on records, leases and elections."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from txnframework.model.paths import lease_of, leases_range
 from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed
 
 ATTEMPTS_MAX = 1_000
-"""Each failed attempt means that somebody else succeeded; the bound only keeps a defect from turning into a spin."""
+"""Each failed attempt means that another process succeeded. The bound only stops an endless loop caused by a defect."""
 
 Decide = Callable[[Record | None], Awaitable[Put | None]]
 
 
 async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None:
     """
-    Read the record, let ``decide`` say what to write (None: it is as it should be), write it, or begin again.
+    Read the record, let ``decide`` return the write (None: no write is needed), and write it; repeat after a conflict.
 
-    ``decide`` may look at other records: it sees them as they are after this one was read, and what it decides is
-    written only if this one stayed as it was. It must recognise its own effect, or bear repeating: after a conflict
-    or an unknown outcome it is asked again with what stands there then.
+    ``decide`` may read other records: it sees their state after this record was read. Its decision is written only if
+    this record has not changed since. After a conflict or an unknown outcome ``decide`` is called again with the
+    current record. So it must recognise its own effect, or tolerate repetition.
 
-    :raises Unavailable: it changed too often in between; what was read last stands.
-    :raises OutcomeUnknown: the store went away behind a write whose outcome is not known.
+    :raises Unavailable: the record changed during each of ``ATTEMPTS_MAX`` attempts; the writes of other processes are
+        stored.
+    :raises OutcomeUnknown: the store became unavailable after a write whose outcome is unknown.
     """
     unknown: OutcomeUnknown | None = None
     for _ in range(ATTEMPTS_MAX):
@@ -35,7 +36,7 @@ async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None
         except Unavailable as error:
             if unknown is None:
                 raise
-            # Passed on as it is, it would say that nothing was changed.
+            # Raised unchanged, the error would mean that nothing was written.
             raise OutcomeUnknown(f"record {key.path} may have changed: {unknown}") from error
         if write is None:
             return
@@ -55,7 +56,7 @@ async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None
 
 
 def expected_version(record: Record | None) -> Expected:
-    """Return what a write expects that is decided upon ``record``."""
+    """Return the expected version for a write that is based on ``record``."""
     return Expect.ABSENT if record is None else record.version
 
 
@@ -63,7 +64,7 @@ PAGE_RECORDS = 500
 
 
 async def wait_until_free(store: IMetadataStore, lease: Key) -> None:
-    """Wait until nobody holds a lease; somebody else may be quicker to take it."""
+    """Wait until a lease has no holder; another process may take it first."""
     watch = await store.watch(lease)
     try:
         while await store.get(lease) is not None:
@@ -73,7 +74,7 @@ async def wait_until_free(store: IMetadataStore, lease: Key) -> None:
 
 
 async def held_leases(store: IMetadataStore, prefix: str) -> dict[str, Record]:
-    """Return the leases whose names begin with ``prefix``, by name in the order of their keys: one for each holder."""
+    """Return the records of the held leases whose names begin with ``prefix``, by name, in the order of their keys."""
     found: dict[str, Record] = {}
     left: KeyRange | IndexRange | None = leases_range(prefix)
     while isinstance(left, KeyRange):
@@ -85,9 +86,9 @@ async def held_leases(store: IMetadataStore, prefix: str) -> dict[str, Record]:
 
 class Election:
     """
-    Holds one lease, or waits until it is free; ``elected`` is called each time this host gets it.
+    Holds one lease, or waits until it is free; ``elected`` is called each time this host acquires it.
 
-    It saves work and is no guarantee: a host that was paused believes itself elected for a while when another is.
+    An election saves work and guarantees nothing: a paused host may believe that it is elected while another host is.
     """
 
     def __init__(self, store: IMetadataStore, environment: Environment, name: str, elected: Callable[[], None]) -> None:
@@ -99,16 +100,16 @@ class Election:
         self._work = BackgroundTask(lambda: repeat_until_closed(self._stand, environment))
 
     def start(self) -> None:
-        """Stand from now on; once is enough."""
+        """Start to compete for the lease; a second call does nothing."""
         self._work.start()
 
     async def stop(self) -> None:
-        """Stand no more; the lease is free when the store is closed, if not before."""
+        """Stop competing; the lease is free when the store is closed, if not before."""
         self.won = False
         await self._work.stop()
 
     async def _stand(self) -> None:
-        """Wait until the lease was won and lost again."""
+        """Acquire the lease and wait until it is lost; if another process holds it, wait until it is free."""
         try:
             lease = await self._store.acquire_lease(self._name, self._store.session)
         except LeaseHeld as held:

@@ -1,4 +1,4 @@
-"""Durable cursors: what a subscription has acknowledged on a segment, and the batches that did it."""
+"""Durable cursors: what a subscription has acknowledged on a segment, and the batches that acknowledged it."""
 
 from __future__ import annotations
 
@@ -22,29 +22,33 @@ from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.records import HistoryDocument, SubscriptionRecord
 
 LEDGERS_MAX = 100
-"""How many ledgers are looked at for one gap."""
+"""The most ledgers that are read for one gap."""
 
 
 class Gaps:
     """
-    Moves the mark of a cursor over the places between two ledgers, at which no entry can be.
+    Moves the mark-delete position of a cursor across the gap between two ledgers, where no entry can be.
 
-    Positions alone do not tell whether an entry can be between the last one of a ledger and the first one of another.
-    The ledgers do. Without this the mark of a subscription stays before its first ledger, however much is done.
+    Positions alone do not show whether an entry lies between the last entry of one ledger and the first entry of
+    another. The ledgers do. Without them the mark-delete position of a subscription would stay before its first ledger,
+    whatever is acknowledged.
     """
 
     def __init__(self, ledger: IManagedLedger | None) -> None:
         self._ledger = ledger
-        # The last gap in which an entry was found that is not done: a closed ledger does not change.
+        # The last gap in which an unacknowledged entry was found; closed ledgers do not change.
         self._open: tuple[Position, Position] | None = None
 
     async def closed(self, cursor: Cursor) -> Cursor:
-        """Return the cursor with its mark moved as far as the ledgers allow; as it is where they cannot be asked."""
+        """
+        Return the cursor with its mark-delete position moved as far as the ledgers allow; unchanged if they cannot be
+        read.
+        """
         while cursor.deleted and self._may_touch(cursor.mark_delete, cursor.deleted[0][0]):
             try:
                 touches = await self._touches(cursor.mark_delete, cursor.deleted[0][0])
             except TxnFrameworkError:
-                return cursor  # the ranges say the same, at more length: another write moves the mark
+                return cursor  # the ranges express the same at more length; a later write moves the mark
             if not touches:
                 self._open = cursor.mark_delete, cursor.deleted[0][0]
                 return cursor
@@ -55,7 +59,9 @@ class Gaps:
         return first.entry_id == 0 and first.ledger_id > mark.ledger_id and (mark, first) != self._open
 
     async def _touches(self, mark: Position, first: Position) -> bool:
-        """Return whether no ledger holds an entry between the mark and the first entry of a later ledger."""
+        """
+        Return whether no ledger holds an entry between the mark-delete position and the first entry of a later ledger.
+        """
         if self._ledger is None:
             return False
         for summary in await self._ledger.ledgers(mark.ledger_id - 1, LEDGERS_MAX):
@@ -67,13 +73,15 @@ class Gaps:
 
 
 HISTORY_BATCHES_MAX = 100
-"""How many batches a subscription remembers."""
+"""The most batches that the history of a subscription holds."""
 REPLAYED_BATCHES = 2
-"""Of how many of them the messages are kept."""
+"""The number of last batches whose messages are kept."""
 
 
 def with_processed(record: SubscriptionRecord, segment: str, processed: ProcessedRange) -> SubscriptionRecord | None:
-    """Return the record that remembers ``processed`` of ``segment``, None if it does; the oldest batches go."""
+    """
+    Return the record with ``processed`` of ``segment`` in its history, without the oldest batches; None: unchanged.
+    """
     entry = HistoryDocument(
         segment=segment,
         query=processed.query,
@@ -83,10 +91,10 @@ def with_processed(record: SubscriptionRecord, segment: str, processed: Processe
     )
     if entry in record.history:
         return None
-    # A batch that was planned anew replaces what it was before, on the same segment.
+    # A batch that was planned again replaces its earlier range on the same segment.
     others = [old for old in record.history if not (_same_batch(old, entry) and old.segment == segment)]
     history = [*others, entry]
-    # By query in the order they came, then by batch: a batch that is settled once more, late, does not count as new.
+    # Sorted by query in order of appearance, then by batch: a batch that is settled again, late, does not count as new.
     queries = list(dict.fromkeys(old.query for old in history))
     batches = sorted({(queries.index(old.query), old.batch) for old in history})[-HISTORY_BATCHES_MAX:]
     kept = [old for old in history if (queries.index(old.query), old.batch) in set(batches)]
@@ -95,9 +103,9 @@ def with_processed(record: SubscriptionRecord, segment: str, processed: Processe
 
 def replayed_from(record: SubscriptionRecord, segment: str) -> Position | None:
     """
-    Return after which position of a segment a pipeline that starts again may read anew; None: nowhere.
+    Return the position of a segment after which a restarted pipeline may read again; None: nowhere.
 
-    That is where the last batches begin: a batch may be acknowledged without the pipeline having noted it.
+    This is where the last batches begin: a batch may be acknowledged although the pipeline has not recorded it.
     """
     queries = list(dict.fromkeys(old.query for old in record.history))
     last = sorted({(queries.index(old.query), old.batch) for old in record.history})[-REPLAYED_BATCHES:]
@@ -115,10 +123,10 @@ def _same_batch(one: HistoryDocument, other: HistoryDocument) -> bool:
 
 class OwnWrites:
     """
-    Knows whether what stands in a record is the work of this process alone, since it looked at it last.
+    Detects whether a record holds only writes of this process since this process last read it.
 
-    Every write names what it replaced, and a compare-and-set sees to that: so if each of them replaced the one before
-    it, nobody else has written in between.
+    Each write names the value that it replaces, and the compare-and-set enforces that. If each write replaced the one
+    before it, no other process has written in between.
     """
 
     def __init__(self) -> None:
@@ -126,17 +134,17 @@ class OwnWrites:
         self._others_wrote = True
 
     def replacing(self, before: bytes | None, after: bytes) -> None:
-        """``after`` is about to be written where ``before`` stands."""
+        """Note that ``after`` is about to replace the stored value ``before``."""
         if before is None or before != self._last:
             self._others_wrote = True
         self._last = after
 
     def looking(self) -> None:
-        """The record is about to be read by whoever is interested in what others write."""
+        """Note that the record is about to be read for changes by other processes."""
         self._others_wrote = False
 
     def are_all(self, standing: bytes | None) -> bool:
-        """Return whether nobody else has written since, if this is what stands."""
+        """Return whether no other process has written since, if ``standing`` is the stored value."""
         return not self._others_wrote and standing is not None and standing == self._last
 
 
@@ -148,11 +156,11 @@ Update = Callable[[Cursor | None], Cursor | None]
 @implementer(ICursor)
 class StoredCursor:
     """
-    The cursor record and the part of the subscription record that must be written before it.
+    The cursor record, and the part of the subscription record that must be written before it.
 
-    It keeps nothing in memory that counts: every change reads, unites and compares, so any number of processes may have
-    one. ``own_writes`` only saves looks at what this process wrote itself. With the segment's ``ledger``, its mark also
-    moves from the end of one ledger into the next.
+    A stored cursor keeps no authoritative state in memory: each change reads, unites and compares. So any number of
+    processes may have one. ``own_writes`` only saves reading what this process wrote itself. With the segment's
+    ``ledger``, the mark-delete position also moves from the end of one ledger into the next.
     """
 
     def __init__(
@@ -173,17 +181,17 @@ class StoredCursor:
 
     @property
     def key(self) -> Key:
-        """Where the record stands, for a watch."""
+        """The key of the cursor record, for a watch."""
         return self._key
 
     async def load(self) -> Cursor:
         """
-        Return it as it is now.
+        Return the current cursor.
 
-        Where the topic lists the subscription and its cursor was not made yet, it is made: where the list says, or
-        else, on a segment that came later, before the first entry.
+        If the topic lists the subscription and its cursor does not exist yet, the cursor is created. It starts at the
+        position in the list, or, on a segment that was made later, before the first entry.
 
-        :raises SubscriptionNotFound: there is no such subscription, or it was given up.
+        :raises SubscriptionNotFound: the subscription does not exist or was deleted.
         """
         cursor = await self.read()
         if cursor is None or cursor.tombstone:
@@ -194,17 +202,18 @@ class StoredCursor:
         return cursor
 
     async def read(self) -> Cursor | None:
-        """Return what is recorded, tombstones included, None if nothing is; makes nothing."""
+        """Return the stored cursor, tombstones included, or None if none is stored; creates nothing."""
         record = await self._store.get(self._key)
         return None if record is None else _decoded(record)
 
     async def seek(self, to: Position) -> Cursor:
         """
-        Begin a new incarnation with exactly what stands up to ``to`` done; acks of the old one have no effect any more.
+        Begin a new incarnation in which exactly the messages up to ``to`` are acknowledged.
 
-        ``to`` is an entry, or a message that is not the last one of its batch.
+        Acknowledgments of the old incarnation have no effect any more. ``to`` is an entry, or a message that is not the
+        last one of its batch.
 
-        :raises SubscriptionNotFound: there is no such subscription, or it was given up.
+        :raises SubscriptionNotFound: the subscription does not exist or was deleted.
         """
         before = await self.load()
         sought = beginning_after(before.incarnation + 1, to)
@@ -223,10 +232,10 @@ class StoredCursor:
 
     async def give_up(self) -> None:
         """
-        Leave a tombstone, unless the topic lists the subscription (again): its next life is none of our business.
+        Write a tombstone, unless the topic lists the subscription (again): a recreated subscription is unaffected.
 
-        A cursor that begins later goes on with its versions and incarnations. The tombstone is written in any case,
-        over another one too: whoever was about to make a cursor of the life that is over is refused then.
+        A cursor that begins later continues the versions and incarnations. The tombstone is always written, also over
+        another tombstone. So a process that is about to create a cursor of the deleted life is refused.
         """
 
         async def bury(record: Record | None) -> Put | None:
@@ -240,10 +249,11 @@ class StoredCursor:
 
     async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
         """
-        Unite ``acks`` with the cursor; return False, changing nothing, if it has another incarnation or is gone.
+        Unite ``acks`` with the cursor; return False and change nothing if it has another incarnation or was deleted.
 
-        A crash between history and cursor leaves a history that names a range ahead of the cursor. Whoever settles
-        the acknowledgment again, which is still recorded, finds the entry there and moves the cursor.
+        A crash between the writes of history and cursor leaves a history that names a range ahead of the cursor. The
+        acknowledgment is still recorded. The process that settles it again finds the history entry and moves the
+        cursor.
         """
         if processed is not None:
             found = await self.read()
@@ -265,10 +275,10 @@ class StoredCursor:
 
     async def _begin(self) -> None:
         """
-        Make the cursor of a subscription that the topic lists, unless it is there.
+        Create the cursor of a subscription that the topic lists, unless it exists.
 
-        The cursor is read before the list, and ``give_up`` always writes: a list that was read before the
-        subscription was given up makes nothing after it.
+        The cursor is read before the list, and ``give_up`` always writes. So a list that was read before the
+        subscription was deleted creates no cursor after the deletion.
         """
 
         async def begin(record: Record | None) -> Put | None:
@@ -283,7 +293,10 @@ class StoredCursor:
         await update_record(self._store, self._key, begin)
 
     async def _update(self, update: Update, *, own: bool = True) -> None:
-        """Change it; not as ``own`` where a dispatch of this process has to look at what it does not expect."""
+        """
+        Change the cursor; ``own`` is False if a dispatch of this process must read the change, because it does not
+        expect it.
+        """
 
         async def decide(record: Record | None) -> Put | None:
             after = update(None if record is None else _decoded(record))
@@ -300,7 +313,7 @@ class StoredCursor:
         return Put(self._key, records.encode(to_record(cursor)), expected_version(record))
 
     async def _remember(self, processed: ProcessedRange) -> None:
-        """Write the range into the subscription's history."""
+        """Add the range to the subscription's history."""
         key = paths.subscription_key(self.topic, self.subscription)
 
         async def decide(record: Record | None) -> Put | None:
@@ -313,7 +326,7 @@ class StoredCursor:
         await update_record(self._store, key, decide)
 
     async def _starts_at(self) -> Position | None:
-        """Return where a cursor begins that was not made yet; None: the topic does not list the subscription."""
+        """Return the position at which a new cursor begins; None: the topic does not list the subscription."""
         segment = parse_name(self.segment)
         record = await self._store.get(paths.topic_key(segment.topic))
         if record is None:
@@ -326,7 +339,7 @@ class StoredCursor:
 
 
 async def cursor_on(store: IMetadataStore, layout: Layout, segment_id: int, subscription: str) -> Cursor:
-    """Return how far a subscription that the layout lists is on a segment; one that is being made: where it begins."""
+    """Return the cursor of a listed subscription on a segment; if it is not created yet, the cursor at its start."""
     name = str(layout.name_of(segment_id))
     cursor = await StoredCursor(store, str(layout.topic), name, subscription).read()
     if cursor is None or cursor.tombstone:

@@ -27,10 +27,10 @@ Tend = Callable[[TopicName, records.TopicRecord], Awaitable[None]]
 
 class Maintenance:
     """
-    Goes through the topics, some in each round, and on from there in the next one.
+    Tends the topics: each round handles some of them, and the next round continues after them.
 
-    A lease elects one process to do it; without it, several would do the same work, which harms nobody. Processes that
-    trim and processes that do not elect one each.
+    A lease elects the process that does it. Without the lease several processes would do the same work, which is
+    harmless. Processes that trim and processes that do not trim elect one process each.
     """
 
     def __init__(self, store: IMetadataStore, environment: Environment, config: Config, tend: Tend) -> None:
@@ -39,34 +39,34 @@ class Maintenance:
         self._interval_ms = config.retention.interval_ms
         self._segments_max = config.retention.segments_max
         rules = [config.retention, *map(config.retention_of, config.namespaces)]
-        # A process that is told to keep everything must not keep one from trimming that is told to.
+        # A process that is configured to keep everything must not stop another one from trimming.
         self._lease = "upkeep" if all(map(keeps_everything, rules)) else "upkeep with trimming"
         self._tend = tend
         self._left: list[KeyRange] = []
         self._held: ILease | None = None
-        # Set while the lease may be this process's own: it was taken, or nobody knows what came of taking it.
+        # Set while this process may hold the lease: it acquired the lease, or the outcome of acquiring it is unknown.
         self._own = asyncio.Event()
         self._work = BackgroundTask(self._run)
 
     def start(self) -> None:
-        """Begin; once is enough."""
+        """Start the rounds; a second call does nothing."""
         self._work.start()
 
     async def stop(self) -> None:
-        """Stop; a round under way is given up, which is safe at any point."""
+        """Stop; a running round is cancelled, which is safe at any point."""
         await self._work.stop()
 
     async def round(self) -> None:
         """
         Tend some topics, if no other process does.
 
-        What fails with an error of the framework has its turn again in a later round, and keeps no other topic from
-        its own; any other exception is a defect, and the loop's exception handler is told.
+        A topic that fails with an error of the framework is retried in a later round, and does not affect other topics.
+        Any other exception is a defect and ends the round; in the background it goes to the loop's exception handler.
         """
         self._own.set()
         try:
-            # Asked for again in each round, by whoever has it, too. An ``Election`` would come too late for a process
-            # that does its rounds by hand and is gone.
+            # Each round acquires the lease, also if this process holds it. An ``Election`` would be too late for a
+            # short-lived process that calls ``round`` itself.
             self._held = await self._store.acquire_lease(self._lease, self._store.session)
         except LeaseHeld:
             self._own.clear()
@@ -81,18 +81,18 @@ class Maintenance:
                 seen += await self._try(record)
 
     async def all_topics(self) -> None:
-        """Tend what no round has come to yet, to the last topic, if no other process does."""
+        """Tend all topics that no round has reached yet, if no other process does."""
         await self.round()
         while self._left:
             await self.round()
         if self._held is not None and not self._work.started:
-            # This process may live long and never do it again: others are to have their turn.
-            with suppress(TxnFrameworkError):  # otherwise it ends with the session
+            # This process may live long without another call, so the lease is released for other processes.
+            with suppress(TxnFrameworkError):  # otherwise the lease ends with the session
                 await self._held.release()
             self._held = None
 
     async def _try(self, record: Record) -> int:
-        """Tend one topic; return how many segments it has."""
+        """Tend one topic; return the number of its segments, at least 1."""
         try:
             document = records.decode(records.TopicRecord, record)
             await self._tend(paths.topic_of(record.key.path), document)
@@ -114,6 +114,6 @@ class Maintenance:
                 asyncio.get_running_loop().call_exception_handler(report)
 
     async def _until_its_turn(self) -> None:
-        """Wait while another process is elected: to ask for the lease in vain would cost a write each time."""
+        """Wait while another process is elected: each failed attempt to acquire the lease would cost a write."""
         if not self._own.is_set():
             await first_completed(wait_until_free(self._store, paths.lease_key(self._lease)), self._own.wait())

@@ -28,15 +28,18 @@ FAILED: Final = "failed"
 
 
 def result_of(error: BaseException, forbidden: str) -> str:
-    """Return the word for ``error``; ``forbidden``: the word where the state forbids the call."""
+    """Return the result label of ``error``; ``forbidden`` is the label for a call that the state forbids."""
     if isinstance(error, Conflict | NotFound):
         return forbidden
-    # A call that was cancelled may have been applied, as one whose reply was lost.
+    # A cancelled call may have been applied, like a call whose reply was lost.
     return FAILED if isinstance(error, Exception) and not isinstance(error, OutcomeUnknown) else UNKNOWN
 
 
 def header_cas(metrics: Metrics) -> Counter:
-    """Return PIP-473's counter of decisions: the store sees them fail, the coordinator sees that one is forbidden."""
+    """
+    Return PIP-473's counter of decisions: the store counts attempted writes, the coordinator decisions that are
+    forbidden.
+    """
     return metrics.counter(
         "pulsar_txn_metadata_store_header_cas_total",
         "Compare-and-sets of a transaction's header: ok, conflict (another one came first), reject (what the header"
@@ -46,7 +49,7 @@ def header_cas(metrics: Metrics) -> Counter:
 
 
 class MeasuredCoordinator(ForwardingProxy):
-    """Times endings."""
+    """Measures the time to end transactions."""
 
     _behind: ITransactionCoordinator
 
@@ -62,7 +65,7 @@ class MeasuredCoordinator(ForwardingProxy):
         self._family = behind.family
 
     async def end(self, request: End) -> Transaction:
-        """Decide a transaction, timed."""
+        """Decide a transaction and measure the time."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
         result = OK
@@ -78,7 +81,7 @@ class MeasuredCoordinator(ForwardingProxy):
 
 
 def measured_coordinator(coordinator: ITransactionCoordinator, metrics: Metrics | None) -> ITransactionCoordinator:
-    """Return ``coordinator``, measured where there is a ``Metrics``."""
+    """Return ``coordinator``, measured if ``metrics`` is given."""
     return coordinator if metrics is None else ITransactionCoordinator(MeasuredCoordinator(coordinator, metrics))
 
 
@@ -86,7 +89,7 @@ T = TypeVar("T")
 
 
 class MeasuredMetadataStore(ForwardingProxy):
-    """Counts what is written of transactions, and times index queries."""
+    """Counts writes that belong to transactions, and measures the time of index queries."""
 
     _behind: IAtomicBatchStore
 
@@ -101,19 +104,19 @@ class MeasuredMetadataStore(ForwardingProxy):
         )
 
     async def put(self, write: Put) -> int:
-        """Write a record, counted."""
+        """Write a record and count it."""
         return await self._counted((write,), self._behind.put(write))
 
     async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number, counted."""
+        """Write a record under the next number and count it."""
         return await self._counted((write,), self._behind.put_sequential(write))
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply a batch, its writes counted."""
+        """Apply a batch and count its writes."""
         return await self._counted(batch.puts, self._behind.apply(batch))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
-        """Return a page of an index, timed."""
+        """Return a page of an index and measure the time."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
         page = await self._behind.scan_index(entries, items_max)
@@ -137,12 +140,12 @@ class MeasuredMetadataStore(ForwardingProxy):
 
 
 def measured_store(store: IMetadataStore, metrics: Metrics | None) -> IMetadataStore:
-    """Return ``store``, measured where there is a ``Metrics``."""
+    """Return ``store``, measured if ``metrics`` is given."""
     return store if metrics is None else IMetadataStore(MeasuredMetadataStore(store, metrics))
 
 
 class MeasuredPendingAcks(ForwardingProxy):
-    """Counts conflicts."""
+    """Counts conflicts between acknowledgments."""
 
     _behind: IPendingAckStore
 
@@ -154,7 +157,7 @@ class MeasuredPendingAcks(ForwardingProxy):
         )
 
     async def add(self, request: AckRequest) -> None:
-        """Acknowledge in a transaction; conflicts are counted."""
+        """Acknowledge in a transaction and count conflicts."""
         try:
             await self._behind.add(request)
         except TransactionConflict:
@@ -163,5 +166,5 @@ class MeasuredPendingAcks(ForwardingProxy):
 
 
 def measured_pending_acks(store: IPendingAckStore, metrics: Metrics | None) -> IPendingAckStore:
-    """Return ``store``, measured where there is a ``Metrics``."""
+    """Return ``store``, measured if ``metrics`` is given."""
     return store if metrics is None else IPendingAckStore(MeasuredPendingAcks(store, metrics))

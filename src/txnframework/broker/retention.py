@@ -21,12 +21,13 @@ from txnframework.model.positions import Position
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """
-    What is known of a segment.
+    The facts about a segment that decide what is trimmed.
 
-    ``ledgers``: the first ones that are left. ``readable``: everything up to it is decided. ``acknowledged``: every
-    subscription is done with everything up to it; None: there is no subscription. ``replayed``: a pipeline that starts
-    again may read anew what stands behind it; None: there is none. ``compacted``: readers of what was compacted go on
-    behind it; None: nothing was.
+    ``ledgers``: the first ledgers that are left. ``readable``: everything up to this position is decided.
+    ``acknowledged``: every subscription has acknowledged everything up to this position; None: there is no
+    subscription. ``replayed``: a restarted pipeline may read again after this position; None: there is no pipeline.
+    ``compacted``: readers of compacted messages continue in the segment after this position; None: the segment was not
+    compacted.
     """
 
     now_ms: int
@@ -38,23 +39,23 @@ class SegmentFacts:
 
 
 def keeps_everything(rule: RetentionSection) -> bool:
-    """Whether nothing is ever trimmed."""
+    """Return whether nothing is ever trimmed."""
     return rule.time_ms < 0 and rule.bytes < 0 and rule.backlog_time_ms < 0
 
 
 def counts_time(rule: RetentionSection) -> bool:
-    """Whether ledgers go by their age, so that an open one has to be closed some day."""
+    """Return whether ledgers are removed by age, so that an open ledger has to be closed at some point."""
     return rule.time_ms >= 0 or rule.backlog_time_ms >= 0
 
 
 def first_to_keep(facts: SegmentFacts, rule: RetentionSection) -> int:
     """
-    Return the first ledger that stays; those below go.
+    Return the first ledger that is kept; the ledgers before it are removed.
 
-    A ledger goes when every subscription is done with all of it, no pipeline may replay it, and one of the limits says
-    so: it is older than ``time_ms``, or what remains of acknowledged ledgers holds ``bytes`` without it. Only
-    ``backlog_time_ms`` passes cursors and what is kept for replays, and nothing passes what is undecided. The last
-    ledger stays: it is the open one, or others that were not looked at stand behind it.
+    A ledger is removed if every subscription has acknowledged all of it, no pipeline may replay it, and a limit
+    applies. The limits: it is older than ``time_ms``, or the acknowledged ledgers hold ``bytes`` without it. Only
+    ``backlog_time_ms`` overrides cursors and replays, and no limit overrides undecided entries. The last ledger is
+    kept: it is the open one, or ledgers that were not examined follow it.
     """
     bounds = (facts.readable, facts.acknowledged, facts.replayed, facts.compacted)
     done = min(bound for bound in bounds if bound is not None)
@@ -75,10 +76,10 @@ def first_to_keep(facts: SegmentFacts, rule: RetentionSection) -> int:
 
 def done_through(cursor: Cursor, ledgers: tuple[LedgerSummary, ...]) -> Position:
     """
-    Return up to where everything is acknowledged, of the ledgers that are left.
+    Return the position up to which everything in the remaining ledgers is acknowledged.
 
-    That may be beyond the mark: from their positions alone nobody can tell that the last entry of one ledger and the
-    first one of the next are neighbours.
+    It may be after the mark-delete position: positions alone do not show that the last entry of one ledger and the
+    first entry of the next are neighbours.
     """
     mark = cursor.mark_delete
     for first, last in cursor.deleted:
@@ -100,18 +101,18 @@ def _entry_after(position: Position, ledgers: tuple[LedgerSummary, ...]) -> Posi
 Visit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
 
 LEDGERS_MAX = 1_000
-"""How many ledgers of one segment one round looks at."""
+"""The most ledgers of one segment that one round examines."""
 STEPS_MAX = 100
-"""How many bounded steps of trimming one round takes in one segment."""
+"""The most bounded steps of trimming that one round takes in one segment."""
 
 
 class Trimmer:
     """
-    Removes what nobody needs any more, in any process and any number of them: nothing here relies on being alone.
+    Removes messages that are no longer needed, in any number of processes: no step relies on exclusive access.
 
-    What is looked up may have changed before the ledgers go. A subscription that is made meanwhile begins at what is
-    left; a seek back to what had been acknowledged goes, like any later one, to what is left of it: what is trimmed
-    was given up when its cursor was read. The buffer itself looks again at what is undecided.
+    The facts may change before the ledgers are removed. A subscription that is created meanwhile begins at the first
+    message that is left. A seek back to acknowledged messages finds only those that are left, like any later seek:
+    trimmed messages were released when the cursor was read. The buffer itself checks again for undecided entries.
     """
 
     def __init__(
@@ -124,9 +125,9 @@ class Trimmer:
 
     async def trim(self, layout: Layout, rule: RetentionSection) -> None:
         """
-        Trim every segment of a topic; one whose change is under way has its turn later.
+        Trim every segment of a topic; a segment whose change is under way is trimmed later.
 
-        Where everything is kept, only what buffers have beside segments that transactions were used on.
+        If everything is kept, only what buffers store beside segments with transactions is trimmed.
         """
         keeps_all = keeps_everything(rule)
         if keeps_all and not layout.families:
@@ -138,7 +139,7 @@ class Trimmer:
                 await self._trim_beside(str(layout.name_of(segment_id)))
 
     async def _trim_beside(self, name: str) -> None:
-        """Let a buffer tidy what it keeps elsewhere, and let the segment keep all that it has."""
+        """Let a buffer trim what it stores elsewhere; the segment itself keeps everything."""
         async with self._visit(name) as opened:
             (first,) = await opened.ledger.ledgers(-1, 1)
             for _ in range(STEPS_MAX):
@@ -147,8 +148,8 @@ class Trimmer:
 
     async def _trim(self, layout: Layout, segment_id: int, rule: RetentionSection) -> None:
         name = str(layout.name_of(segment_id))
-        # The cursors first: a range is remembered before its cursor passes it, so what is read after a cursor knows of
-        # every batch that moved it.
+        # Read the cursors first: the history holds a range before its cursor passes it. So a history that is read after
+        # a cursor holds every batch that moved the cursor.
         cursors = [await cursor_on(self._store, layout, segment_id, one) for one in layout.subscriptions]
         replayed = await self._replayed(layout, name)
         compacted = await self._compacted(name)
@@ -161,21 +162,21 @@ class Trimmer:
             facts = SegmentFacts(self._environment.now_ms(), ledgers, readable, acknowledged, replayed, compacted)
             below = first_to_keep(facts, rule)
             for _ in range(STEPS_MAX):
-                swept = await opened.buffer.trim(below)  # also where nothing is to go: abort records may be waiting
+                swept = await opened.buffer.trim(below)  # also if no ledger is removed: abort records may be waiting
                 (left,) = await opened.ledger.ledgers(-1, 1)
                 if not swept.left and left.ledger_id in (below, ledgers[0].ledger_id):
                     return
                 ledgers = (left,)
 
     async def _roll(self, ledger: IManagedLedger, age_ms: int) -> None:
-        """Close the open ledger if its first entry is so old; who is about to append goes on in the next one."""
+        """Close the open ledger if its first entry is at least ``age_ms`` old; later appends go to the next ledger."""
         tail = await ledger.tail()
         before = await ledger.find_time(self._environment.now_ms() - age_ms + 1)
         if not tail.sealed and before >= Position(tail.open_ledger_id, 0):
             await ledger.roll()
 
     async def _replayed(self, layout: Layout, segment: str) -> Position | None:
-        """Return after which position of a segment some pipeline may read anew; None: nowhere."""
+        """Return the position of a segment after which a pipeline may read again; None: nowhere."""
         starts = []
         for subscription in layout.subscriptions:
             record = await self._store.get(paths.subscription_key(str(layout.topic), subscription))
@@ -184,7 +185,7 @@ class Trimmer:
         return min((start for start in starts if start is not None), default=None)
 
     async def _compacted(self, segment: str) -> Position | None:
-        """Return up to where a segment was compacted; None: it was not."""
+        """Return the position up to which a segment was compacted; None: it was not compacted."""
         record = await self._store.get(paths.compacted_key(segment))
         found = records.CompactedRecord() if record is None else records.decode(records.CompactedRecord, record)
         return Position.parse(found.upto) if found.ledger else None

@@ -23,11 +23,11 @@ from txnframework.model.transactions import OpenQuery, State, Transaction
 
 async def ack_status(subscription: SegmentSubscription, position: Position) -> AckStatus:
     """
-    Return whether a message, or a whole entry, is done, held by an open transaction, or neither.
+    Return whether a message or a whole entry is acknowledged, held by an open transaction, or neither.
 
-    The cursor is read last: what was settled between the two readings is found there.
+    The cursor is read last, so it contains acknowledgments that were settled between the two reads.
 
-    :raises SubscriptionNotFound: there is no such subscription.
+    :raises SubscriptionNotFound: the subscription does not exist.
     """
     pending = await subscription.pending_acks.recover()
     cursor = await subscription.cursor.load()
@@ -42,10 +42,11 @@ async def ack_status(subscription: SegmentSubscription, position: Position) -> A
 @dataclass(frozen=True, slots=True)
 class HangingTransaction:
     """
-    A transaction that has been open, or has ended without taking effect everywhere, for ``age_ms``.
+    A transaction that has been open for ``age_ms``, or that ended ``age_ms`` ago and is not settled everywhere.
 
-    ``owner_lives``: whether the process that began an open one is alive; None: it named none, or has ended.
-    ``operations_left``: how many operations of an ended one wait, at the participants that ``transaction`` names.
+    ``owner_lives``: whether the process that began an open transaction is alive; None: the transaction names no
+    process, or has ended. ``operations_left``: the number of unsettled operations of an ended transaction, at the
+    participants that ``transaction`` names.
     """
 
     transaction: Transaction
@@ -55,7 +56,11 @@ class HangingTransaction:
 
 
 class HangingTransactions:
-    """Finds them, by reading alone. ``coordinators`` returns one of each family, always in the same order."""
+    """
+    Finds hanging transactions by reading only.
+
+    ``coordinators`` returns one coordinator of each family, always in the same order.
+    """
 
     def __init__(
         self,
@@ -71,17 +76,18 @@ class HangingTransactions:
         self, age_ms_min: int, after: HangingTransaction | None, transactions_max: int
     ) -> tuple[HangingTransaction, ...]:
         """
-        Return those that hang for at least so long, a page: of each family the open ones, then the ended ones.
+        Return a page of transactions that have been hanging for at least ``age_ms_min``.
 
-        What has operations and is not known is left out: it never counted, and no time is known of it.
+        The open transactions of a family come before its ended ones. Operations of unknown transactions are left out:
+        they never counted, and their time is unknown.
 
-        :raises TransactionNotFound: ``after``, the last one of the page before, has been forgotten since.
+        :raises TransactionNotFound: ``after``, the last transaction of the previous page, has been forgotten since.
         """
         last = None if after is None else after.transaction
         found: list[HangingTransaction] = []
         for coordinator in await self._coordinators():
             if last is not None and coordinator.family != last.txn_id.family:
-                continue  # looked at for the pages before
+                continue  # covered by the previous pages
             after_id = None if last is None else last.txn_id
             if last is None or last.state is State.OPEN:
                 query = OpenQuery(age_ms_min, after_id, Limit(transactions_max - len(found)))
@@ -96,7 +102,8 @@ class HangingTransactions:
         return tuple(found)
 
     async def _opened(self, one: Transaction) -> HangingTransaction:
-        # Looked for after the transaction was found: whose session lives took its lease before it began one.
+        # Checked after the transaction was found: a live process acquired its session's lease before it began the
+        # transaction.
         lives = None if one.session is None else await self._sessions.lives(one.session)
         return HangingTransaction(one, self._environment.now_ms() - one.created_ms, lives)
 
@@ -109,7 +116,7 @@ class HangingTransactions:
             for one in page:
                 if one.ended is None:
                     continue
-                # Of one that is decided and still being carried out no end is known yet.
+                # A transaction that is decided and still being settled has no known end time yet.
                 since_ms = one.ended.created_ms if one.ended.finalized_ms is None else one.ended.finalized_ms
                 age_ms = now_ms - since_ms
                 if age_ms >= age_ms_min:
@@ -126,8 +133,9 @@ class FamilyStatus:
     """
     The transactions of one family.
 
-    ``open_count``: those that are open. ``oldest_age_ms``: since the first of them began, None where none is.
-    ``operations_left``: operations of transactions that have ended, or are not known, which nobody has settled.
+    ``open_count``: the number of open transactions. ``oldest_age_ms``: the age of the oldest open transaction; None:
+    there is none. ``operations_left``: the number of unsettled operations of transactions that have ended or are
+    unknown.
     """
 
     family: str
@@ -141,8 +149,8 @@ class TopicStatus:
     """
     The messages of one topic.
 
-    ``undecided``: those by segment that are confirmed and may not be read yet, behind the first open transaction.
-    ``lags``: those by subscription that may be read and are not acknowledged.
+    ``undecided``: the number of confirmed messages behind the first open transaction, by segment; they may not be read
+    yet. ``lags``: the number of readable messages that are not acknowledged, by subscription.
     """
 
     topic: str
@@ -152,14 +160,14 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
-    """Everything, as it was while it was looked at."""
+    """The status of all families and topics, read one after the other."""
 
     families: tuple[FamilyStatus, ...]
     topics: tuple[TopicStatus, ...]
 
 
 class StoreStatus:
-    """Looks at everything, changes nothing. ``coordinators`` returns one of each family."""
+    """Reads the status of the stores; changes nothing. ``coordinators`` returns one coordinator of each family."""
 
     def __init__(
         self,
@@ -174,14 +182,14 @@ class StoreStatus:
         self._environment = environment
 
     async def report(self) -> StatusReport:
-        """Return how everything stands; it takes as long as there are open transactions, segments and subscriptions."""
+        """Return the status; the time grows with the number of open transactions, segments and subscriptions."""
         families = [await self._family(coordinator) for coordinator in await self._coordinators()]
         topics = []
         for topic in await self._topics.list():
             try:
                 topics.append(await self._topic(await self._topics.layout(topic)))
             except NotFound:
-                continue  # deleted, or changed, while we looked
+                continue  # deleted or changed during the report
         return StatusReport(tuple(families), tuple(topics))
 
     async def _family(self, coordinator: ITransactionCoordinator) -> FamilyStatus:

@@ -27,9 +27,10 @@ from txnframework.runtime.concurrency import SharedOpenings
 
 def coordinators_by_family(config: Config, registry: PluginRegistry) -> dict[str, str]:
     """
-    Return the name of the coordinator of each family that serves a domain, or a namespace of one.
+    Return the coordinator plugin of each family that serves a domain, or a namespace of a domain.
 
-    A transaction's id tells its family and no more, so each family has one; those that are not installed have none.
+    A transaction's id contains only its family, so each family has one coordinator. Plugins that are not installed are
+    left out.
     """
     named = [config.domains.segment.coordinator, config.domains.persistent.coordinator]
     for overrides in config.namespaces.values():
@@ -46,28 +47,29 @@ def coordinators_by_family(config: Config, registry: PluginRegistry) -> dict[str
 
 
 class KnownOutcomes:
-    """A bounded memory of outcomes, which never change; the oldest are forgotten first and can be asked for again."""
+    """A bounded cache of outcomes, which never change; the oldest ones are dropped first and can be requested again."""
 
     def __init__(self, branches_max: int) -> None:
         self._branches_max = branches_max
         self._counts: OrderedDict[Branch, bool] = OrderedDict()
 
     def note(self, branch: Branch, *, counts: bool) -> None:
-        """The branch's transaction has ended: what it wrote and acknowledged counts, or does not."""
+        """Note that the branch's transaction has ended, and whether its writes and acknowledgments count."""
         self._counts[branch] = counts
         self._counts.move_to_end(branch)
         if len(self._counts) > self._branches_max:
             self._counts.popitem(last=False)
 
     def counts(self, branch: Branch) -> bool | None:
-        """Return whether a branch counts; None: nothing was heard of it here, or its transaction is open."""
+        """Return whether a branch counts; None: the outcome is not cached, or its transaction is open."""
         return self._counts.get(branch)
 
     async def ask(self, coordinator: ITransactionCoordinator, branch: Branch) -> None:
         """
-        Ask for the outcome of a transaction of which nothing was heard, and note it if it has ended.
+        Ask the coordinator for the outcome of a transaction that is not cached, and note it if the transaction has
+        ended.
 
-        One that was forgotten cannot be told from one that was aborted: nobody may rely on it.
+        A forgotten transaction cannot be distinguished from an aborted one, so callers must not rely on its outcome.
         """
         try:
             found = await coordinator.describe(branch.txn_id)
@@ -84,7 +86,9 @@ Subscribed = Callable[[str, str, str], Awaitable[SegmentSubscription]]
 
 @implementer(IParticipants)
 class HostParticipants:
-    """Opens what a transaction touched and settles it there, if it is served by the transaction's family."""
+    """
+    Opens the segments and subscriptions of a transaction and settles it there, if plugins of its family serve them.
+    """
 
     def __init__(
         self,
@@ -119,7 +123,11 @@ class HostParticipants:
         await segment.buffer.settle(ended)
 
     def _require_family(self, participant: Participant, ended: Transaction) -> None:
-        """Leave it to a host that can: plugins of another family find nothing to do, which would pass for done."""
+        """
+        Refuse to settle a transaction where plugins of another family serve the segment.
+
+        They would find nothing to settle, which would count as settled. A host with the right plugins settles it.
+        """
         plugins, family = self._plugins_of(participant.segment), ended.txn_id.family
         if isinstance(plugins, DomainPlugins) and family not in plugins.coordinator.families:
             reason = f"plugins of another family serve {participant.segment} here"
@@ -128,21 +136,23 @@ class HostParticipants:
 
 @dataclass(frozen=True, slots=True)
 class ServedCoordinator:
-    """A coordinator, this host's share of its family's ids, and whether this host is the one that sweeps."""
+    """A coordinator, this host's share of its family's ids, and the election of the host that sweeps."""
 
     coordinator: ITransactionCoordinator
     share: CoordinatorShare
     election: Election
 
     async def close(self) -> None:
-        """Stand for nothing any more."""
+        """Stop the election and the share, and close the coordinator."""
         await self.election.stop()
         await self.share.stop()
         await self.coordinator.close()
 
 
 class Coordinators:
-    """Opens each coordinator on first use, and keeps it; ``elected`` is called when this host is to sweep one."""
+    """
+    Opens each coordinator on first use and keeps it; ``elected`` is called when this host is elected to sweep one.
+    """
 
     def __init__(
         self,
@@ -164,21 +174,21 @@ class Coordinators:
         """
         Return a coordinator by its plugin's name.
 
-        :raises UnknownPlugin: it is not installed.
+        :raises UnknownPlugin: the plugin is not installed.
         """
         return await self._served.get(name, lambda: self._open(name))
 
     def values(self) -> tuple[ServedCoordinator, ...]:
-        """Return all that are open by now."""
+        """Return all open coordinators."""
         return self._served.values()
 
     def of(self, txn_id: TxnID) -> list[ITransactionCoordinator]:
-        """Return what is open of the coordinators that may have begun a transaction."""
+        """Return the open coordinators that may have begun a transaction."""
         opened = [served.coordinator for served in self._served.values()]
         return [one for one in opened if one.family == txn_id.family]
 
     async def close(self) -> None:
-        """Close all that are open, whatever of it fails."""
+        """Close all open coordinators, even if closing one of them fails."""
         async with AsyncExitStack() as stack:
             for served in await self._served.drain():
                 stack.push_async_callback(served.close)

@@ -1,4 +1,4 @@
-"""Sessions of processes; the open transactions of a process that died are aborted."""
+"""Sessions of processes, and the abort of open transactions whose process died."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ SESSION = "session "
 
 class Sessions:
     """
-    A session is a lease with a random name. It is taken before the first transaction that names it begins, so whoever
-    finds the transaction, and then no lease, knows that its process is gone.
+    The session of this process, and the detection of sessions that ended.
 
-    A process that was only paused, for longer than its lease lives, finds its transactions aborted: it can fail, but
-    it cannot damage.
+    A session is a lease with a random name. A process acquires it before it begins the first transaction that names it.
+    So a transaction without a lease, if the lease is read after the transaction, belongs to a process that is gone.
+
+    A process that was paused for longer than its lease finds its transactions aborted: its calls may fail, but it
+    cannot damage data.
     """
 
     def __init__(
@@ -47,14 +49,14 @@ class Sessions:
         self._wake = wake
         self._aborted = aborted
         self._own: tuple[str, ILease] | None = None
-        # Asked for with the reply lost or given up, perhaps: it may be held, so it is the one that is asked for again.
+        # The session that may be held because a reply was lost or a call was cancelled; it is requested again.
         self._asked: str | None = None
         self._taking = asyncio.Lock()
         self._watching = BackgroundTask(lambda: repeat_until_closed(self._notice_ends, environment))
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def own(self) -> str:
-        """Return the name of this process's session: a new one if the last one was lost."""
+        """Return the name of this process's session; a new session if the last one was lost."""
         async with self._taking:
             if self._own is None:
                 name = self._asked = self._asked or f"{self._environment.random_bits(NAME_BITS):016x}"
@@ -64,21 +66,22 @@ class Sessions:
             return self._own[0]
 
     def start(self) -> None:
-        """Call ``wake`` from now on whenever a session may have ended; once is enough."""
+        """Call ``wake`` whenever a session may have ended; a second call does nothing."""
         self._watching.start()
 
     async def abort_orphans(self, coordinator: ITransactionCoordinator) -> None:
         """
-        Abort the open transactions of sessions that are gone.
+        Abort the open transactions of sessions that have ended.
 
-        One that cannot be aborted now keeps no other one from it, nor does one whose participants are slow to be told,
-        since those of a page are aborted at a time; what failed is told in the end.
+        The transactions of a page are aborted concurrently. So neither a failed abort nor slow participants delay other
+        aborts. The last error of the framework is raised at the end.
         """
         failed: TxnFrameworkError | None = None
         page = await coordinator.list_open(OpenQuery(limit=PAGE))
         while page:
             if any(one.session is not None for one in page):
-                # Looked for after the transactions were found: whose session lives took its lease before it began one.
+                # Read after the transactions were found: a live process acquired its session's lease before it began a
+                # transaction.
                 living = await held_leases(self._store, SESSION)
                 orphans = [one for one in page if one.session is not None and self._is_gone(one.session, living)]
                 aborting = [self.abort(coordinator, one.txn_id) for one in orphans]
@@ -94,21 +97,21 @@ class Sessions:
             raise failed
 
     async def abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
-        """Abort a transaction whosever it is, unless it has ended."""
+        """Abort a transaction of any principal, unless it has ended."""
         try:
             await coordinator.end(End(txn_id, Action.ABORT, operator=True))
         except (InvalidTransactionState, TransactionNotFound):
             return
         except EndTransactionTimeout:
-            pass  # it is decided, and whoever was not told is told by a sweep
+            pass  # it is decided, and a sweep settles the remaining participants
         self._aborted(txn_id)
 
     async def lives(self, session: str) -> bool:
-        """Return whether the process of a session is alive, by a look at its lease."""
+        """Return whether the process of a session is alive, which its lease shows."""
         return not self._is_gone(session, await held_leases(self._store, session_lease(session)))
 
     async def close(self) -> None:
-        """End this process's session: what it left open is for others to abort."""
+        """End this process's session; other processes abort its open transactions."""
         await self._watching.stop()
         for task in tuple(self._tasks):
             task.cancel()
@@ -118,14 +121,14 @@ class Sessions:
             try:
                 await own[1].release()
             except TxnFrameworkError:
-                return  # it ends with the store's session
+                return  # the lease ends with the store's session
 
     def _is_gone(self, session: str, living: Container[str]) -> bool:
         own = self._own is not None and session == self._own[0]
         return not own and session_lease(session) not in living
 
     async def _notice_ends(self) -> None:
-        """Wake at once, since some may have ended before this looked, and at every change from then on."""
+        """Wake at once, because sessions may have ended before the watch began, and then at every change."""
         watch = await self._store.watch(leases_range(SESSION))
         try:
             while True:
@@ -146,5 +149,5 @@ class Sessions:
 
 
 def session_lease(session: str) -> str:
-    """Return the name of the lease that lives as long as a session."""
+    """Return the name of a session's lease."""
     return f"{SESSION}{session}"

@@ -20,14 +20,16 @@ TOKEN_BITS = 64
 
 
 def share_size(host: str, hosts: Iterable[str], ids: int) -> int:
-    """Return how many of ``ids`` a host serves: the shares of all hosts add up to all, and differ by one at most."""
+    """Return how many of ``ids`` a host serves; the shares of all hosts add up to ``ids`` and differ by at most one."""
     order = sorted(hosts)
     whole, rest = divmod(ids, len(order))
     return whole + (order.index(host) < rest)
 
 
 def preference_order(free: Sequence[int], host: str, hosts: Iterable[str]) -> Sequence[int]:
-    """Return free ids in the order in which a host tries them: each host begins elsewhere, so that few of them meet."""
+    """
+    Return free ids in the order in which a host tries them; each host starts elsewhere, so that few hosts collide.
+    """
     order = sorted(hosts)
     start = order.index(host) * len(free) // len(order)
     return [*free[start:], *free[:start]]
@@ -38,9 +40,9 @@ class CoordinatorShare:
     """
     One host's share of the coordinator ids of one family.
 
-    The rule that all follow, without a central authority: a host that takes part holds a lease of its own, so
-    everybody sees who is alive. Each takes ids that are free up to its share and gives back what is above it, and looks
-    again whenever one of these leases comes or goes.
+    All hosts follow the same rule, without a central authority. Each participating host holds a lease of its own, so
+    all hosts see which hosts are alive. Each host acquires free ids up to its share, and releases the ids above its
+    share. It checks again whenever one of these leases is acquired or released.
     """
 
     def __init__(
@@ -53,7 +55,7 @@ class CoordinatorShare:
         self._token = f"{environment.random_bits(TOKEN_BITS):016x}"
         self._held: dict[int, ILease] = {}
         self._leaving: list[ILease] = []
-        self._asked: set[int] = set()  # the reply was lost, perhaps: it may be held
+        self._asked: set[int] = set()  # the reply may have been lost: the id may be held
         self._looked = asyncio.Event()
         self._changed = asyncio.Event()
         self._work = BackgroundTask(lambda: repeat_until_closed(self._take_part, environment))
@@ -61,14 +63,18 @@ class CoordinatorShare:
         self._is_stopped = False
 
     async def held(self) -> frozenset[int]:
-        """Return the ids that this host holds now, taking part from the first call on."""
+        """Return the ids that this host holds now; the first call starts the participation."""
         if self._takes_part:
             self._work.start()
             await self._looked.wait()
         return frozenset(self._held)
 
     async def changed(self, known: frozenset[int]) -> frozenset[int]:
-        """Wait until this host holds others than ``known``; return those."""
+        """
+        Wait until this host holds other ids than ``known``, and return them.
+
+        :raises Closed: the host no longer participates.
+        """
         while (held := await self.held()) == known:
             if self._is_stopped:
                 raise Closed("this host takes no coordinators any more")
@@ -77,13 +83,13 @@ class CoordinatorShare:
         return held
 
     async def stop(self) -> None:
-        """Take no part any more; what is held is free when the store is closed."""
+        """Stop participating; held ids are free when the store is closed."""
         self._takes_part, self._is_stopped = False, True
         await self._work.stop()
         self._tell()
 
     async def _take_part(self) -> None:
-        """Keep to the rule until this host's own lease is lost, and every other one with its session."""
+        """Follow the rule until this host's own lease is lost, which ends all its leases with the session."""
         try:
             member = await self._store.acquire_lease(f"{self._prefix}{HOST}{self._token}", self._token)
         except TxnFrameworkError:
@@ -105,7 +111,7 @@ class CoordinatorShare:
             self._tell()
 
     async def _keep_to_the_rule(self, lost: asyncio.Future[None]) -> None:
-        """Look again whenever a lease comes or goes."""
+        """Check again whenever a lease is acquired or released."""
         watch = await self._store.watch(leases_range(self._prefix))
         try:
             while not lost.done():
@@ -115,17 +121,17 @@ class CoordinatorShare:
             await watch.close()
 
     async def _look(self) -> None:
-        """Take or give back, by what everybody can see now."""
+        """Acquire or release ids according to the leases that all hosts can see now."""
         leases = {
             name.removeprefix(self._prefix): lease
             for name, lease in (await held_leases(self._store, self._prefix)).items()
         }
         hosts = [name.removeprefix(HOST) for name in leases if name.startswith(HOST)]
         if self._token not in hosts:
-            return  # this host's own lease is gone, which is about to be noticed
+            return  # this host's own lease is lost, which is about to be noticed
         share = share_size(self._token, hosts, len(self.ids))
         while len(self._held) > share:
-            # First it is no longer used here, then it is free for others.
+            # Stop using the id here before it becomes free for others.
             self._leaving.append(self._held.pop(max(self._held)))
             self._tell()
         while self._leaving:
@@ -139,7 +145,7 @@ class CoordinatorShare:
         self._tell()
 
     async def _take(self, one: int) -> None:
-        """Take an id, unless somebody was quicker."""
+        """Acquire an id, unless another host was faster."""
         self._asked.add(one)
         try:
             self._held[one] = await self._store.acquire_lease(f"{self._prefix}{ID}{one}", self._token)

@@ -18,16 +18,17 @@ from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, first_completed
 
 AT_ONCE_MAX = 16
-"""How many overdue transactions are aborted at the same time."""
+"""The most overdue transactions that are aborted concurrently."""
 STALE_MAX = 1_000
-"""How many timers of ended transactions may wait to be forgotten, besides as many as there are live ones."""
+"""The most timers of ended transactions that are kept, in addition to the number of live timers."""
 
 
 class Deadlines:
     """
-    Aborts each transaction at its deadline, unless it ended before and its timer was cancelled.
+    Aborts each transaction at its deadline, unless the transaction ended before and its timer was cancelled.
 
-    At most ``timers_max`` are kept. What is beyond, and what cannot be aborted in time, is found by the elected sweep.
+    At most ``timers_max`` timers are kept. The elected sweep finds further transactions, and those that could not be
+    aborted in time.
     """
 
     def __init__(self, environment: Environment, timers_max: int, abort: Callable[[TxnID], Awaitable[None]]) -> None:
@@ -43,7 +44,7 @@ class Deadlines:
         return len(self._due_ms)
 
     def set(self, txn_id: TxnID, due_ms: int) -> None:
-        """Abort a transaction at ``due_ms``."""
+        """Set a timer that aborts a transaction at ``due_ms``."""
         if len(self._due_ms) >= self._timers_max:
             return
         if not self._queue or due_ms < self._queue[0][0]:
@@ -52,17 +53,17 @@ class Deadlines:
         heapq.heappush(self._queue, (due_ms, txn_id))
 
     def cancel(self, txn_id: TxnID) -> None:
-        """The transaction has ended."""
+        """Cancel the timer of a transaction that has ended."""
         if self._due_ms.pop(txn_id, None) is not None and len(self._queue) > 2 * len(self._due_ms) + STALE_MAX:
             self._queue = [(due_ms, one) for one, due_ms in self._due_ms.items()]
             heapq.heapify(self._queue)
 
     def start(self) -> None:
-        """Begin; once is enough."""
+        """Start the timers; a second call does nothing."""
         self._work.start()
 
     async def stop(self) -> None:
-        """Stop; an abort under way is given up, which is safe at any point."""
+        """Stop; a running abort is cancelled, which is safe at any point."""
         await self._work.stop()
 
     async def _run(self) -> None:
@@ -76,7 +77,7 @@ class Deadlines:
                 await asyncio.gather(*(self._end(txn_id) for txn_id in self._take_overdue()))
 
     def _take_overdue(self) -> list[TxnID]:
-        """Return some transactions whose time has come, and forget their timers."""
+        """Return some overdue transactions, and drop their timers."""
         now_ms = self._environment.now_ms()
         overdue: list[TxnID] = []
         while self._queue and self._queue[0][0] <= now_ms and len(overdue) < AT_ONCE_MAX:
@@ -99,16 +100,16 @@ _LOG = logging.getLogger(__name__)
 
 DELAY_MS = 1_000
 DELAY_MS_MAX = 30_000
-"""The longest wait before it is tried the first time, and after many failures."""
+"""The longest wait before the first attempt, and after many failures."""
 
 
 async def open_with_retries(
     names: Iterable[str], open_one: Callable[[str], Awaitable[object]], environment: Environment
 ) -> None:
     """
-    Open all of them, and those that cannot be opened now again later.
+    Open all coordinators, and retry those that cannot be opened.
 
-    Not at once: a program that is gone in a moment has no time for it.
+    The first attempt is delayed, because a short-lived program has no time for it.
     """
     backoff = Backoff(environment, DELAY_MS, DELAY_MS_MAX)
     left, failures = list(names), 0
@@ -128,16 +129,17 @@ async def open_with_retries(
 
 
 BUSY_DELAY_MS = 20
-"""The wait before a sweep goes on that left work behind, so that it does not spin on what cannot be done now."""
+"""The wait before a sweep with work left continues, so that it does not spin on work that is blocked."""
 
 
 class Sweeps:
     """
-    Runs ``expire`` and ``collect`` of the coordinators that this host is elected for, and looks for transactions whose
-    process is gone: when a deadline is due, when a process ends, and at an interval.
+    Runs ``expire`` and ``collect`` of the coordinators for which this host is elected, and aborts orphaned
+    transactions.
 
-    Any number of processes may sweep the same transactions; each decision is a compare-and-set. A deadline that
-    another process set is kept by that process's own timer, and by the next sweep, at once, when the process is gone.
+    A sweep runs when a deadline is due, when a process ends, and at an interval. Any number of processes may sweep the
+    same transactions: each decision is a compare-and-set. The timer of the process that set a deadline enforces it. If
+    that process is gone, the next sweep enforces it at once.
     """
 
     def __init__(
@@ -155,34 +157,33 @@ class Sweeps:
         self._next_ms: int | None = None
         self._sooner = asyncio.Event()
         self._work = BackgroundTask(self._run)
-        # A coordinator is swept once at a time: what somebody asks for comes after what is under way.
+        # A coordinator is swept by one caller at a time: a requested sweep follows the running one.
         self._sweeping = asyncio.Lock()
 
     def start(self) -> None:
-        """Begin; once is enough."""
+        """Start the sweeps; a second call does nothing."""
         self._work.start()
 
     def wake(self) -> None:
-        """There may be something to do now."""
+        """Sweep soon, because there may be work."""
         self._next_ms = self._environment.now_ms()
         self._sooner.set()
 
     async def stop(self) -> None:
-        """Stop; a sweep under way is given up, which is safe at any point."""
+        """Stop; a running sweep is cancelled, which is safe at any point."""
         await self._work.stop()
 
     async def sweep(self) -> None:
-        """Sweep once, elected or not."""
+        """Sweep once, whether this host is elected or not."""
         for served in tuple(self._coordinators()):
             await self._sweep(served.coordinator)
 
     async def _sweep(self, coordinator: ITransactionCoordinator) -> int | None:
         """
-        Sweep once; return when the next sweep has work, None if the coordinator does not know.
+        Sweep once; return the time at which the next sweep has work, None if the coordinator does not know it.
 
-        A step that fails does not keep the others from being tried: what is in one's way may not be in theirs. An
-        error of the framework passes, or comes again; any other exception is a defect, and the loop's exception
-        handler is told.
+        A failed step does not stop the other steps, because its cause may not affect them. An error of the framework is
+        temporary, or it occurs again. Any other exception is a defect, and goes to the loop's exception handler.
         """
 
         async def orphans(_: int) -> Swept:
@@ -196,12 +197,12 @@ class Sweeps:
         return next_ms
 
     async def _try(self, step: Callable[[int], Awaitable[Swept]]) -> int | None:
-        """Take a step; return when it has work again."""
+        """Run a step; return the time at which it has work again."""
         now_ms = self._environment.now_ms()
         try:
             return _next_of(await step(now_ms), now_ms)
         except TxnFrameworkError:
-            # The store is away or something is in the way: a deadline must not wait for the interval because of it.
+            # The store is unavailable or the step is blocked: a deadline must not wait for the interval because of it.
             return self._environment.now_ms() + self._backoff.delay_ms(1)
         except Exception as error:
             report = {"message": "a sweep failed; the next one tries again", "exception": error}
@@ -217,22 +218,22 @@ class Sweeps:
                     next_ms = _earlier(next_ms, await self._sweep(served.coordinator))
             now_ms = self._environment.now_ms()
             latest_ms = now_ms + self._transactions.sweep_interval_ms
-            # What woke this while the sweep ran may be due before what the sweep found. Something that is due and
-            # cannot be done yet must not make this spin.
+            # A wake-up during the sweep may be due earlier than what the sweep found. Work that is due and blocked must
+            # not cause a spin.
             self._next_ms = max(
                 now_ms + BUSY_DELAY_MS, min(latest_ms, next_ms or latest_ms, self._next_ms or latest_ms)
             )
             await self._sleep()
 
     async def _sleep(self) -> None:
-        """Return at ``_next_ms``, which may come nearer while this waits."""
+        """Wait until ``_next_ms``, which may become earlier during the wait."""
         while self._next_ms is not None and self._environment.now_ms() < self._next_ms:
             self._sooner.clear()
             await first_completed(self._environment.sleep_until(self._next_ms), self._sooner.wait())
 
 
 def _next_of(swept: Swept, now_ms: int) -> int | None:
-    """When a sweep of this kind has work again."""
+    """Return the time at which a sweep of this kind has work again."""
     if swept.left and swept.done:
         return now_ms + BUSY_DELAY_MS
     return swept.next_ms
