@@ -1,4 +1,4 @@
-"""Attempts to compact a segment: whose result counts is decided by one record."""
+"""Attempts to compact a segment; one record decides whose result counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What ``compactor`` kept of all that counts up to ``upto`` stands in ``ledgers``, one behind the other."""
+    """What ``compactor`` kept of all that counts up to ``upto``, stored in ``ledgers``, one after the other."""
 
     ledgers: tuple[str, ...]
     upto: Position
@@ -36,10 +36,10 @@ class CompactionResult:
 
 def continued_from(earlier: CompactionResult | None, order: Order) -> CompactionResult | None:
     """
-    Return what a compaction in this order may go on from; None: it begins anew.
+    Return the result that a compaction in this order continues; None: the compaction starts over.
 
-    What another order left out may be what this one keeps, and what is committed later may come earlier in the order of
-    commits: so only positions go on, from what was kept in the order of positions.
+    Only compactions in the order of positions continue, from a result in that order. Another order may have dropped
+    what this order keeps. A message that is committed later may come earlier in the order of commits.
     """
     return earlier if earlier is not None and (earlier.order, order) == ("position", "position") else None
 
@@ -47,9 +47,9 @@ def continued_from(earlier: CompactionResult | None, order: Order) -> Compaction
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """
-    An attempt to compact a segment, in whichever processes it is carried out.
+    An attempt to compact a segment, which one or several processes carry out.
 
-    ``earlier`` is what readers find until it is finished; None: nothing was compacted yet.
+    ``earlier`` is the result that readers find until the attempt is finished; None: nothing was compacted yet.
     """
 
     segment: str
@@ -58,13 +58,13 @@ class Attempt:
     earlier: CompactionResult | None
 
     def ledger_name(self, part: str = "") -> str:
-        """Return the name of a ledger to write to: the only one, or that of one of several writers."""
+        """Return the name of a ledger of this attempt; ``part`` is empty if there is only one writer."""
         return paths.compacted_ledger_name(self.segment, self.number, part)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedPart:
-    """What was kept of a segment up to ``upto``; everything behind it stands in the segment alone."""
+    """What was kept of a segment up to ``upto``; later messages are in the segment only."""
 
     upto: Position
     store: ILedgerStore
@@ -73,9 +73,9 @@ class CompactedPart:
 
     async def entries(self) -> AsyncGenerator[CompactedEntry, None]:
         """
-        Return what was kept, and let go of it in the end.
+        Return the kept entries, and close the last opened ledger at the end.
 
-        :raises LedgerNotFound: it was compacted anew.
+        :raises LedgerNotFound: the segment was compacted again.
         """
         ledger = self.first
         try:
@@ -92,10 +92,10 @@ class CompactedPart:
 
 class Attempts:
     """
-    Begins attempts, and makes what one of them wrote the one that readers find: that is one change of one record.
+    Begins attempts, and publishes the result of one of them to readers by one change of one record.
 
-    An attempt begins by taking the next number in the record. So none with a lower number can finish any more, and what
-    they have left is removed; a crash at any point leaves what was named before, or what is new.
+    An attempt begins by taking the next number in the record. Afterwards no attempt with a lower number can finish, and
+    the ledgers of such attempts are removed. A crash at any point leaves either the earlier result or the new one.
     """
 
     def __init__(self, store: IMetadataStore, ledgers: ILedgerStore, environment: Environment) -> None:
@@ -104,22 +104,25 @@ class Attempts:
         self._environment = environment
 
     async def kept(self, segment: str) -> CompactionResult | None:
-        """Return what readers find, None if nothing was compacted."""
+        """Return the result that readers find; None: nothing was compacted."""
         return _kept(_decoded(await self._store.get(paths.compacted_key(segment))))
 
     async def part(self, segment: str) -> CompactedPart | None:
-        """Return what was compacted of a segment, opened; None if nothing was."""
+        """Open what was compacted of a segment and return it; None: nothing was compacted."""
         for _ in range(ATTEMPTS_MAX):
             found = await self.kept(segment)
             if found is None:
                 return None
             first, *further = found.ledgers
-            with contextlib.suppress(LedgerNotFound):  # compacted anew this very moment
+            with contextlib.suppress(LedgerNotFound):  # compacted again at this moment
                 return CompactedPart(found.upto, self._ledgers, await self._ledgers.open(first), tuple(further))
         raise Unavailable(f"what was compacted of {segment} changed {ATTEMPTS_MAX} times while it was being opened")
 
     async def begin(self, segment: str) -> Attempt:
-        """Begin an attempt: no earlier one can finish any more, and what they wrote and nobody names is removed."""
+        """
+        Begin an attempt: no earlier attempt can finish any more, and their ledgers that the record does not name are
+        removed.
+        """
         key = paths.compacted_key(segment)
         token = f"{self._environment.random_bits(TOKEN_BITS):016x}"
         begun = records.CompactedRecord()
@@ -134,26 +137,27 @@ class Attempts:
 
         await update_record(self._store, key, begin)
         attempt = Attempt(segment, begun.attempt, token, _kept(begun))
-        # What stands of earlier attempts is not named, and cannot be any more; what stands of later ones may be.
+        # Ledgers of earlier attempts that the record does not name now will never be named; ledgers of later attempts
+        # may be.
         named = () if attempt.earlier is None else attempt.earlier.ledgers
         await self._remove(segment, attempt.ledger_name(), named)
         return attempt
 
     async def goes_on(self, attempt: Attempt) -> bool:
-        """Whether no later attempt has begun, so that this one may still finish."""
+        """Return whether no later attempt has begun, so that this one may still finish."""
         return _decoded(await self._store.get(paths.compacted_key(attempt.segment))).token == attempt.token
 
     @contextlib.asynccontextmanager
     async def writing(self, attempt: Attempt, part: str = "") -> AsyncIterator[PartWriter]:
         """
-        Make a ledger of an attempt, and give what writes it; in whichever process.
+        Create a ledger of an attempt and yield its writer; any process of the attempt may call this.
 
         :raises Fenced: another attempt began later.
         """
         name = attempt.ledger_name(part)
         ledger = await self._ledgers.create(name)
         try:
-            # Made, then looked: an attempt that begins after this finds the ledger and removes it.
+            # Create the ledger, then check: an attempt that begins after the check finds the ledger and removes it.
             if not await self.goes_on(attempt):
                 await self._ledgers.delete(name, None)
                 raise _fenced(attempt)
@@ -167,9 +171,9 @@ class Attempts:
 
     async def finish(self, attempt: Attempt, kept: CompactionResult) -> None:
         """
-        Make what was kept the one that readers find, and remove what they found before, and what else was written.
+        Publish what was kept as the result that readers find; remove the earlier result and all other ledgers.
 
-        Every ledger of ``kept`` is sealed: nothing is written to it any more. May be repeated.
+        Every ledger of ``kept`` is sealed: no process can write to it any more. May be repeated.
 
         :raises Fenced: another attempt began later; nothing was changed.
         """
@@ -191,28 +195,28 @@ class Attempts:
             return None if found == after else Put(key, records.encode(after), expected_version(record))
 
         await update_record(self._store, key, switch)
-        # Killed here, what is not named any more stays until the next attempt begins.
+        # After a crash here, ledgers that the record no longer names stay until the next attempt begins.
         await self._remove(
             attempt.segment, paths.compacted_ledger_name(attempt.segment, attempt.number + 1), kept.ledgers
         )
 
     async def give_up(self, attempt: Attempt) -> None:
         """
-        Remove what an attempt wrote that will not be finished, unless a later one has done so.
+        Remove the ledgers of an attempt that will not be finished, unless a later attempt has removed them.
 
-        What is removed must not be named by a change of the record that is still on its way, so another attempt begins,
-        and is left at that.
+        A change of the record that is still in flight must not name removed ledgers. So another attempt begins, and is
+        not continued.
         """
         if await self.goes_on(attempt):
             await self.begin(attempt.segment)
 
     async def forget(self, segment: str, upto_ledger_id: int | None) -> None:
         """
-        Remove what was compacted of a segment that was deleted.
+        Remove what was compacted of a deleted segment.
 
-        Attempts that are under way are fenced first. The record stays where the segment's name may return, as that of a
-        persistent topic, so that they are so for ever. ``upto_ledger_id`` is then the last ledger of the former life:
-        what was compacted of a later one stays.
+        Running attempts are fenced first. If the segment's name may return, as that of a persistent topic, the record
+        stays and fences them for ever. ``upto_ledger_id`` is then the last ledger of the former life: what was
+        compacted of a later life stays.
         """
         key = paths.compacted_key(segment)
         fenced = 0
@@ -234,7 +238,7 @@ class Attempts:
             await self._store.delete(key, Expect.ANY)
 
     async def _remove(self, segment: str, before: str, named: tuple[str, ...]) -> None:
-        """Remove the compacted ledgers whose names come before one, but not those that are named."""
+        """Delete the compacted ledgers whose names come before ``before``, except those in ``named``."""
         prefix, after = paths.compacted_ledgers_prefix(segment), ""
         while names := await self._ledgers.list_names(prefix, after, NAMES_MAX):
             for name in names:
@@ -260,11 +264,13 @@ def _kept(found: records.CompactedRecord) -> CompactionResult | None:
 
 APPEND_ENTRIES_MAX = 100
 APPEND_BYTES_MAX = 4 * 1024 * 1024
-"""One append holds at most so many entries, and so many bytes unless a single one is larger."""
+"""The most entries of one append, and the most bytes unless a single entry is larger."""
 
 
 class PartWriter:
-    """Writes one ledger of an attempt, which readers find once that is finished; ``Attempts.writing`` makes it."""
+    """
+    Writes one ledger of an attempt; ``Attempts.writing`` creates it, and readers find it when the attempt is finished.
+    """
 
     def __init__(self, ledger: IManagedLedger) -> None:
         self.name = ledger.name
@@ -273,19 +279,19 @@ class PartWriter:
         self._waiting_bytes = 0
 
     async def add(self, data: bytes, messages: int) -> None:
-        """Write an entry, soon."""
+        """Add an entry to the next append."""
         self._waiting.append(Append(data, messages))
         self._waiting_bytes += len(data)
         if len(self._waiting) == APPEND_ENTRIES_MAX or self._waiting_bytes >= APPEND_BYTES_MAX:
             await self._flush()
 
     async def add_all(self, entries: Iterable[tuple[bytes, int]]) -> None:
-        """Write entries with their numbers of messages."""
+        """Add entries with their numbers of messages."""
         for data, messages in entries:
             await self.add(data, messages)
 
     async def seal(self) -> None:
-        """Write what waits; nothing can be added any more, by whoever is late."""
+        """Append the waiting entries and seal the ledger, so that no late writer can add to it."""
         await self._flush()
         await self._ledger.seal()
 

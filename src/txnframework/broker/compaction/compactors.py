@@ -1,4 +1,4 @@
-"""Compactors decide which messages are kept."""
+"""Compactors, which decide which messages are kept."""
 
 from __future__ import annotations
 
@@ -23,43 +23,44 @@ class DecidedMessage:
 
 class Compactor:
     """
-    Decides about the messages of one segment; subclass it, and give ``name`` a value of its own.
+    Decides which messages of one segment are kept; subclass it, and give ``name`` a value of its own.
 
-    Every message is shown to ``look`` first, in order, then every one to ``keeps``, in the same order: those that an
-    earlier compaction kept, then those that came since. The same messages must lead to the same decisions.
+    Every message is passed to ``look`` first, in order, then every message to ``keeps``, in the same order. Messages
+    that an earlier compaction kept come first, then the later ones. The same messages must lead to the same decisions.
 
-    A compactor that drops a key together with the null that deletes it also takes part in ``deleted`` and ``relate``:
-    after a split, the null is in another segment than what it deletes.
+    A compactor that drops a key together with the null that deletes it also implements ``deleted`` and ``relate``:
+    after a split, the null is in another segment than the message that it deletes.
     """
 
     name = ""
 
     def look(self, message: DecidedMessage) -> None:
-        """Take notice of a message, before anything is decided."""
+        """Take notice of a message, before any decision."""
 
     def deleted(self) -> Set[bytes]:
-        """Return the keys whose last message is a null, once every message was shown to ``look``."""
+        """Return the keys whose last message is a null, after every message was passed to ``look``."""
         return frozenset()
 
     def relate(self, deleted_later: Set[bytes], gone_before: Set[bytes] | None) -> None:
         """
         Take notice of the topic's other segments, after ``look`` and before ``keeps``.
 
-        :param deleted_later: keys that a segment which descends from this one deletes.
-        :param gone_before: keys of which no earlier segment can show a message any more; None: no segment is earlier.
+        :param deleted_later: keys that a descendant of this segment deletes.
+        :param gone_before: keys of which no earlier segment can return a message any more; None: there is no earlier
+            segment.
         """
 
     def keeps(self, message: DecidedMessage) -> bool:
-        """Return whether the message stays."""
+        """Return whether the message is kept."""
         raise NotImplementedError
 
 
 class LatestByKey(Compactor):
     """
-    Keeps the last message of each key; a null deletes its key. Messages without a key stay.
+    Keeps the last message of each key; a null deletes its key. Messages without a key are kept.
 
-    The null itself stays while an earlier segment can still show an older message of its key. An empty value is a value
-    like any other. It remembers every key of a segment, at most ``keys_max``.
+    The null itself is kept while an earlier segment can still return an older message of its key. An empty value is an
+    ordinary value. The compactor remembers every key of a segment, at most ``keys_max``.
     """
 
     name = "latest-by-key"
@@ -71,7 +72,7 @@ class LatestByKey(Compactor):
         self._gone_before: Set[bytes] | None = None
 
     def look(self, message: DecidedMessage) -> None:
-        """Note that this is the last message of its key so far."""
+        """Note that the message is the last one of its key so far."""
         key = message.message.key
         if key is not None:
             self._last[key] = message.position, message.message.value is None
@@ -87,7 +88,7 @@ class LatestByKey(Compactor):
         self._deleted_later, self._gone_before = deleted_later, gone_before
 
     def keeps(self, message: DecidedMessage) -> bool:
-        """Return whether no later message has its key, and, of a null, whether it still deletes something."""
+        """Return whether no later message has the key, and, for a null, whether it still deletes something."""
         key = message.message.key
         if key is None:
             return True

@@ -17,14 +17,14 @@ from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 
 EVERYTHING = "everything"
-"""The compactor that keeps whatever counts."""
+"""The compactor that keeps every message that counts."""
 
 PAGE = Limit(100)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRange:
-    """Entries of ``ledger``, with ``messages``, to be copied; ``compacted``: an earlier compaction kept them."""
+    """Entries of ``ledger`` to be copied, which hold ``messages``; ``compacted``: an earlier compaction kept them."""
 
     ledger: str
     after: Position
@@ -36,10 +36,10 @@ class CopyRange:
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
     """
-    What is copied so that everything that counts up to ``upto`` is kept.
+    The ranges to copy, so that every message that counts up to ``upto`` is kept.
 
-    Of ``ranges``, which stand in the order of positions, entries of ``aborted`` branches do not count; both stay valid
-    for as long as the data.
+    ``ranges`` are in the order of positions, and entries of ``aborted`` branches in them do not count. Both stay valid
+    for as long as the data exists.
     """
 
     segment: str
@@ -51,7 +51,7 @@ class CopyPlan:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """An entry as it is to be written, where it stood in its segment, and its time if copies are to be put in order."""
+    """An entry as it is to be written, its position in its segment, and its time if copies are to be sorted."""
 
     time_ms: int
     position: Position
@@ -63,13 +63,15 @@ async def plan_copies(
     opened: OpenSegment, ledgers: ILedgerStore, earlier: CompactionResult | None, order: Order, messages_max: int
 ) -> CopyPlan:
     """
-    Return what to copy of a segment, in ranges of about so many messages.
+    Return what to copy of a segment, in ranges of about ``messages_max`` messages.
 
-    In the order of positions it goes on from what an earlier compaction kept in that order; otherwise it begins anew.
+    In the order of positions the plan continues what an earlier compaction kept in that order; otherwise it starts
+    over.
 
     :raises CommitOrderUnknown: the first messages were trimmed.
-    :raises CompactedInOtherOrder: they were, and the earlier compaction was in the order of commits.
-    :raises InvalidInput: the segment's buffer does not say what counts without reading it itself.
+    :raises CompactedInOtherOrder: the first messages were trimmed, and the earlier compaction was in the order of
+        commits.
+    :raises InvalidInput: the segment's buffer cannot say what counts without reading the messages itself.
     """
     buffer = opened.buffer
     if not IPlannableBuffer.providedBy(buffer):
@@ -122,7 +124,7 @@ async def copies(
     ledgers: ILedgerStore, planned: CopyRange, aborted: frozenset[Branch], times: CommitTimes | None
 ) -> AsyncGenerator[Copied, None]:
     """
-    Return what counts of a range, in the order of positions; ``times`` None: nothing is put in another order.
+    Return the entries of a range that count, in the order of positions; ``times`` None: the copies are not sorted.
 
     :raises CommitOrderUnknown: an outcome is not kept any more.
     :raises EntryTrimmed: entries of the range were trimmed since it was planned.

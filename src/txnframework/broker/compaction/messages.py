@@ -24,26 +24,26 @@ Order = Literal["position", "commit"]
 
 PAGE = Limit(100)
 SORTED_ENTRIES_MAX = 1_000_000
-"""How many entries of one segment can be put in the order of their commits: their places are kept in memory."""
+"""The most entries of one segment that can be sorted by commit time: their positions are kept in memory."""
 
 
 async def readable_end(opened: OpenSegment, from_: Position) -> Position:
     """
-    Return how far a segment may be read, not before ``from_``, which has been readable.
+    Return the position up to which a segment may be read, at least ``from_``, which was readable before.
 
-    What another process may read, this one may not for a moment: an intent that was put late names a place before it.
-    What was compacted once never becomes less, or a reader would find the rest twice.
+    For a moment this process may read less than another one, because an intent that was put late names an earlier
+    position. The compacted part must never become shorter, or a reader would find the rest twice.
     """
     upto = await opened.buffer.max_read_position()
     while upto < from_:
         before, upto = upto, await opened.buffer.advanced(upto)
-        if upto <= before:  # sealed, and decided to its end: what was compacted reaches no further either
+        if upto <= before:  # sealed and decided to its end: the compacted part ends no later
             return from_
     return upto
 
 
 async def compacted_entries(ledger: IManagedLedger, after: Position = EARLIEST) -> AsyncGenerator[CompactedEntry, None]:
-    """Return what stands in a compacted ledger, which nobody appends to any more."""
+    """Return the entries of a compacted ledger, to which no process appends any more."""
     end = (await ledger.tail()).last_confirmed
     while entries := await ledger.read(EntryRange(after, end), PAGE):
         for entry in entries:
@@ -55,9 +55,9 @@ async def in_order_of_positions(
     opened: OpenSegment, after: Position, upto: Position, whole: bool = False
 ) -> AsyncGenerator[CompactedEntry, None]:
     """
-    Return what counts between two positions; where the first of it was trimmed, what is left.
+    Return the entries between two positions that count; if the first ones were trimmed, those that are left.
 
-    :raises CompactedInOtherOrder: the first of it was trimmed, and ``whole`` is asked for.
+    :raises CompactedInOtherOrder: the first ones were trimmed, and ``whole`` is set.
     """
     while after < upto:
         try:
@@ -77,7 +77,9 @@ async def in_order_of_positions(
 
 
 class CommitTimes:
-    """When entries of a segment were committed; what was sent outside transactions: when it was sent."""
+    """
+    The commit times of a segment's entries; for entries that were sent outside transactions, the times of sending.
+    """
 
     def __init__(self, segment: str, coordinator: ITransactionCoordinator | None) -> None:
         self._segment = segment
@@ -86,9 +88,9 @@ class CommitTimes:
 
     async def of(self, view: EntryView) -> int:
         """
-        Return the time of an entry that counts; entries that have one time come in the order of their positions.
+        Return the time of an entry that counts; entries with the same time are sorted by position.
 
-        :raises CommitOrderUnknown: the outcome is not kept any more.
+        :raises CommitOrderUnknown: the outcome is not kept any more, or the segment is served without transactions.
         """
         if view.branch is None:
             return view.message(0).published_ms
@@ -108,10 +110,10 @@ async def in_order_of_commits(
     opened: OpenSegment, upto: Position, times: CommitTimes
 ) -> AsyncGenerator[CompactedEntry, None]:
     """
-    Return everything that counts up to a position, by the time of its commit; what was sent outside transactions by the
-    time at which it was sent, and what has one time by its position.
+    Return all entries up to a position that count, sorted by commit time.
 
-    The times are those of the hosts that committed and sent, whose clocks may differ.
+    Entries that were sent outside transactions are sorted by the time of sending. Entries with the same time are sorted
+    by position. The times are those of the hosts that committed and sent, whose clocks may differ.
 
     :raises CommitOrderUnknown: an outcome is not kept any more, or the first messages were trimmed.
     """

@@ -35,8 +35,8 @@ class SegmentCompaction:
     """
     Writes what is kept of a segment to a ledger of its own, as one of ``attempts``.
 
-    Who spreads the copying over several processes begins and finishes an attempt there too, writes several ledgers
-    between the two, and asks here for what both have to know alike: up to where, and in which order.
+    A compaction that several processes share begins and finishes its attempt here too, and writes several ledgers in
+    between. This class answers what all of them must agree on: the end position and the order.
     """
 
     def __init__(
@@ -54,20 +54,22 @@ class SegmentCompaction:
 
     async def compact(self, layout: Layout, compactor: Callable[[], Compactor], order: Order) -> None:
         """
-        Compact every segment up to what may be read now; one compactor decides about each.
+        Compact every segment up to what is readable now; each segment has a compactor of its own.
 
-        In the order of positions it goes on from what an earlier compaction kept in that order; otherwise it begins
-        anew. What it drops together with the null that deletes it must not come back:
+        In the order of positions the compaction continues what an earlier one kept in that order; otherwise it starts
+        over. A message that is dropped together with the null that deletes it must not reappear:
 
-        * All attempts are begun before anything is looked at, so that none that began earlier can still finish one
-          segment and not another.
-        * Parents are finished before their children look for the last time. A child drops a null only if all its
-          ancestors were compacted to their ends in this run, knowing of it. Killed in between, the null is still there.
-        * A compactor that keeps nulls finishes children first: what it finds anew in a parent may be deleted by a null
+        * All attempts begin before anything is read. So no attempt that began earlier can still finish one segment and
+          not another.
+        * Parents are finished before their children are read for the last time. A child drops a null only if all its
+          ancestors were compacted to their ends in this run, with knowledge of the null. After a crash in between, the
+          null is still stored.
+        * A compactor that keeps nulls finishes children first. What it newly finds in a parent may be deleted by a null
           that another compactor had dropped from the child.
 
-        :raises CommitOrderUnknown: the messages cannot be put in the order of their commits any more.
-        :raises CompactedInOtherOrder: they were compacted in the order of commits, and the first ones were trimmed.
+        :raises CommitOrderUnknown: the messages can no longer be sorted by commit time.
+        :raises CompactedInOtherOrder: the messages were compacted in the order of commits, and the first ones were
+            trimmed.
         :raises Fenced: another compaction of a segment began later.
         """
         made = layout.made()
@@ -87,11 +89,11 @@ class SegmentCompaction:
                 whole.add(number)
 
     async def commit_times(self, segment: str) -> CommitTimes:
-        """Return what tells when the transactions of a segment's entries were committed."""
+        """Return the commit times of a segment's entries."""
         return CommitTimes(segment, await self._coordinator(segment))
 
     async def plan(self, segment: str, earlier: CompactionResult | None, order: Order, messages_max: int) -> CopyPlan:
-        """Plan what several processes copy of a segment; ``plan_copies`` says how."""
+        """Plan what several processes copy of a segment; ``plan_copies`` describes the plan."""
         async with self._visit(segment) as opened:
             return await plan_copies(opened, self._ledgers, earlier, order, messages_max)
 
@@ -103,7 +105,7 @@ class SegmentCompaction:
     async def _compact(
         self, attempt: Attempt, compactor: Compactor, order: Order, related: tuple[Set[bytes], Set[bytes] | None]
     ) -> bool:
-        """Compact a segment; return whether that was to its end, which nothing can be added behind any more."""
+        """Compact a segment; return whether it is sealed and was compacted to its end."""
         async with self._visit(attempt.segment) as opened:
             async with self._looking(attempt, opened, compactor, order) as (source, upto):
                 compactor.relate(*related)
@@ -116,7 +118,9 @@ class SegmentCompaction:
     async def _looking(
         self, attempt: Attempt, opened: OpenSegment, compactor: Compactor, order: Order
     ) -> AsyncIterator[tuple[Source, Position]]:
-        """Show a compactor every message up to a position; give them, to be shown again, and the position."""
+        """
+        Pass every message up to a position to a compactor; yield their source, to read them again, and the position.
+        """
         earlier = attempt.earlier
         upto = await readable_end(opened, EARLIEST if earlier is None else earlier.upto)
         try:
@@ -129,14 +133,14 @@ class SegmentCompaction:
         except LedgerNotFound as error:
             if error.name == opened.name:
                 raise
-            # A later attempt has finished: what was kept is gone.
+            # A later attempt has finished and removed what was kept.
             raise Fenced(f"compaction of {opened.name}") from error
 
     @contextlib.asynccontextmanager
     async def _source(
         self, opened: OpenSegment, earlier: CompactionResult | None, upto: Position, order: Order
     ) -> AsyncIterator[Source]:
-        """Give what there is to decide about, as often as it is asked for."""
+        """Yield a function that returns the entries to decide about at each call."""
         if order == "commit":
             times = await self.commit_times(opened.name)
             yield lambda: in_order_of_commits(opened, upto, times)
@@ -161,7 +165,7 @@ class SegmentCompaction:
                 await ledger.close()
 
     async def _write(self, attempt: Attempt, source: Source, compactor: Compactor) -> str:
-        """Write what a compactor keeps that was shown every message; return the ledger."""
+        """Write what a compactor keeps after it has seen every message; return the ledger's name."""
         async with self.attempts.writing(attempt) as writer, aclosing(source()) as entries:
             async for entry in entries:
                 chosen = [compactor.keeps(message) for message in _messages_of(entry)]

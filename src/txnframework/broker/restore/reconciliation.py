@@ -33,20 +33,23 @@ from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.transactions import Action, End, OpenQuery, State
 
 IDS_SKIPPED = 1_000_000
-"""So many numbers are left out beyond the highest one known: some were given out and left no trace in either store."""
+"""
+The count of numbers that are skipped beyond the highest known one: some were assigned and left no trace in either
+store.
+"""
 PAGE = Limit(500)
 SEGMENTS = ("segment://", "persistent://")
 NAMES_MAX = 100
-"""How many names a report holds at most of what an operator should look at."""
+"""The most names per list in a report that an operator should check."""
 
 
 @dataclass(slots=True)
 class Counts:
     """
-    How much a restore changed.
+    The number of changes of a restore.
 
-    ``segments_unknown``: ledgers that no topic names; their data is not lost, and not reachable.
-    ``segments_sealed``: active segments that are sealed, since they were split after the backup; split them again.
+    ``segments_unknown``: ledgers that no topic names; their data is not lost, but unreachable. ``segments_sealed``:
+    active segments that are sealed because they were split after the backup; split them again.
     """
 
     transactions_aborted: int = 0
@@ -62,7 +65,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedEntries:
-    """Entries appended since then are committed only if a header says so; ``headers_tell`` False: none does."""
+    """
+    Entries appended since ``after_ms`` are committed only if a header says so; ``headers_tell`` False: no header
+    counts.
+    """
 
     after_ms: int
     headers_tell: bool
@@ -70,9 +76,9 @@ class UndecidedEntries:
 
 class Reconciliation:
     """
-    Makes what the metadata store says fit what the ledgers hold. Every step may be repeated.
+    Makes the metadata store consistent with the ledgers. Every step may be repeated.
 
-    Nothing else runs on the stores, so it does not matter which of the two is read first; on a busy pair it would.
+    No other process uses the stores, so the order of reading the two does not matter; on a busy pair it would.
     """
 
     def __init__(
@@ -87,7 +93,7 @@ class Reconciliation:
         self._counts = Counts()
 
     async def run(self) -> Counts:
-        """Do it all; return how much that was."""
+        """Run all steps; return the number of changes."""
         await self._skip_ids()
         named = await self._look_at_topics()
         for prefix in SEGMENTS:
@@ -95,15 +101,16 @@ class Reconciliation:
                 if name not in named:
                     _note(self._counts.segments_unknown, name)
                 await self._reconcile(name, await self._ledgers.open(name))
-        # Last: one family tells the participants what was decided, and a cursor that is ahead is not opened.
+        # Last, because one family settles the participants when it aborts, and a cursor beyond its segment's end is not
+        # opened.
         await self._abort_open()
         return self._counts
 
     # -- transactions ---------------------------------------------------------------------------------
 
     async def _skip_ids(self) -> None:
-        """Reserve ids, so that the next ones are beyond everything that was given out."""
-        # Also those of coordinators of which neither store knows: what was begun there may have left no trace.
+        """Reserve ids, so that the next ones are beyond all ids that were assigned."""
+        # Also for coordinators that neither store knows: transactions that began there may have left no trace.
         highest: dict[int, int] = {}
         for first in (0, LOG_FAMILY_BIT):  # also of a family that is not installed here
             highest |= dict.fromkeys(range(first, first + self._host.config.transactions.coordinators), 0)
@@ -121,7 +128,7 @@ class Reconciliation:
             await self._write(partial(self._store.put, Put(key, records.encode(block), expected)))
 
     async def _abort_open(self) -> None:
-        """Abort every open transaction: what it wrote, or knew, may be lost."""
+        """Abort every open transaction: what it wrote or recorded may be lost."""
         for coordinator in await self._host.coordinators():
             after: TxnID | None = None
             while page := await coordinator.list_open(OpenQuery(after=after, limit=PAGE)):
@@ -135,12 +142,12 @@ class Reconciliation:
         try:
             await coordinator.end(End(txn_id, Action.ABORT, operator=True))
         except (InvalidTransactionState, TransactionNotFound, EndTransactionTimeout):
-            return  # ended already; or it is decided now, and who could not be told is told by a sweep
+            return  # ended already; or decided now, and a sweep settles the remaining participants
 
     # -- topics ---------------------------------------------------------------------------------------
 
     async def _look_at_topics(self) -> set[str]:
-        """Make the segments that topics name and that are missing; return the names of all."""
+        """Create the missing segments of all topics; return the names of all segments."""
         named: set[str] = set()
         for domain in (TOPIC, PERSISTENT):
             async for record in self._scan(paths.topics_range(domain=domain)):
@@ -153,7 +160,7 @@ class Reconciliation:
         return named
 
     async def _make(self, name: str, state: layout.SegmentState) -> None:
-        """Make a missing segment, sealed if others have taken its place; note an active one that is sealed."""
+        """Create a missing segment, sealed if other segments replaced it; note an active segment that is sealed."""
         try:
             ledger = await self._ledgers.open(name)
         except LedgerNotFound:
@@ -171,7 +178,7 @@ class Reconciliation:
     # -- one segment ----------------------------------------------------------------------------------
 
     async def _reconcile(self, name: str, ledger: IManagedLedger) -> None:
-        """Make cursors, abort records and intents of a segment end where it ends, and decide what nobody decided."""
+        """Limit cursors, abort records and intents of a segment to its end, and decide its undecided entries."""
         self._progress(f"looking at {name}")
         tail = await ledger.tail()
         end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))
@@ -188,7 +195,7 @@ class Reconciliation:
             if not isinstance(operation, records.WriteOperation) or operation.segment != name:
                 continue
             if max(Position.parse(operation.after), Position(operation.ledger, -1)) > end:
-                # Its entries would stand behind the end: there are none.
+                # Its entries would be beyond the end, so there are none.
                 self._counts.intents_dropped += 1
                 await self._drop(record)
         await self._decide_returned(name, ledger, tail)
@@ -197,7 +204,7 @@ class Reconciliation:
             await self._decide(name, ledger, self._undecided, EntryRange(after, tail.last_confirmed))
 
     async def _acknowledged_beyond(self, name: str, end: Position) -> set[tuple[str, int]]:
-        """Return the subscriptions, with incarnations, of which acknowledgments beyond the end wait to take effect."""
+        """Return the subscriptions, with incarnations, that have unsettled acknowledgments beyond the end."""
         found: set[tuple[str, int]] = set()
         async for record in self._scan(index_keys.prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, name)):
             operation = records.decode_operation(record)
@@ -209,9 +216,10 @@ class Reconciliation:
 
     async def _move_back(self, record: Record, end: Position, beyond: set[tuple[str, int]]) -> None:
         """
-        Move a cursor back to the end of its segment, if it is beyond it.
+        Move a cursor back to the end of its segment, if it or an unsettled acknowledgment is beyond the end.
 
-        It begins a new incarnation, so that acknowledgments from before have no effect: their positions may come again.
+        The cursor begins a new incarnation, so that earlier acknowledgments have no effect: their positions may be used
+        again.
         """
         _, subscription = paths.cursor_of(record.key.path)
         cursor = from_record(records.decode(records.CursorRecord, record))
@@ -225,9 +233,11 @@ class Reconciliation:
 
     async def _decide_returned(self, name: str, ledger: IManagedLedger, tail: Tail) -> None:
         """
-        Decide what was trimmed, and stands here again: its abort records were collected, so nobody knows of it.
+        Decide entries that were trimmed and exist again: their abort records were collected, so their outcome is
+        unknown.
 
-        What was committed of it is aborted too. It had been given up, and nothing tells the two apart.
+        Committed entries among them are aborted too. Retention had released them, and nothing distinguishes them from
+        aborted ones.
         """
         record = await self._store.get(paths.trimmed_key(name))
         trimmed = None if record is None else records.decode(records.TrimmedRecord, record)
@@ -236,7 +246,7 @@ class Reconciliation:
         returned = EntryRange(EARLIEST, min(Position(trimmed.collected, -1), tail.last_confirmed))
         await self._decide(name, ledger, UndecidedEntries(0, headers_tell=True), returned)
         if max(trimmed.collected, trimmed.ledger) > tail.open_ledger_id:
-            # The numbers of ledgers beyond come again, for others.
+            # The ids of later ledgers will be used again, for other ledgers.
             until = min(trimmed.collected, tail.open_ledger_id), min(trimmed.ledger, tail.open_ledger_id)
             kept = records.TrimmedRecord(collected=until[0], ledger=until[1], at_ms=trimmed.at_ms)
             await self._write(partial(self._store.put, Put(record.key, records.encode(kept), record.version)))
@@ -245,9 +255,9 @@ class Reconciliation:
         self, name: str, ledger: IManagedLedger, undecided: UndecidedEntries, entries: EntryRange
     ) -> None:
         """
-        Record as aborted the branches of these entries of which nothing says that they are committed.
+        Record as aborted those branches of these entries that nothing shows to be committed.
 
-        Those of the log family are left alone: how one of them ended stands in the ledgers, beside what it wrote.
+        Branches of the log family are left alone: their outcome is in the ledgers, beside their entries.
         """
         judged: set[tuple[int, Branch]] = set()
         after = entries.after
@@ -271,7 +281,7 @@ class Reconciliation:
         return header.state == State.COMMITTED.value and branch.number in (header.branches or ())
 
     async def _record_aborted(self, name: str, branch: Branch, first: Position) -> None:
-        """Put an abort record for a branch in the ledger of its first entry, unless there is one."""
+        """Write an abort record for a branch in the ledger of its first entry, unless there is one."""
         key = paths.abort_record_key(name, first.ledger_id, branch.txn_id, branch.number)
         if await self._store.get(key) is not None:
             return
@@ -313,13 +323,13 @@ class Reconciliation:
 
 
 def _note(names: list[str], name: str) -> None:
-    """Add a name for an operator to look at, if there are not too many."""
+    """Add a name for an operator to check, unless the list is full."""
     if len(names) < NAMES_MAX:
         names.append(name)
 
 
 def clamp(cursor: Cursor, end: Position) -> Cursor:
-    """Return a cursor with nothing done beyond the end of its segment."""
+    """Return the cursor without acknowledgments beyond the end of its segment."""
     deleted = tuple((first, min(last, end)) for first, last in cursor.deleted if first <= end)
     partial = {position: done for position, done in cursor.partial.items() if position <= end}
     return replace(cursor, mark_delete=min(cursor.mark_delete, end), deleted=deleted, partial=partial)

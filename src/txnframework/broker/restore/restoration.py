@@ -37,11 +37,11 @@ _OTHER_WAY = (
 
 async def require_metadata_older(host: Host, taken_ms: int) -> None:
     """
-    Refuse a time of the backup after which the metadata store still knows of an end.
+    Refuse a backup time after which the metadata store still knows the end of a transaction.
 
-    Whatever was committed after that time, and has been forgotten since, would be aborted.
+    Transactions that committed after that time, and have been forgotten since, would be aborted.
 
-    :raises InvalidInput: it knows of such a transaction.
+    :raises InvalidInput: the store knows such a transaction.
     """
     later_ms = taken_ms + host.config.transactions.retention_ms // 2
     for state in (State.COMMITTED, State.ABORTED):
@@ -55,13 +55,13 @@ async def require_metadata_older(host: Host, taken_ms: int) -> None:
 
 async def require_ledgers_older(host: Host) -> None:
     """
-    Refuse ledgers that hold what a newer metadata store would know of: what was aborted there would count.
+    Refuse ledgers that hold what a newer metadata store would know: entries that were aborted would count.
 
-    A newer one has reserved every number that stands in them. And it has a header or an abort record of whoever wrote
-    there lately, because a header stays for ``transactions.retention_ms`` after the end; half of that is left for
-    clocks. What was written longer ago says nothing, so a wrong answer may still go unnoticed.
+    A newer store has reserved every transaction number in the ledgers. It also has a header or an abort record of each
+    recent writer, because a header is kept for ``transactions.retention_ms`` after the end. Half of that time is a
+    margin for clocks. Older entries prove nothing, so a wrong request may still go unnoticed.
 
-    :raises InvalidInput: they hold such a number, or such an entry.
+    :raises InvalidInput: the ledgers hold such a number or such an entry.
     """
     found = await beyond_reserved(host.metadata, host.ledgers)
     if found is not None:
@@ -78,7 +78,7 @@ async def require_ledgers_older(host: Host) -> None:
 
 
 async def _require_known(host: Host, name: str, since_ms: int) -> None:
-    """Refuse a segment that was written since then by a branch of which the metadata store knows nothing."""
+    """Refuse a segment with an entry since ``since_ms`` of a branch that the metadata store does not know."""
     ledger = await host.ledgers.open(name)
     upto = (await ledger.tail()).last_confirmed
     after = await ledger.find_time(max(0, since_ms))
@@ -98,7 +98,7 @@ async def _require_known(host: Host, name: str, since_ms: int) -> None:
 
 
 async def _is_known(store: IMetadataStore, name: str, ledger_id: int, branch: Branch) -> bool:
-    """Whether there is a header, or a record that says that the branch was aborted there."""
+    """Return whether there is a header, or a record that says that the branch was aborted there."""
     if await store.get(paths.header_key(branch.txn_id)) is not None:
         return True
     return await store.get(paths.abort_record_key(name, ledger_id, branch.txn_id, branch.number)) is not None
@@ -107,14 +107,14 @@ async def _is_known(store: IMetadataStore, name: str, ledger_id: int, branch: Br
 IDENTITY_BITS = 64
 LEASE = "restore"
 TELLING_MS_MAX = 1_000
-"""How long an open transaction's participants are told that it is aborted; a sweep tells those not reached."""
+"""The longest time to settle an aborted transaction's participants; a sweep settles those that were not reached."""
 
 Progress = Callable[[str], None]
-"""Is told, in a sentence each, what is being done."""
+"""Receives one sentence for each step."""
 
 
 class Restored(Enum):
-    """Which of the two stores is the older one, because it was restored from a backup."""
+    """The older one of the two stores, which was restored from a backup."""
 
     METADATA = "metadata"
     LEDGER = "ledger"
@@ -123,10 +123,11 @@ class Restored(Enum):
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
     """
-    What the operator knows and wants.
+    The operator's knowledge and choices.
 
-    ``taken_ms``: when the backup of the metadata store was taken; needed where that is the older one. ``forced``: the
-    two never belonged together, and are to from now on. ``dry_run``: change nothing, only say what would be done.
+    ``taken_ms``: the time at which the backup of the metadata store was taken, required if that store is the older one.
+    ``forced``: the two stores never belonged together, and will from now on. ``dry_run``: change nothing, and only
+    report what would be done.
     """
 
     restored: Restored
@@ -137,7 +138,9 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What was done, or would be: the identities before, the one that both have now, and how much was changed."""
+    """
+    The changes, made or planned: the identities before, the identity of both stores now, and the number of changes.
+    """
 
     metadata_identity: str
     ledger_identity: str
@@ -153,41 +156,42 @@ async def restore(
     progress: Progress = lambda _: None,
 ) -> RestoreReport:
     """
-    Make one pair of two stores again of which one was restored from a backup. Nobody else may have them open.
+    Repair a pair of stores after one was restored from a backup. No other process may have them open.
 
-    Both take a new identity, so that what was left behind is never taken for this pair; transaction ids are skipped
-    beyond everything that either store knows, so that none returns; what cannot be decided any more is aborted; and
-    every open transaction is aborted, at last:
+    Both stores take a new identity, so that nothing left of the old pair is mistaken for this pair. Transaction ids are
+    skipped beyond all ids that either store knows, so that no id is used again. Undecidable entries are aborted.
+    Finally every open transaction is aborted:
 
-    * *The metadata store is the older one.* Its headers are believed: COMMITTED and ABORTED are final. An entry that
-      was appended before the backup was taken and has neither header nor abort record is committed: its intent and
-      header stood before it, so they had been collected by then, and collection leaves an abort record where one is
-      needed. An entry appended later without a header that says COMMITTED is *undecidable*: its transaction began, or
-      ended, after the backup, whichever its number is, since a block of numbers that was reserved before may be given
-      out after. It gets an abort record. What tells the two apart is when the entry was appended, by the ledger store's
-      clock. A header stays for ``transactions.retention_ms`` after its end, so the line is drawn half of that before
-      ``taken_ms``, and ``taken_ms`` may be wrong by as much either way.
-    * *The ledger store is the older one.* The metadata store knows of every entry that is left, so nothing is
-      undecidable but what is open. Cursors beyond the end of their segment are moved back to it, abort records and
-      intents beyond it are dropped, and acknowledgments beyond it have no effect. Segments that are missing are made
-      anew, empty. A transaction that was committed keeps what is left of it.
-    * *They never belonged together* (``forced``). What the metadata store says of ids is about others, so every
-      transactional entry of the metadata family in the ledgers is undecidable.
+    * *The metadata store is the older one.* Its headers are trusted: COMMITTED and ABORTED are final. An entry that was
+      appended before the backup was taken and has neither header nor abort record is committed. Its intent and header
+      were stored before it, so they had been collected by then, and collection leaves an abort record where one is
+      needed. An entry that was appended later without a header that says COMMITTED is *undecidable*: its transaction
+      began or ended after the backup. Its number does not matter, because a block of numbers that was reserved before
+      the backup may be assigned after it. The entry gets an abort record. The append time, by the ledger store's clock,
+      distinguishes the two cases. A header is kept for ``transactions.retention_ms`` after its end. So the limit is
+      half of that before ``taken_ms``, and ``taken_ms`` may be wrong by as much in either direction.
+    * *The ledger store is the older one.* The metadata store knows every entry that is left, so only open transactions
+      are undecidable. Cursors beyond the end of their segment are moved back to it. Abort records and intents beyond it
+      are dropped, and acknowledgments beyond it have no effect. Missing segments are created again, empty. A committed
+      transaction keeps what is left of it.
+    * *They never belonged together* (``forced``). The ids in the metadata store are those of other transactions, so
+      every transactional entry of the metadata family in the ledgers is undecidable.
 
-    What a transaction of the log family wrote, and how it ended, is all in the ledger store, and of one moment. So none
-    of it is undecidable, whichever store is older. What its acknowledgments did to cursors is in the metadata store, as
-    what plain ones did: an older one gives back what was acknowledged since, also where the transaction's messages
-    stay; a newer one keeps it, also where the transaction is open again in the ledgers, and is aborted.
+    Entries and outcomes of the log family are all in the ledger store, as of one moment. So they are never undecidable,
+    whichever store is older. The effects of the family's acknowledgments on cursors are in the metadata store, like
+    those of plain acknowledgments. An older metadata store redelivers what was acknowledged since, even if the
+    transaction's messages are kept. A newer one keeps the acknowledgments, even if the transaction is open again in the
+    ledgers and is aborted.
 
-    Repeating it is safe, and finishes what was interrupted: the ledger store takes the new identity first and the
-    metadata store last, so opening the pair is refused in between. It is repeated as it was begun.
+    A repeated call is safe, and completes an interrupted restore. The ledger store takes the new identity first and the
+    metadata store last, so opening the pair is refused in between. The repeated call must have the same request.
 
-    :raises StoreMismatch: their identities differ, and nothing says that they ever belonged together.
-    :raises InvalidInput: a store cannot take a new identity, it was not said when the backup was taken, or what was
-        said is not so: that time is still to come, the metadata store knows of what happened after it, was restored
-        since, or belongs to the ledgers that it was to be forced upon, or the ledgers that are said to be older hold
-        what the metadata store knows nothing of; nothing was changed.
-    :raises Unavailable: somebody else has the stores open, or had when the backup was taken, a moment ago.
+    :raises StoreMismatch: the identities differ, and nothing shows that the stores ever belonged together.
+    :raises InvalidInput: a store cannot take a new identity, the backup time is missing, or the stores contradict the
+        request. They contradict it in these cases: the backup time is in the future; the metadata store knows later
+        events, was restored since then, or already belongs to the ledgers that were to be forced; or the ledgers that
+        should be older hold entries that the metadata store does not know. Nothing was changed.
+    :raises Unavailable: another process has the stores open, or had them open when a backup was taken a moment ago.
     """
     if request.restored is Restored.METADATA and request.taken_ms is None and not request.forced:
         raise InvalidInput("say when the backup of the metadata store was taken: entries from after it are aborted")
@@ -217,7 +221,7 @@ async def _restore(host: Host, request: RestoreRequest, progress: Progress) -> R
     begun = None if found is None else records.decode(records.RestoreRecord, found)
     to = await _identity_to_take(host, request, begun)
     if not request.dry_run:
-        # From the second of these on opening is refused; until then the pair is as it was.
+        # Opening is refused from the second of these writes on; until then the pair is unchanged.
         record = records.RestoreRecord(
             ledgers=before[1],
             to=to,
@@ -236,9 +240,9 @@ async def _restore(host: Host, request: RestoreRequest, progress: Progress) -> R
 
 async def _require_alone(metadata: IMetadataStore) -> None:
     """
-    Keep others from restoring, and refuse while a lease shows that somebody has the stores open.
+    Exclude other restores, and refuse while a lease shows that another process has the stores open.
 
-    What a process commits while its entries are being judged would be confirmed to it, and aborted here.
+    A transaction that a process commits while its entries are being decided would be confirmed there, and aborted here.
     """
     try:
         await metadata.acquire_lease(LEASE, metadata.session)
@@ -253,9 +257,9 @@ async def _require_alone(metadata: IMetadataStore) -> None:
 
 
 async def _identity_to_take(host: Host, request: RestoreRequest, begun: records.RestoreRecord | None) -> str:
-    """Return the identity that both take: that of a restore which was interrupted, or else a new one."""
+    """Return the identity that both stores take: that of an interrupted restore, or else a new one."""
     metadata, ledgers = host.metadata, host.ledgers
-    # A restored metadata store may hold the record of a restore of long ago; that one is about other identities.
+    # A restored metadata store may hold the record of an old restore, which is about other identities.
     if begun is not None and begun.to != metadata.identity and ledgers.identity in (begun.ledgers, begun.to):
         if begun.restored and (begun.restored, begun.forced) != (request.restored.value, request.forced):
             forced = ", forced" if begun.forced else ""
@@ -279,7 +283,9 @@ async def _identity_to_take(host: Host, request: RestoreRequest, begun: records.
 
 
 async def _require_older(host: Host, request: RestoreRequest, begun: records.RestoreRecord | None) -> None:
-    """Refuse what the stores themselves contradict: what was committed would be aborted, or what was aborted seen."""
+    """
+    Refuse a request that the stores contradict: committed messages would be aborted, or aborted messages would be read.
+    """
     if request.restored is Restored.LEDGER:
         await require_ledgers_older(host)
         return
@@ -296,7 +302,7 @@ def _restorable(store: IMetadataStore | ILedgerStore) -> IRestorable:
 
 
 def _undecided(host: Host, request: RestoreRequest) -> UndecidedEntries | None:
-    """Return which entries cannot be decided without looking for a header that says so; None: there are none."""
+    """Return the entries that are decided only by a header that says so; None: there are none."""
     if request.forced:
         return UndecidedEntries(after_ms=0, headers_tell=False)
     if request.restored is Restored.LEDGER or request.taken_ms is None:

@@ -24,22 +24,24 @@ if TYPE_CHECKING:
 PAGE = Limit(100)
 SCAN_ITEMS_MAX = 500
 NO_LEDGER = -1
-"""Below every ledger's id."""
+"""Lower than every ledger id."""
 
 
 class TopicDeletion:
     """
-    Deletes topics. The decision is one compare-and-set of the layout; what follows may be done by any process, and
-    again after any failure.
+    Deletes topics.
 
-    The layout stays, marked, and names what is left to remove until that is done; then it keeps the next segment's id,
-    so that a topic of this name that is made later has other segments, other ledgers and other cursors: whoever still
-    holds something of the former one can do nothing to it. Records of its subscriptions stay, emptied, for the same
-    reason as after unsubscribing: their versions must not start over.
+    The decision is one compare-and-set of the layout. Any process may do the steps that follow, and repeat them after
+    any failure.
 
-    A persistent topic's segment has the topic's own name in every life. What is removed of it by name is therefore
-    bounded by its last ledger, which the mark names before anything is removed: whoever is paused while it removes, and
-    goes on when the name has returned, finds only higher ledgers there.
+    The layout record stays, marked as deleted, and names what is left to remove until all is removed. Then it keeps the
+    next segment id, so that a later topic of this name has other segments, ledgers and cursors. A process that still
+    holds an object of the former topic cannot affect the later one. Records of its subscriptions stay, emptied, for the
+    same reason as after unsubscribing: their versions must not start over.
+
+    A persistent topic's segment has the topic's own name in every life. So the removal by name is bounded by the last
+    ledger, which the mark names before anything is removed. A process that is paused during the removal, and continues
+    after the topic was made again, finds only higher ledgers there.
     """
 
     def __init__(
@@ -60,13 +62,14 @@ class TopicDeletion:
 
     async def delete(self, topic: TopicName, *, force: bool, life: int | None = None) -> None:
         """
-        Delete a topic; repeated after a failure, it finishes.
+        Delete a topic; a call that is repeated after a failure completes the deletion.
 
-        What begins to use it between the look at who does and the decision ends with it, as by force. ``life``: only
-        the topic that is this one of its name; if there is a later one, this one was deleted, and nothing is done.
+        Use of the topic that begins between the check and the decision ends with the topic, as with ``force``.
+        ``life``: delete only this life of the topic; if there is a later one, this one was deleted, and nothing is
+        done.
 
-        :raises TopicInUse: it has subscriptions, or open transactions took part in it, and ``force`` is not set.
-        :raises TopicNotFound: there is no such topic, and nothing left of one.
+        :raises TopicInUse: ``force`` is not set, and the topic has subscriptions or open transactions took part in it.
+        :raises TopicNotFound: the topic does not exist, and nothing is left of a deleted one.
         """
         decided = False
         for _ in range(ATTEMPTS_MAX):
@@ -82,7 +85,7 @@ class TopicDeletion:
                 return
             if not force:
                 await self.require_unused(layout)
-            decided = True  # perhaps: if the reply is lost, the next look tells
+            decided = True  # perhaps: if the reply is lost, the next read shows the outcome
             await self._layouts.put_if(deleted(layout), version)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
@@ -105,7 +108,7 @@ class TopicDeletion:
             page = await coordinator.list_open(OpenQuery(after=page[-1].txn_id, limit=PAGE))
 
     async def finish(self, topic: TopicName) -> None:
-        """Remove what is left of a deleted topic; nothing if there is nothing left, or if it is there."""
+        """Remove what is left of a deleted topic; do nothing if nothing is left or the topic exists."""
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(topic)
             if found is None or not found[0].deleted or not found[0].segments:
@@ -121,15 +124,15 @@ class TopicDeletion:
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def life(self, topic: TopicName) -> int | None:
-        """Return how many topics of this name there were, the present or last one included; None: there was none."""
+        """Return the number of topics that had this name, the present or last one included; None: there was none."""
         found = await self._layouts.find(topic)
         return None if found is None else found[0].life
 
     async def is_deleted(self, segment: str, life: int | None = None) -> bool:
         """
-        Return whether a segment was deleted for ever; False also of one whose topic was never known.
+        Return whether a segment was deleted for ever; False also if its topic was never known.
 
-        ``life``: and so was the one that this topic of its name had, also if the name has returned.
+        ``life``: the life of the topic that the segment belongs to; True also if the topic has another life now.
         """
         name = parse_name(segment)
         found = await self._layouts.find(name.topic)
@@ -143,13 +146,14 @@ class TopicDeletion:
     # -- removing -------------------------------------------------------------------------------------
 
     async def _last_ledger(self, layout: Layout, version: int) -> int | None:
-        """Return the last ledger id of a deleted topic, which is sealed; None to look again."""
+        """Seal the segment of a deleted topic and return its last ledger id; None: look again."""
         try:
             ledger = await self._ledgers.open(str(layout.topic))
         except LedgerNotFound:
             return NO_LEDGER  # removed by another process, which has changed the mark; or lost
         try:
-            # What was opened is this life's if the mark is still the same after that: the next life's is made later.
+            # The opened segment belongs to this life if the mark is unchanged after opening: the next life's segment is
+            # made later.
             found = await self._layouts.find(layout.topic)
             return (await ledger.seal()).open_ledger_id if found is not None and found[1] == version else None
         except LedgerNotFound:
@@ -161,7 +165,8 @@ class TopicDeletion:
         coordinator = await self._coordinator(str(layout.topic))
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
-            # The ledger first: from then on nobody appends or reads there, and no outcome is recorded for it any more.
+            # The ledger first: afterwards no process appends or reads there, and no outcome is recorded for it any
+            # more.
             await self._ledgers.delete(name, layout.last_ledger)
             if coordinator is not None:
                 await coordinator.forget_segment(name, layout.last_ledger)
@@ -170,13 +175,13 @@ class TopicDeletion:
             await self._subscribing.bury(layout, subscription)
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
-            # A persistent topic's name may return as that of its segment: its cursors stay, as tombstones, so that
-            # whoever still holds acknowledgments of this life can do nothing to the next one.
+            # A persistent topic's name may return, and its segment has the same name. So its cursors stay as
+            # tombstones: a process that still holds acknowledgments of this life cannot affect the next one.
             if not layout.name_returns:
                 await self._delete_cursors(name)
 
     async def _subscriptions(self, layout: Layout) -> tuple[str, ...]:
-        """Return the names of all subscriptions that something may stand of."""
+        """Return the names of all subscriptions that may have records left."""
         names = set(layout.subscriptions)
         left: object = paths.subscriptions_range(str(layout.topic))
         while isinstance(left, KeyRange):
@@ -186,7 +191,7 @@ class TopicDeletion:
         return tuple(sorted(names))
 
     async def _delete_cursors(self, segment: str) -> None:
-        """Remove the cursors of a segment whose name never returns."""
+        """Delete the cursors of a segment whose name never returns."""
         left: object = paths.cursors_range(segment)
         while isinstance(left, KeyRange):
             page = await self._store.scan(left, SCAN_ITEMS_MAX)
@@ -196,7 +201,7 @@ class TopicDeletion:
 
 
 async def _segments_of(coordinator: ITransactionCoordinator, txn_id: TxnID) -> frozenset[str]:
-    """Return the segments in which an open transaction took part; none if it is gone."""
+    """Return the segments in which an open transaction took part; none if the transaction is not known any more."""
     try:
         described = await coordinator.describe(txn_id)
     except TransactionNotFound:

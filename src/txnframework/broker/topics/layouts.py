@@ -11,7 +11,7 @@ from txnframework.model.names import TopicName
 
 
 class StoredLayouts:
-    """Reads and writes layouts; a change is written only where the layout stayed as it was read."""
+    """Reads and writes layouts; a change is written only if the layout has not changed since it was read."""
 
     def __init__(self, store: IMetadataStore) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class StoredLayouts:
         """
         Return the layout and its version.
 
-        :raises TopicNotFound: there is no such topic.
+        :raises TopicNotFound: the topic does not exist.
         """
         found = await self.find(topic)
         if found is None or found[0].deleted:
@@ -28,18 +28,21 @@ class StoredLayouts:
         return found
 
     async def find(self, topic: TopicName) -> tuple[Layout, int] | None:
-        """Return the layout and its version, also of a topic that was deleted; None: there never was one."""
+        """Return the layout and its version, also of a deleted topic; None: there never was a topic of this name."""
         record = await self._store.get(paths.topic_key(topic))
         if record is None:
             return None
         return from_record(topic, records.decode(records.TopicRecord, record)), record.version
 
     async def put(self, layout: Layout, expected: Expected) -> None:
-        """Write the layout; raises as the store's ``put`` does."""
+        """Write the layout; errors are those of the store's ``put``."""
         await self._store.put(Put(paths.topic_key(layout.topic), records.encode(to_record(layout)), expected))
 
     async def put_if(self, layout: Layout, version: int) -> bool:
-        """Write the layout unless it changed; False also when nobody knows, the caller looks again."""
+        """
+        Write the layout unless it changed; return False also if the outcome is unknown, so that the caller reads it
+        again.
+        """
         try:
             await self.put(layout, version)
         except (VersionMismatch, OutcomeUnknown):
@@ -48,5 +51,5 @@ class StoredLayouts:
 
 
 def too_many_conflicts(topic: TopicName, attempts: int) -> Unavailable:
-    """Return the error of a change that did not come through, however often it was tried."""
+    """Return the error of an update that exhausted its retries."""
     return Unavailable(f"the layout of {topic} changed {attempts} times while it was being changed")

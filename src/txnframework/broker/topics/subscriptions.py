@@ -26,13 +26,13 @@ Start = Literal["earliest", "latest"]
 
 class SubscriptionChanges:
     """
-    Lets subscriptions begin and end, each by one compare-and-set of the layout, which lists those that live.
+    Creates and deletes subscriptions, each by one compare-and-set of the layout, which lists the existing ones.
 
-    A life begins when the name is listed, together with where it begins on each segment. Its cursors and its record
-    are made after that, by whoever comes first; it ends when the name is struck off, and they are given up after
-    that. Whoever makes or gives up one reads it, then looks at the list, then writes it only if it stayed as it was;
-    what stands of an earlier life is written anew before the name is listed. So nobody who was paused can touch
-    another life than the one it saw.
+    A life begins when the name is listed, together with its start on each segment. The first process that needs its
+    cursors and its record creates them afterwards. A life ends when the name is unlisted, and its cursors and its
+    record become tombstones afterwards. A process that creates or deletes one reads it, then reads the list, then
+    writes it only if it has not changed. Records of an earlier life are written again before the name is listed. So a
+    process that was paused can affect only the life that it read.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SubscriptionChanges:
         self._segment = segment
 
     async def subscribe(self, topic: TopicName, name: str, start: Start) -> None:
-        """Let a subscription begin, or finish what others began of it; one that is there stays as it is."""
+        """Create a subscription, or complete one that another process began to create; an existing one is unchanged."""
         for _ in range(ATTEMPTS_MAX):
             layout, version = await self._layouts.load(topic)
             if name not in layout.subscriptions:
@@ -56,10 +56,11 @@ class SubscriptionChanges:
 
     async def strike_off(self, topic: TopicName, name: str) -> None:
         """
-        End the life of a subscription; what stands of it is left to ``bury``.
+        Unlist a subscription, which ends its life; ``bury`` handles its records.
 
-        :raises SubscriptionNotFound: there is no such subscription, and nothing of an earlier life stands.
-        :raises OutcomeUnknown: it may be struck off; repeated, it may end another life that has begun since.
+        :raises SubscriptionNotFound: the subscription does not exist, and no record of an earlier life is left.
+        :raises OutcomeUnknown: the subscription may be unlisted; a repeated call may end another life that has begun
+            since.
         """
         layout, version = await self._layouts.load(topic)
         record = await self._store.get(paths.subscription_key(str(topic), name))
@@ -76,7 +77,7 @@ class SubscriptionChanges:
             except OutcomeUnknown as error:
                 unknown = error
             else:
-                return  # one that is listed from here on is another life
+                return  # a subscription that is listed from here on is another life
             try:
                 layout, version = await self._layouts.load(topic)
             except Unavailable as error:
@@ -90,12 +91,12 @@ class SubscriptionChanges:
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def make_cursors(self, layout: Layout, segment_id: int) -> None:
-        """Make the cursors of the subscriptions that are listed on a segment; they begin at its first entry."""
+        """Create the cursors of the listed subscriptions on a segment; they begin at its first entry."""
         for name in layout.subscriptions:
             await self._make_cursor(layout, segment_id, name)
 
     async def bury(self, layout: Layout, name: str) -> None:
-        """Give up what stands of a subscription that is not listed; the record last: it tells that this is done."""
+        """Write the tombstones of a subscription that is not listed; its record is last and marks completion."""
         for segment_id in layout.segments:
             await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).give_up()
         key = paths.subscription_key(str(layout.topic), name)
@@ -109,23 +110,23 @@ class SubscriptionChanges:
 
         await update_record(self._store, key, bury)
 
-    # -- one step each --------------------------------------------------------------------------------
+    # -- single steps ---------------------------------------------------------------------------------
 
     async def _starts(self, layout: Layout, start: Start) -> dict[int, Position]:
-        """Return after which positions a new subscription begins."""
+        """Return the positions after which a new subscription begins."""
         if start == "earliest":
             return {}
         return {segment.id: await self._end_of(layout, segment) for segment in layout.in_order()}
 
     async def _end_of(self, layout: Layout, segment: Segment) -> Position:
-        """Return what may be read of a segment now."""
+        """Return the position up to which a segment may be read now."""
         if segment not in layout.active() and segment.state is not SegmentState.REPLACED:
-            return EARLIEST  # a child that is only planned has nothing in it, and may have no ledger
+            return EARLIEST  # a planned child is empty, and may have no ledger
         opened = await self._segment(str(layout.name_of(segment.id)))
         return await opened.buffer.max_read_position()
 
     async def _finish(self, layout: Layout, version: int, name: str) -> bool:
-        """Make what is missing of a subscription that is listed; return False to look again."""
+        """Create what is missing of a listed subscription; return False to look again."""
         for segment_id in layout.segments:
             if not await self._make_cursor(layout, segment_id, name):
                 return False
@@ -133,7 +134,7 @@ class SubscriptionChanges:
         return await self._layouts.put_if(begun(layout, name), version)
 
     async def _make_cursor(self, layout: Layout, segment_id: int, name: str) -> bool:
-        """Make the cursor unless it is there; return False if the subscription was given up in the meantime."""
+        """Create the cursor unless it exists; return False if the subscription was deleted in the meantime."""
         try:
             await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).load()
         except SubscriptionNotFound:

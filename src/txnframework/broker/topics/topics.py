@@ -37,11 +37,11 @@ LIST_ITEMS_MAX = 1_000
 
 class Topics:
     """
-    Makes topics and changes their layouts; every method may be called in any process, and repeated after any failure.
+    Creates topics and changes their layouts; any process may call every method, and repeat it after any failure.
 
-    A change is planned by compare-and-set on the layout, then the children and their cursors are made, then the
-    parents are sealed, then the change is marked as done by compare-and-set. A crash leaves a plan behind that
-    ``finish_changes`` carries out, whoever calls it; it never leaves a sealed segment without children.
+    A change is planned by compare-and-set of the layout. Then the children and their cursors are created, then the
+    parents are sealed. Then the change is marked as done by compare-and-set. A crash leaves a plan, which
+    ``finish_changes`` carries out in any process. It never leaves a sealed segment without children.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Topics:
 
     async def create(self, topic: TopicName, segments: int = 1) -> Layout:
         """
-        Make a topic of ``segments`` segments; a persistent one has one.
+        Create a topic of ``segments`` segments; a persistent topic has one.
 
-        :raises InvalidInput: its name is kept for internal topics or breaks a rule for new names, or it is persistent
-            and was to have several.
-        :raises TopicExists: it is there already.
-        :raises OutcomeUnknown: it may have been made.
+        :raises InvalidInput: the name is reserved for internal topics or breaks a rule for new names, or a persistent
+            topic was requested with several segments.
+        :raises TopicExists: the topic exists.
+        :raises OutcomeUnknown: the topic may have been created.
         """
         if topic.internal:
             raise InvalidName(str(topic), f"names that begin with {INTERNAL_PREFIX!r} are kept for internal topics")
@@ -88,24 +88,24 @@ class Topics:
 
     async def delete(self, topic: TopicName, *, force: bool = False, life: int | None = None) -> None:
         """
-        Delete a topic with its messages, its subscriptions and what is kept of transactions in it.
+        Delete a topic with its messages, its subscriptions and the records of transactions in it.
 
-        ``life``: only this one of the topics of that name; a later one is left alone.
+        ``life``: delete only this life of the topic; a later one is unaffected.
 
-        :raises TopicInUse: it has subscriptions, or open transactions took part in it, and ``force`` is not set.
-        :raises TopicNotFound: there is no such topic, and nothing left of one.
+        :raises TopicInUse: ``force`` is not set, and the topic has subscriptions or open transactions took part in it.
+        :raises TopicNotFound: the topic does not exist, and nothing is left of a deleted one.
         """
         await self.deleting.delete(topic, force=force, life=life)
 
     async def delete_all(self, tenant: str, namespace: str, *, force: bool = False) -> None:
         """
-        Delete every topic of a namespace, after a look that none is in use; raises as ``delete`` does.
+        Delete every topic of a namespace, after a check that none is in use; errors are those of ``delete``.
 
-        What was deleted when this fails stays so; repeat it.
+        If the call fails, the topics that it deleted stay deleted; repeat it.
         """
         names = await self.list(tenant, namespace)
         for name in () if force else names:
-            with contextlib.suppress(TopicNotFound):  # somebody else deleted it meanwhile, as below
+            with contextlib.suppress(TopicNotFound):  # another process deleted it meanwhile, as below
                 await self.deleting.require_unused(await self.layout(name))
         for name in names:
             with contextlib.suppress(TopicNotFound):
@@ -113,9 +113,9 @@ class Topics:
 
     async def layout(self, topic: TopicName) -> Layout:
         """
-        Return the layout as it is now.
+        Return the current layout.
 
-        :raises TopicNotFound: there is no such topic.
+        :raises TopicNotFound: the topic does not exist.
         """
         return (await self._layouts.load(topic))[0]
 
@@ -123,9 +123,9 @@ class Topics:
         self, tenant: str | None = None, namespace: str | None = None, domain: str | None = None
     ) -> tuple[TopicName, ...]:
         """
-        Return the names of all topics, a tenant's, or those of one of its namespaces, in order; internal ones excluded.
+        Return the names of all topics, of a tenant, or of one of its namespaces, in order, without internal ones.
 
-        ``domain``: and only those of this one, ``topic`` or ``persistent``.
+        ``domain``: only topics of this domain, ``topic`` or ``persistent``.
         """
         found: list[TopicName] = []
         for one in TOPIC_DOMAINS if domain is None else (domain,):
@@ -142,24 +142,24 @@ class Topics:
 
     async def split(self, topic: TopicName, segment_id: int) -> Layout:
         """
-        Split an active segment in the middle of its hash range; return the layout with the change done.
+        Split an active segment in the middle of its hash range; return the layout after the change.
 
-        :raises LayoutConflict: the segment is not active, or holds one hash value only, or the topic is persistent.
+        :raises LayoutConflict: the segment is not active or holds only one hash value, or the topic is persistent.
         """
         return await self._change(topic, (segment_id,), lambda layout: plan_split(layout, segment_id))
 
     async def merge(self, topic: TopicName, segment_id: int, other_id: int) -> Layout:
         """
-        Merge two active segments; return the layout with the change done.
+        Merge two active segments; return the layout after the change.
 
-        :raises LayoutConflict: one of them is not active, or they are not neighbours, or the topic is persistent.
+        :raises LayoutConflict: a segment is not active, the segments are not neighbours, or the topic is persistent.
         """
         return await self._change(
             topic, (segment_id, other_id), lambda layout: plan_merge(layout, segment_id, other_id)
         )
 
     async def finish_changes(self, topic: TopicName) -> Layout:
-        """Carry out every change that was planned and is not done; return the layout then."""
+        """Carry out every planned change; return the layout after the changes."""
         made: set[str] = set()
         try:
             for _ in range(ATTEMPTS_MAX):
@@ -168,63 +168,66 @@ class Topics:
                 if not changes:
                     return layout
                 await self._carry_out(layout, changes[0], made)
-                # A subscription that came in the meantime changed the layout, so this is refused and its cursors are
-                # made in the next round.
+                # A subscription that was created in the meantime changed the layout. Then this write is refused, and
+                # the next round creates its cursors.
                 await self._layouts.put_if(finish_change(layout, changes[0]), version)
         except TopicNotFound:
-            # Deleted meanwhile: the children may have been made after their turn to be removed.
+            # The topic was deleted meanwhile: the children may have been made after the deletion had passed them.
             for name in made:
-                await self._ledgers.delete(name, None)  # a name that does not return
+                await self._ledgers.delete(name, None)  # a name that never returns
             raise
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def subscribe(self, topic: TopicName, name: str, start: Start = "latest") -> None:
         """
-        Make what is missing of a subscription: its record, its cursors, its name in the layout.
+        Create what is missing of a subscription: its record, its cursors, its name in the layout.
 
-        One that is there stays as it is. ``latest`` begins after everything that may be read now, on every segment.
+        An existing subscription is unchanged. ``latest`` begins after all messages that are readable now, on every
+        segment.
 
-        :raises TopicNotFound: there is no such topic.
+        :raises TopicNotFound: the topic does not exist.
         """
         await self._subscribing.subscribe(topic, name, start)
 
     async def unsubscribe(self, topic: TopicName, name: str) -> None:
         """
-        Give a subscription up; its cursors stay as tombstones, so that acks of this life can do nothing in a next one.
+        Delete a subscription; its cursors stay as tombstones, so that its acknowledgments cannot affect a later life.
 
-        Repeated after a failure it finishes, but may end another life that has begun in the meantime: whoever tries
-        again takes the two steps one by one.
+        A call that is repeated after a failure completes the deletion, but may end another life that began in the
+        meantime. A caller that retries therefore uses ``strike_off`` and ``bury`` separately.
 
-        :raises SubscriptionNotFound: there is no such subscription.
+        :raises SubscriptionNotFound: the subscription does not exist.
         """
         await self.strike_off(topic, name)
         await self.bury(topic, name)
 
     async def strike_off(self, topic: TopicName, name: str) -> None:
         """
-        End the life of a subscription, which may begin anew at once.
+        Unlist a subscription, which ends its life; the name may be subscribed again at once.
 
-        :raises SubscriptionNotFound: there is no such subscription.
-        :raises OutcomeUnknown: it may have ended.
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises OutcomeUnknown: its life may have ended.
         """
         await self._subscribing.strike_off(topic, name)
 
     async def bury(self, topic: TopicName, name: str) -> None:
-        """Give up what stands of a subscription whose life has ended, unless another one has begun; may be repeated."""
+        """
+        Write the tombstones of a subscription whose life has ended, unless another life has begun; may be repeated.
+        """
         layout, _ = await self._layouts.load(topic)
         await self._subscribing.bury(layout, name)
 
-    # -- one step each --------------------------------------------------------------------------------
+    # -- single steps ---------------------------------------------------------------------------------
 
     async def _withdraw(self, layout: Layout) -> None:
         """
-        Remove the ledgers of a layout that somebody else's was quicker than, those that both name excepted.
+        Delete the ledgers of a layout that lost against another process's layout, except ledgers that both name.
 
-        A split of the other one may come to need such a name, and find the ledger there. So its ids are passed over
-        first: from then on no segment that is not there can have one of them.
+        A split of the other layout may need such a name later, and find the ledger. So its ids are skipped in the other
+        layout first: afterwards no new segment can get one of them.
         """
         if layout.name_returns:
-            return  # one name, whoever makes it
+            return  # the same name in either layout
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(layout.topic)
             if found is None:
@@ -245,7 +248,8 @@ class Topics:
         planned: Layout | None = None
         for _ in range(ATTEMPTS_MAX):
             layout, version = await self._layouts.load(topic)
-            # The reply to the plan may have been lost: then it stands there, perhaps carried out by somebody else.
+            # The reply to the plan may have been lost: then the plan is stored, and another process may have carried it
+            # out.
             if planned is not None and _children(layout, parents) == _children(planned, parents):
                 return await self.finish_changes(topic)
             planned = plan(layout)
@@ -254,7 +258,7 @@ class Topics:
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def _carry_out(self, layout: Layout, parents: tuple[int, ...], made: set[str]) -> None:
-        """Make the children of a planned change, noting them in ``made``, and seal the parents."""
+        """Create the children of a planned change, add their names to ``made``, and seal the parents."""
         children = layout.segments[parents[0]].children
         made.update(str(layout.name_of(child)) for child in children)
         await self._make_children(layout, children)
@@ -263,11 +267,11 @@ class Topics:
                 opened = await self._segment(str(layout.name_of(parent)))
                 await opened.ledger.seal()
         except LedgerNotFound:
-            await self._layouts.load(layout.topic)  # which tells if the topic was deleted
+            await self._layouts.load(layout.topic)  # raises if the topic was deleted
             raise
 
     async def _make_children(self, layout: Layout, children: tuple[int, ...]) -> None:
-        """Make ledgers and cursors of segments that do not take writes yet."""
+        """Create ledgers and cursors of segments that accept no writes yet."""
         for child in children:
             name = str(layout.name_of(child))
             await (await self._ledgers.create(name)).close()
@@ -279,7 +283,7 @@ def _is_deleted(record: Record) -> bool:
 
 
 def _children(layout: Layout, parents: tuple[int, ...]) -> tuple[tuple[Segment, ...], ...]:
-    """Return the children of the parents as the plan that made them left them, to recognise one's own plan."""
+    """Return the parents' children in the state in which the plan created them, to recognise one's own plan."""
     found = []
     for parent in parents:
         segment = layout.segments.get(parent)
