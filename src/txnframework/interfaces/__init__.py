@@ -1,9 +1,9 @@
 """
-The roles that plugins fill in; the docstrings are the specification.
+The roles that plugins implement; the docstrings are the specification.
 
-Conventions: every method is ``async def`` and called positionally; a method of more than three parameters takes a
-frozen dataclass; cheap facts are attributes. A stronger guarantee is a sub-interface whose docstring is the promise,
-asked for with ``providedBy``.
+Conventions: every method is ``async def``, except in roles of plain functions, and is called positionally. A method
+with more than three parameters takes a frozen dataclass. Cheap facts are attributes. A stronger guarantee is a
+sub-interface: its docstring is the promise, and callers test for it with ``providedBy``.
 """
 
 from __future__ import annotations

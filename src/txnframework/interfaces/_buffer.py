@@ -1,4 +1,4 @@
-"""ITransactionBuffer: one topic's or segment's writes and what may be read."""
+"""ITransactionBuffer: the writes to one topic or segment, and what may be read of it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from txnframework.model.transactions import Swept, Transaction
 
 class ITransactionBuffer(Interface):
     """
-    All appends and all reads of one segment go through its buffer: hence no path shows an aborted or undecided
-    message.
+    All appends to and all reads of one segment, so that no path returns an aborted or undecided message.
 
     Obligations.
 
     * An entry with a branch is appended only after its intent is durable, to the ledger that the intent names.
     * ``max_read_position``, once announced, never moves back; everything up to it is decided.
-    * Whether an entry is aborted is decided when it is read. One that a transaction of another family wrote cannot be
-      judged: ``recover`` or reading it raises ConfigurationError, and it is neither shown nor passed over.
+    * Whether an entry is aborted is decided when it is read. For an entry of another family's transaction this is
+      impossible: then ``recover`` or the read raises ConfigurationError, and the entry is neither returned nor skipped.
     * Waiting for an announcement reads nothing from the store while nothing changes.
     """
 
@@ -29,107 +28,114 @@ class ITransactionBuffer(Interface):
 
     async def recover() -> Position:
         """
-        Read what is open and return max_read_position; the other methods wait for it, or start it.
+        Read what is open and return max_read_position; the other methods wait for the recovery, or start it.
 
-        :raises StoreMismatch: ledger and metadata do not belong together (an ``after`` or abort record past the
-            ledger's end).
-        :raises ConfigurationError: the segment was written through a buffer that this one cannot stand in for.
+        :raises StoreMismatch: ledger and metadata do not belong together: an ``after`` or an abort record is past the
+            ledger's end.
+        :raises ConfigurationError: the segment was written through a buffer that this one cannot replace.
         """
 
     async def append(entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """
-        Publish; the entries of one call are all of one branch, or all of none, and of one principal.
+        Append entries; those of one call are all of one branch or all of none, and of one principal.
 
-        A branch that is not admitted yet is admitted for the principal that the transaction belongs to, if it belongs
-        to one.
+        A branch that is not admitted yet is admitted for the principal that owns the transaction, if the transaction
+        has an owner.
 
-        An entry whose sequence is stored already is confirmed when the earlier copy counts or will (committed, or the
-        same branch of the same open transaction): ``duplicate`` is then True. A copy that does not count (aborted) is
-        replaced. A batch whose sequences are partly stored is reported as a duplicate with the earlier copy's
-        ``sequence``; the caller sends the rest.
+        An entry whose sequence is already stored is confirmed with ``duplicate`` True if the earlier copy counts or
+        will count. Such a copy is committed, or belongs to the same branch of the same open transaction. A copy that
+        does not count (aborted) is replaced. A batch whose sequences are partly stored is reported as a duplicate with
+        the earlier copy's ``sequence``; the caller sends the rest.
 
         :raises TransactionConflict: the transaction has ended, or the earlier copy of an entry belongs to another open
-            transaction or branch; that entry was not appended, other entries of the call may stand in the branch. Give
-            the branch up; without a branch, send again with the same sequences once the other transaction has ended.
-        :raises TransactionNotFound: the transaction never began or was forgotten; as for the conflict.
+            transaction or branch. That entry was not appended; other entries of the call may be stored in the branch.
+            Abandon the branch. Without a branch, send again with the same sequences after the other transaction has
+            ended.
+        :raises TransactionNotFound: the transaction never began or was forgotten; otherwise as for TransactionConflict.
         :raises TransactionDomainMismatch: the transaction is of another family; nothing was appended.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was recorded or appended.
-        :raises LedgerSealed: route the entries again, to the children, with the same sequences: some may stand here,
-            and are found by their sequence as copies.
-        :raises OutcomeUnknown: as for a cancelled call, they may or may not stand there; send again with the same
-            sequence, or give the branch up.
+        :raises LedgerSealed: route the entries again, to the children, with the same sequences. Some of them may be
+            stored here; their sequences identify these copies.
+        :raises OutcomeUnknown: the entries may or may not be stored, as after a cancelled call. Send them again with
+            the same sequences, or abandon the branch.
         """
 
     async def read(request: ReadRequest) -> EntryPage:
         """
-        Return what may be read after a position; an empty page with ``upto`` moved is progress, one without is the end
-        for now.
+        Return the readable entries after a position.
 
-        :raises EntryTrimmed: entries after the position were there and are gone.
+        An empty page whose ``upto`` has moved is progress. An empty page whose ``upto`` has not moved is the end for
+        now.
+
+        :raises EntryTrimmed: entries after the position existed and were trimmed.
         """
 
     async def max_read_position() -> Position:
-        """Return the announced position after reading again what is open now."""
+        """Read again what is open now, and return the announced position."""
 
     async def advanced(beyond: Position) -> Position:
         """
-        Wait until max_read_position is beyond ``beyond`` and return it; or until the segment is sealed and decided to
-        its end.
+        Wait until max_read_position is after ``beyond``, or the segment is sealed and decided to its end; return it.
 
-        In the second case the answer is not beyond: there will never be more.
+        In the second case the returned position is not after ``beyond``: there will never be more messages.
 
         :raises Closed: the buffer was closed.
         """
 
     async def finished(at: Position) -> bool:
-        """Return whether the segment is sealed and everything in it stands at or before ``at``."""
+        """Return whether the segment is sealed and everything in it is at or before ``at``."""
 
     async def resolve(branch: Branch) -> Visibility:
-        """Return what is known of a branch that wrote to this segment, reading, never guessing."""
+        """Return what is known of a branch that wrote to this segment, by reading, never by guessing."""
 
     async def settle(ended: Transaction) -> None:
         """Make an outcome take effect here; idempotent, in any order, from any process; after a failure repeat it."""
 
     async def trim(ledger_id: int) -> Swept:
         """
-        Trim whole ledgers, never past max_read_position, then the abort records that no entry can need any more.
+        Trim whole ledgers, never past max_read_position, and then the abort records that no entry can need any more.
 
-        With the first ledger that is left nothing of the segment goes, but what the buffer keeps beside it is tidied.
+        If ``ledger_id`` is the first ledger that is left, the segment loses nothing, but what the buffer keeps beside
+        it is trimmed.
         """
 
     async def close() -> None:
-        """Stop; waiting ``advanced`` calls, and whoever waits for the recovery, raise Closed; may be repeated."""
+        """Stop; calls that wait in ``advanced`` or for the recovery raise Closed; may be repeated."""
 
 
 class IInPlaceBuffer(ITransactionBuffer):
     """
-    A buffer whose entries stand in the segment's own ledger where ``append`` said, from then on.
+    A buffer whose entries stay in the segment's own ledger, at the positions that ``append`` returned.
 
-    What an open transaction wrote holds back everything behind it, in whatever order transactions end. Once decided it
-    is read in the order of these places, or told as skipped. Who reads uncommitted is shown it from the beginning.
+    What an open transaction wrote holds back everything behind it, in whatever order transactions end. Once decided, it
+    is read in the order of these positions, or reported as skipped. A reader of uncommitted messages receives it from
+    the start.
     """
 
 
 class ICommitOrderBuffer(ITransactionBuffer):
     """
-    A buffer in which a transaction's messages get their places with its commit.
+    A buffer in which a transaction's messages get their positions with its commit.
 
-    They are read in the order of the commits, those of one transaction adjacent: an entry of several messages stands
-    where the commit does. Until then they have no place in the segment and hold nothing back, messages outside
-    transactions are read at once whatever is open, and what is aborted is never come across. Who reads uncommitted is
-    shown what was committed. What ``append`` tells of a message in a transaction
-    is a place behind every ledger of the segment: nothing is read there, and nothing will stand there.
+    They are read in the order of the commits, and those of one transaction are adjacent: an entry of several messages
+    is at the position of the commit. Before the commit they have no position in the segment and hold nothing back.
+    Messages outside transactions are read at once, whatever is open. Aborted messages are never encountered. A reader
+    of uncommitted messages receives the committed ones. For a message in a transaction ``append`` returns a position
+    after every ledger of the segment: nothing is read there, and nothing will be stored there.
     """
 
 
 class IPlannableBuffer(IInPlaceBuffer):
-    """A buffer whose readable messages all stand in the segment's own ledger, so that a plan can be read without it."""
+    """
+    A buffer whose readable messages are all in the segment's own ledger, so that a plan can be read without the buffer.
+    """
 
     async def plan(after: Position, upto: Position) -> ReadPlan:
         """
-        Return a plan for a range whose end was announced once, by whichever process; it is never shortened.
+        Return a plan for a range whose end some process has announced; the range is never shortened.
 
-        Waits when this process computes less than ``upto`` until it catches up. Valid as long as the data.
+        If this process computes less than ``upto``, the call waits until this process catches up. A plan is valid as
+        long as the data.
 
-        :raises EntryTrimmed: entries of the range were there and are gone.
+        :raises EntryTrimmed: entries of the range existed and were trimmed.
         """

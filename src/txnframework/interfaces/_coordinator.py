@@ -1,4 +1,4 @@
-"""ITransactionCoordinator, its refinement for applications, and what it calls."""
+"""ITransactionCoordinator, its refinement for applications, and the interfaces that it calls."""
 
 from __future__ import annotations
 
@@ -22,40 +22,41 @@ from txnframework.model.transactions import (
 
 
 class IParticipants(Interface):
-    """How a coordinator reaches buffers and pending-ack stores; the broker provides it."""
+    """A coordinator's access to buffers and pending-ack stores; the broker provides it."""
 
     async def settle(participant: Participant, ended: Transaction) -> None:
         """
-        Make the outcome take effect there; idempotent, from any process.
+        Make the outcome take effect at the participant; idempotent, from any process.
 
-        :raises Unavailable: it cannot be done now; what is left will be found again.
-        :raises LedgerNotFound: the segment was deleted for ever, with everything in it and every cursor on it: there is
-            nothing left for the outcome to take effect on, and the coordinator forgets what it keeps of the part.
+        :raises Unavailable: the participant cannot be settled now; what is left will be found again.
+        :raises LedgerNotFound: the segment was deleted for ever, with everything in it and every cursor on it. There is
+            nothing left for the outcome to take effect on, and the coordinator forgets what it keeps of the
+            participant.
         """
 
 
 class ICoordinatorShare(Interface):
     """
-    Which coordinator ids this host serves, of those of one family; the broker provides it.
+    The coordinator ids of one family that this host serves; the broker provides it.
 
-    The hosts that ask for their share spread the ids evenly, one lease for each id, and take over those of a host that
-    died. Nothing may rely on that for safety: a host that was paused goes on as if it held what another one has taken
-    over.
+    The hosts that request their share spread the ids evenly, with one lease for each id. They take over the ids of a
+    host that died. Nothing may rely on that for safety: a paused host continues as if it held the ids that another host
+    has taken over.
     """
 
     ids: tuple[int, ...] = Attribute("Every coordinator id of the family; with the log family's bit in its ids.")
 
     async def held() -> frozenset[int]:
         """
-        Return the ids that this host holds now; taking part begins with the first call, which waits for the first id.
+        Return the ids that this host holds now; the first call starts the participation and waits for the first id.
 
-        There are none where there are more hosts than ids, where this host does not take part, and while the store is
-        away.
+        A host may hold none if there are more hosts than ids. It holds none if it does not participate, and while the
+        store is unavailable.
         """
 
     async def changed(known: frozenset[int]) -> frozenset[int]:
         """
-        Wait until this host holds others than ``known``; return those.
+        Wait until this host holds other ids than ``known``, and return them.
 
         :raises Closed: the host is being closed.
         """
@@ -63,10 +64,10 @@ class ICoordinatorShare(Interface):
 
 class ITransactionCoordinator(Interface):
     """
-    Decides transactions of one family; every method may be called in any process.
+    Decides the transactions of one family; every method may be called in any process.
 
-    Obligations.  An id never repeats, not after a restart either. A transaction ends once: everybody sees one outcome.
-    The outcome stays readable for ``retention_ms``, and for as long as any of its effects is not durable.
+    Obligations. An id is never used again, not even after a restart. A transaction ends once, and all processes see the
+    same outcome. The outcome stays readable for ``retention_ms``, and for as long as any of its effects is not durable.
     """
 
     family: str = Attribute("'metadata' or 'log'.")
@@ -75,90 +76,101 @@ class ITransactionCoordinator(Interface):
         """
         Return a new open transaction.
 
-        :raises OutcomeUnknown: one may have begun that nobody knows; it times out. Begin another.
+        :raises OutcomeUnknown: a transaction that no process knows may have begun; it times out. Begin another one.
         """
 
     async def enlist(txn_id: TxnID, participants: frozenset[Participant]) -> None:
         """
-        Log family: record them before the first write. Metadata family: nothing, the operations are the record.
+        Record participants before the first write.
 
-        Repeating it changes nothing. One that fails or is cancelled may have recorded some of them: their participation
-        costs one more step at the end, and has no other effect.
+        This is for the log family. The metadata family does nothing, because the operations are the record.
 
-        :raises TransactionConflict: the transaction has ended; also for those that were recorded while it was open.
-        :raises TransactionNotFound: it never began, or was forgotten.
-        :raises OutcomeUnknown: they may be recorded; nothing may be written before a repetition has succeeded.
+        Repeating the call changes nothing. A call that fails or is cancelled may have recorded some participants. Each
+        of them costs one more step at the end, and has no other effect.
+
+        :raises TransactionConflict: the transaction has ended; also for participants that were recorded while it was
+            open.
+        :raises TransactionNotFound: the transaction never began, or was forgotten.
+        :raises OutcomeUnknown: the participants may be recorded; nothing may be written before a repeated call has
+            succeeded.
         """
 
     async def end(request: End) -> Transaction:
         """
         Decide once, by one compare-and-set; return the transaction as it ended.
 
-        The same End again (action and branches) succeeds, also after a reply was lost. A family whose participants have
-        to be told tells them before this returns, for ``transactions.end_timeout_ms`` at most. Cancelled, it may be
-        decided, and not everybody told: a caller that lives on finishes it, by the same End or by ``settle``.
+        The same End again (action and branches) succeeds, also after a lost reply. A family whose participants have to
+        be notified notifies them before this returns, for at most ``transactions.end_timeout_ms``. After a cancelled
+        call the transaction may be decided with some participants not notified. A caller that lives on completes it, by
+        the same End or by ``settle``.
 
-        :raises EndTransactionTimeout: it is decided, and not every participant was told in that time; neither sooner
-            nor later than that after the decision. A sweep goes on telling them, and so does the same End again.
-        :raises InvalidTransactionState: it ended otherwise; carries the real outcome.
-        :raises TransactionNotFound: it never began, or was forgotten.
-        :raises NotTransactionOwner: it belongs to another principal, and no operator asks; nothing was changed.
-        :raises OutcomeUnknown: not even reading could tell; ``describe`` later.
+        :raises EndTransactionTimeout: the transaction is decided, and not every participant was notified in that time.
+            The error is raised neither sooner nor later than that time after the decision. A sweep continues to notify
+            them, and so does the same End again.
+        :raises InvalidTransactionState: the transaction ended otherwise; the error carries the real outcome.
+        :raises TransactionNotFound: the transaction never began, or was forgotten.
+        :raises NotTransactionOwner: the transaction belongs to another principal, and the caller is no operator;
+            nothing was changed.
+        :raises OutcomeUnknown: not even a read showed the outcome; call ``describe`` later.
         """
 
     async def settle(txn_id: TxnID) -> Swept:
         """
-        Make an ended transaction's outcome take effect at every participant, at once, instead of leaving it to a
-        sweep.
+        Make an ended transaction's outcome take effect at every participant now, instead of leaving it to a sweep.
 
-        Idempotent, from any process; ``left`` counts the operations that could not be settled and will be found again.
+        Idempotent, from any process. ``left`` counts the operations that could not be settled and will be found again.
         """
 
     async def describe(txn_id: TxnID) -> Transaction:
         """
-        Return it with its participants as they are known now; what was settled may be missing there.
+        Return the transaction with its participants as they are known now; settled participants may be missing.
 
-        ``parts`` tells through which branches, where the family records that: the metadata family does, the log family
-        leaves it empty. A branch that is there need not count when the transaction is committed.
+        ``parts`` holds the branches of each participant, if the family records them. The metadata family does; the log
+        family leaves it empty. A branch that is listed need not count when the transaction is committed.
 
-        :raises TransactionNotFound: it never began, or was forgotten.
+        :raises TransactionNotFound: the transaction never began, or was forgotten.
         """
 
     async def list_open(query: OpenQuery) -> tuple[Transaction, ...]:
-        """Return open transactions, oldest deadline first; one whose record is damaged is left out."""
+        """Return open transactions, oldest deadline first; a transaction whose record is damaged is left out."""
 
     async def outstanding(after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
         """
-        Return those that have operations left although they have ended, or are not known, in the order of their ids:
-        the first ``limit.items`` after ``after``, whether or not that one is still among them.
+        Return ended or unknown transactions that have operations left, in the order of their ids.
 
-        Nothing is wrong with one that ended a moment ago: it is being settled. One that stays is stuck: nobody sweeps,
-        or a participant cannot be settled. An open one is never among them, and one that was settled is not either.
-        COMMITTING and ABORTING count as ended. Reads only; what ends, or is settled, meanwhile may be there or not.
+        The result is the first ``limit.items`` after ``after``, whether or not ``after`` itself still has operations
+        left.
+
+        A transaction that ended a moment ago is normal here: it is being settled. One that stays is stuck: no process
+        sweeps, or a participant cannot be settled. An open transaction is never included, and neither is a settled one.
+        COMMITTING and ABORTING count as ended. Reads only; a transaction that ends or is settled meanwhile may or may
+        not be included.
         """
 
     async def watch_ended(txn_ids: frozenset[TxnID]) -> dict[TxnID, State]:
         """
-        Wait until at least one of them has ended; return those that have; one that is not known counts as ended
-        COMMITTED.
+        Wait until at least one of the transactions has ended, and return those that have.
 
-        While nothing changes it takes no step to the stores. It may look when another transaction of the same
-        coordinator changes, a bounded number of steps each time, and once when nothing did; it never asks in a loop.
+        A transaction that is not known counts as ended COMMITTED. While nothing changes, the wait makes no call to the
+        stores. It may read when another transaction of the same coordinator changes, a bounded number of calls each
+        time, and once without a change. It never polls.
         """
 
     async def expire(now_ms: int) -> Swept:
         """
-        Abort what is past its deadline (with the allowed clock skew to spare), a bounded number.
+        Abort a bounded number of transactions that are past their deadline by more than the allowed clock skew.
 
-        A process calls this and ``collect`` one after the other, never twice at a time; other processes may meanwhile.
+        A process calls this and ``collect`` one after the other, never twice at a time; other processes may call them
+        meanwhile.
         """
 
     async def collect(now_ms: int) -> Swept:
         """
-        Forget what ended longer than ``retention_ms`` ago and left nothing undone, a bounded number.
+        Forget a bounded number of transactions that ended longer than ``retention_ms`` ago and have nothing left to
+        settle.
 
-        What is left undone is settled first; what cannot be settled stays. Never deletes a record whose effect is not
-        durable.
+        What is left is settled first; a transaction that cannot be settled stays. Never deletes a record whose effect
+        is not durable.
         """
 
     async def forget_segment(segment: str, upto_ledger_id: int | None) -> None:
@@ -166,25 +178,28 @@ class ITransactionCoordinator(Interface):
         Forget what the family keeps of a segment that was deleted for ever; idempotent, from any process.
 
         ``upto_ledger_id``: the segment's name may have returned since with higher ledger ids; what is kept of those
-        stays.
+        ledgers stays.
 
-        Transactions that took part there are not touched: when they end, their parts there are forgotten.
+        Transactions that took part there are unchanged: when they end, their parts there are forgotten.
         """
 
     async def close() -> None:
-        """Stop; decisions in flight end as OutcomeUnknown, waiting watches raise Closed; may be repeated."""
+        """Stop; decisions in flight raise OutcomeUnknown, waiting watches raise Closed; may be repeated."""
 
 
 class IApplicationCoordinator(ITransactionCoordinator):
     """
-    A coordinator that knows which batch of which application a transaction carries, through restarts of the
-    application.
+    A coordinator that knows which batch of which application a transaction carries, across restarts of the application.
 
-    How it is used, by one run of an application: 1. ``claim`` the application for this run; 2. for each batch
-    ``begin_batch`` from whichever process comes first, the others find the same transaction; 3. write and acknowledge
-    under branches;
-    4. ``finish_batch`` with the ranges consumed; 5. read ``application`` again and look that it still names this run
-    and transaction; 6. ``end``.
+    How one run of an application uses it:
+
+    1. ``claim`` the application for this run.
+    2. For each batch call ``begin_batch``. The first process to call it begins the transaction, and the others find the
+       same one.
+    3. Write and acknowledge under branches.
+    4. Call ``finish_batch`` with the consumed ranges.
+    5. Read ``application`` again and check that it still names this run and this transaction.
+    6. Call ``end``.
 
     A past run is Fenced for ever. A new run aborts the open transaction of the old one and never continues it.
     """
@@ -194,9 +209,10 @@ class IApplicationCoordinator(ITransactionCoordinator):
 
     async def claim(name: str, run: str) -> Application:
         """
-        Make ``run`` the one that may go on; idempotent.
+        Make ``run`` the current run of the application; idempotent.
 
-        A run is not known to be older before it has claimed: the first call for a run fences whichever run was there.
+        Before a run has claimed, it is not known to be older: the first call for a run fences whichever run was
+        current.
 
         :raises Fenced: ``run`` is a past run.
         :raises OutcomeUnknown: call again.
@@ -204,24 +220,25 @@ class IApplicationCoordinator(ITransactionCoordinator):
 
     async def begin_batch(batch: BatchID, timeout_ms: int) -> Transaction:
         """
-        Return the open transaction of this batch, beginning it if there is none; any process of the run may call it.
+        Return the open transaction of this batch, or begin one if there is none; any process of the run may call it.
 
-        A transaction of an earlier run, or of an earlier batch, that is still open is aborted first. If the batch's
-        transaction ended, another begins (a batch that was committed already is written again and then judged a
-        replay: writers always stage).
+        An open transaction of an earlier run, or of an earlier batch, is aborted first. If the batch's transaction has
+        ended, another one begins. A batch that was already committed is written again and then recognised as a replay:
+        writers always stage.
 
-        A run that has not claimed before claims here, from the run that it ``follows`` and from no other: one that has
-        claimed meanwhile is newer. Where that is not known, a task of a dead run that was held up before its run's very
-        first call, and goes on after a newer run has claimed, fences that one: nothing is lost or doubled, its open
-        transaction is aborted and its next call raises Fenced; starting it again, as a new run, goes on.
+        A run that has not claimed before claims here, from the run that it ``follows`` and from no other: a run that
+        has claimed meanwhile is newer. If the followed run is not known, a task of a dead run can fence a newer run.
+        This needs a task that was delayed before its run's very first call, and that continues after the newer run has
+        claimed. Nothing is lost or doubled: the newer run's open transaction is aborted and its next call raises
+        Fenced. Starting it again, as a new run, continues the work.
 
-        :raises Fenced: the run is a past one, or another one has followed the same run before it; nothing was changed.
+        :raises Fenced: the run is a past one, or another run has followed the same run before it; nothing was changed.
         :raises OutcomeUnknown: call again.
         """
 
     async def finish_batch(batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
         """
-        Record durably, in the transaction, what the batch consumed, just before it is committed.
+        Record durably, in the transaction, what the batch consumed, directly before the commit.
 
         :raises TransactionConflict: the transaction has ended.
         """

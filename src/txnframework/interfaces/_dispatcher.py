@@ -1,4 +1,4 @@
-"""IDispatcher: who gets which message of one subscription."""
+"""IDispatcher: the assignment of one subscription's messages to consumers."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from txnframework.model.positions import Position
 
 class IDispatcher(Interface):
     """
-    A decision, no I/O: the broker reads, waits for announcements and delivers; this only assigns.
+    Assigns messages to consumers without I/O: the broker reads, waits for announcements and delivers.
 
     So its methods are plain functions. They wait for nothing, and the broker calls them one at a time.
 
     There is one dispatcher for each segment and subscription that a process dispatches. How it is used: consumers
-    attach and grant permits; the broker offers what waits, in reading order, and delivers as assigned; what is
-    acknowledged or given back is released.
+    attach and grant permits. The broker offers the waiting messages, in reading order, and delivers them as assigned.
+    Messages that are acknowledged or given back are released.
 
-    What a type promises is declared by ``ordering`` and ``stands_by``. They are attributes of the class, because
-    clients and brokers decide by them before a dispatcher is opened, and they are the same in every process. A client
-    follows splits and merges in order, and acknowledges cumulatively, as far as ``ordering`` allows.
+    A type declares its promises by ``ordering`` and ``stands_by``. They are attributes of the class, and the same in
+    every process, because clients and brokers decide by them before a dispatcher is opened. A client follows splits and
+    merges in order, and acknowledges cumulatively, as far as ``ordering`` allows.
 
     Obligations.
 
-    * *Outstanding* is what was assigned and not released, whether its consumer is still there or not. Nothing
-      outstanding is offered, so nothing is ever assigned twice at a time.
-    * A consumer is assigned as many messages as it has permits and no more; each assignment takes one permit, and
-      releasing gives none back.
-    * Order. Of the messages that a type keeps in order, a call assigns only a first part of those that are offered:
-      where one cannot be assigned now, none that follows it is. What was given back is offered before what stands
-      behind it, so a consumer that asks for redelivery sees the order again from there.
-    * What a type keeps in order goes to one consumer at a time: nothing of it to another one while something of it is
-      outstanding at the former, even if that one has left.
+    * *Outstanding* messages are those that were assigned and not released, whether their consumers are still attached
+      or not. Outstanding messages are not offered, so no message is ever assigned twice at a time.
+    * A consumer is assigned as many messages as it has permits and no more. Each assignment takes one permit, and a
+      release returns none.
+    * Order. Of the messages that a type keeps in order, a call assigns only a first part of those that are offered: if
+      one cannot be assigned now, none of the following ones is. Messages that were given back are offered before those
+      behind them. So a consumer that asks for redelivery receives the messages in order again from there.
+    * Messages that a type keeps in order go to one consumer at a time. While one of them is outstanding at a consumer,
+      none is assigned to another one, even if the first consumer has left.
     * Progress. While nothing is outstanding and every attached consumer has permits, the first message that is offered
       is assigned.
-    * Memory is bounded by the consumers that are attached and by what is outstanding.
+    * Memory is bounded by the attached consumers and the outstanding messages.
 
-    The standard types. A dispatcher that names one of them as its ``subscription_type`` does what is said here; any
-    other type has a name of its own.
+    The standard types. A dispatcher that has one of these names as its ``subscription_type`` behaves as described here.
+    Any other type has a name of its own.
 
-    * ``exclusive``: everything in order; one consumer, another one is refused.
-    * ``failover``: everything in order; any number of consumers, one of them active and the others standing by: the
-      active one alone is assigned messages, until it leaves. Then the one with the lowest priority number follows,
-      among those the one that attached first. Whoever attaches later never interrupts the active one, whatever its
-      priority.
+    * ``exclusive``: everything in order; one consumer, and another one is refused.
+    * ``failover``: everything in order; any number of consumers, one of them active and the others standing by. Only
+      the active consumer is assigned messages, until it leaves. Then the consumer with the lowest priority number
+      becomes active; among several, the one that attached first. A consumer that attaches later never interrupts the
+      active one, whatever its priority.
     * ``shared``: no order; in turn, among the consumers with the lowest priority number that have permits.
-    * ``key_shared``: each key in order; a key without outstanding messages goes to any consumer with permits, and as a
-      rule to the same one as before; a message whose key is None is of no key and goes to any. An empty key is a key.
-      Priorities do not count.
+    * ``key_shared``: each key in order. A key without outstanding messages goes to any consumer with permits, as a rule
+      to the same one as before. A message whose key is None has no key and goes to any consumer. An empty key is a key.
+      Priorities are ignored.
     """
 
     taggedValue("plain_methods", True)
@@ -63,29 +63,29 @@ class IDispatcher(Interface):
 
     def attach(consumer: ConsumerInfo) -> None:
         """
-        Add a consumer, with the permits that it brings; one that is there already stays as it is.
+        Add a consumer with the permits that it brings; a consumer that is already attached is unchanged.
 
-        :raises ConsumerBusy: the type allows one only, and names the one that is there; nothing changed. Never where
-            consumers stand by.
+        :raises ConsumerBusy: the type allows only one consumer; the error names the attached one; nothing changed.
+            Never raised by a type whose consumers stand by.
         """
 
     def detach(consumer_id: int) -> frozenset[Position]:
         """
-        Remove a consumer; return what it held; an unknown one holds nothing.
+        Remove a consumer; return the messages that it held; an unknown consumer holds none.
 
-        What it held is outstanding until it is released: the broker does so once it waits again or is done, so that
-        nothing behind it in order overtakes it.
+        These messages are outstanding until they are released. The broker releases them when they wait again or are
+        done, so that no message behind them in order overtakes them.
         """
 
     def permit(consumer_id: int, messages: int) -> None:
-        """Let it take that many more; one that has left takes nothing."""
+        """Let a consumer take that many more messages; a consumer that has left takes none."""
 
     def assign(waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """
-        Assign in reading order as far as permits and ordering allow; what is not assigned is offered again.
+        Assign messages in reading order, as far as permits and ordering allow; the others are offered again.
 
-        ``waiting`` begins with the first message that waits, and leaves none out before its last one.
+        ``waiting`` begins with the first waiting message, and omits none before its last one.
         """
 
     def released(positions: frozenset[Position]) -> None:
-        """These were acknowledged or given back, outstanding or not; whatever they blocked is free."""
+        """Note that messages were acknowledged or given back, outstanding or not; what they blocked is free."""

@@ -12,14 +12,14 @@ from txnframework.model.positions import EntryRange, Limit, Position
 
 class ITellingTailWatch(IWatch):
     """
-    A watch on a ledger's tail that may bring along what was appended.
+    A watch on a ledger's tail that may carry the appended entries.
 
-    How it is used: entries that stand directly behind the last one that the watcher knows are as good as read, and the
-    tail is as it was but for them; whatever else is told makes it read.
+    How it is used: entries that directly follow the last entry that the watcher knows are as good as read, and nothing
+    else of the tail has changed. In every other case the watcher reads.
 
-    Obligations.  Each entry was read by this process from the store itself, with its own rights, and never taken from a
-    notification. It is confirmed and stands where it says, whole. ``appended`` is None if anything else than
-    what it holds has changed since the return of ``changed`` before the last one, or may have.
+    Obligations. This process read each entry from the store itself, with its own rights, and never took it from a
+    notification. Each entry is confirmed, complete, and at its stated position. ``appended`` is None if anything else
+    than its entries has changed, or may have, since the return of ``changed`` before the last one.
     """
 
     appended: tuple[LedgerEntry, ...] | None = Attribute(
@@ -29,38 +29,39 @@ class ITellingTailWatch(IWatch):
 
 class IManagedLedger(Interface):
     """
-    A row of ledgers, the last of them open; entries 0, 1, 2, ... without gaps in each. Any process may append and
-    read.
+    A row of ledgers, of which the last is open; each holds entries 0, 1, 2, ... without gaps.
+
+    Any process may append and read.
 
     Obligations.
 
-    * An append goes to one named ledger and is refused, atomically, when that ledger is no longer the open one or the
-      row is sealed: a writer that was paused for ever can never append behind records that were cleaned up.
-    * Once a last confirmed position was returned, no entry at or below it can appear any more, in any process.
-    * ``(producer, sequence)`` is checked atomically with assigning the position, over at least the last
-      sequences of each producer, as many as ``Remembered.window`` says, also after a restart and after the entries were
-      trimmed.
+    * An append goes to one named ledger. It is refused, atomically, if that ledger is no longer the open one or the row
+      is sealed. So a writer can never append behind records that were cleaned up, however long it was paused.
+    * After a last confirmed position was returned, no entry at or below it can appear any more, in any process.
+    * ``(producer, sequence)`` is checked atomically with the assignment of the position. The check covers at least the
+      last ``Remembered.window`` sequences of each producer, also after a restart and after the entries were trimmed.
 
-    Freedoms. What is older than these may be forgotten: sent again, it is appended again, as if it was new. A producer
-    that has appended nothing for a long time, days by default and named by an option of the store, may be forgotten
-    with its window when ledgers are trimmed: a name that writes once would otherwise stay for ever.
-    Whoever sends again after so long is not recognized.
+    Freedoms. Older sequences may be forgotten: an entry that is sent again is then appended again, as if it were new. A
+    producer that has appended nothing for a long time may be forgotten with its window when ledgers are trimmed.
+    Otherwise a name that writes once would be kept for ever. The time is days by default, and an option of the store
+    names it. Entries that are sent again after that time are not recognized.
     """
 
     name: str = Attribute("Its name in the store.")
 
     async def append(entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """
-        Append durably, in order, adjacent, to ``ledger_id`` and no other; None: to whichever is open (entries without
-        a branch only).
+        Append durably, in order and adjacent, to ``ledger_id`` and no other ledger.
 
-        An entry whose sequence (or part of it) stands there already is not appended but reported as a duplicate, with
-        the earlier copy's position, branch and sequence, unless it names that very copy in ``replaces``; the other
+        With ``ledger_id`` None the entries go to whichever ledger is open (only entries without a branch).
+
+        An entry whose sequence, or part of it, is already stored is not appended. It is reported as a duplicate, with
+        the earlier copy's position, branch and sequence, unless it names that very copy in ``replaces``. The other
         entries of the call are appended all the same.
 
         :raises LedgerClosed: ``ledger_id`` is no longer the open one; nothing was appended.
         :raises LedgerSealed: the row is sealed; nothing was appended.
-        :raises OutcomeUnknown: all or nothing was appended (as for a cancelled call); send again with the same
+        :raises OutcomeUnknown: all or nothing was appended, as after a cancelled call; send again with the same
             sequence.
         """
 
@@ -71,7 +72,7 @@ class IManagedLedger(Interface):
         """
         Return what is remembered of a producer, and how much of it above a sequence; also when sealed.
 
-        For counting what may have been stored twice; nothing is decided by it.
+        Used to count what may have been stored twice; nothing is decided by it.
         """
 
     async def tail() -> Tail:
@@ -79,92 +80,96 @@ class IManagedLedger(Interface):
 
     async def read(entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """
-        Return the first entries of the range in order; empty only when none is left in it.
+        Return the first entries of the range in order; empty only if no entry is left in the range.
 
-        :raises EntryTrimmed: entries of the range were there and are gone.
-        :raises CorruptEntry: names the position.
+        :raises EntryTrimmed: entries of the range existed and were trimmed.
+        :raises CorruptEntry: an entry is damaged; the error names its position.
         """
 
     async def count(entries: EntryRange, messages_max: int) -> Counted:
         """
-        Return how far ``messages_max`` messages reach into the range, always by whole entries and by at least one.
+        Return how far ``messages_max`` messages reach into the range, always in whole entries, and at least one entry.
 
-        ``upto`` is the last entry counted (``entries.after`` when there is none), and ``appended_ms`` tells when it was
-        appended, by the clock that ``find_time`` searches by; reads no data. For lag and admission.
+        ``upto`` is the last entry counted, or ``entries.after`` if there is none. ``appended_ms`` is the time at which
+        it was appended, by the clock that ``find_time`` searches by. Reads no data. Used for lag and admission.
         """
 
     async def ledgers(after: int, items_max: int) -> tuple[LedgerSummary, ...]:
         """
         Return the first ledgers that are left behind the ledger id ``after``, in order; reads no data.
 
-        The last of all is the open one. What is told of a closed ledger never changes.
+        The last of all ledgers is the open one. The summary of a closed ledger never changes.
         """
 
     async def find_time(published_ms: int) -> Position:
         """
-        Return the position before the first entry that was appended at or after ``published_ms``, by the store's
-        clock.
+        Return the position before the first entry that was appended at or after ``published_ms``, by the store's clock.
         """
 
     async def roll() -> Tail:
-        """Close the open ledger for ever and open the next, unless it is sealed or empty; ids are never used again."""
+        """
+        Close the open ledger for ever and open the next one, unless the row is sealed or the open ledger is empty.
+
+        Ledger ids are never used again.
+        """
 
     async def seal() -> Tail:
-        """Refuse appends for ever; may be repeated, with the same answer."""
+        """Refuse appends for ever; may be repeated, and returns the same tail."""
 
     async def trim(ledger_id: int, aborted: frozenset[Branch]) -> int:
         """
-        Drop closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left.
+        Delete closed ledgers below ``ledger_id``, in a bounded step; return the first ledger that is left.
 
-        Every entry below is decided: ``aborted`` holds all branches with entries there that do not count; others may be
-        in it. Before a ledger goes, the window's copies in it are settled, since who would ask for the outcome later
-        finds nothing left to tell it: a copy of a branch in ``aborted`` is forgotten, any other one counts and is
-        reported without a branch from then on. Repeating it after any failure is safe.
+        Every entry below is decided. ``aborted`` holds all branches with entries there that do not count; it may hold
+        other branches. Before a ledger is deleted, the window's copies in it are settled, because their outcome may not
+        be found later. A copy of a branch in ``aborted`` is forgotten. Any other copy counts, and is reported without a
+        branch from then on. Repeating the call after any failure is safe.
         """
 
     async def watch() -> IWatch:
         """Return an armed watch on the tail."""
 
     async def close() -> None:
-        """Let go; what was confirmed stays, appends in flight end as OutcomeUnknown; may be repeated."""
+        """Release the ledger; what was confirmed stays, appends in flight raise OutcomeUnknown; may be repeated."""
 
 
 class ILedgerStore(Interface):
     """
-    Makes, finds and deletes managed ledgers.
+    Creates, finds and deletes managed ledgers.
 
-    Obligation.  Names that hold two escaped names of ``model.names.NAME_BYTES_MAX`` bytes are carried whole, as are
+    Obligation. Names that hold two escaped names of ``model.names.NAME_BYTES_MAX`` bytes are kept whole, and so are
     producers' names of so many bytes.
     """
 
     identity: str = Attribute("Identity of the metadata store it belongs to; opening under another is refused.")
 
     async def create(name: str) -> IManagedLedger:
-        """Make an empty one, or open the one that is there; repeating it after any failure is safe."""
+        """Create an empty managed ledger, or open the existing one; repeating the call after any failure is safe."""
 
     async def open(name: str) -> IManagedLedger:
         """
-        Open it.
+        Open a managed ledger.
 
-        :raises LedgerNotFound: it is not there.
+        :raises LedgerNotFound: it does not exist.
         """
 
     async def delete(name: str, upto_ledger_id: int | None) -> None:
         """
-        Remove it with its data; an absent one succeeds; its ledger ids do not return when the name is made again.
+        Delete a managed ledger with its data; an absent one succeeds.
 
-        What is open of it, in whichever process, stays what it was: it raises LedgerNotFound (or Closed) from then on,
-        and never reads or changes what is made under the name later.
+        Its ledger ids are not used again when the name is created again. Open objects of the deleted one, in any
+        process, raise LedgerNotFound (or Closed) from then on. They never read or change what is created under the name
+        later.
 
-        ``upto_ledger_id``: unless its open ledger has a higher id, decided atomically. Since ids never return, whoever
-        read the id, and was paused, does not remove what was made under this name since.
+        ``upto_ledger_id``: delete only if the open ledger has no higher id, which is decided atomically. Ids are never
+        used again. So a process that read the id and was paused does not delete what was created under this name since.
         """
 
     async def list_names(prefix: str, after: str, items_max: int) -> tuple[str, ...]:
-        """Return names that begin with ``prefix``, in order, after ``after``."""
+        """Return names that begin with ``prefix`` and come after ``after``, in order."""
 
     async def highest_txn_numbers() -> dict[int, int]:
-        """Return the highest transaction number ever appended, by coordinator; survives trimming and deletion."""
+        """Return the highest transaction number ever appended, by coordinator; it survives trimming and deletion."""
 
     async def close() -> None:
-        """Let go of every ledger; may be repeated."""
+        """Release every ledger; may be repeated."""

@@ -1,4 +1,4 @@
-"""IMetadataStore and its promises."""
+"""IMetadataStore, its watches and leases, and the promises that a store may add."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ from txnframework.model.metadata import (
 
 class IWatch(Interface):
     """
-    A hint that something may have changed; armed from the moment it is handed out.
+    A hint that something may have changed; armed from the moment it is returned.
 
-    How it is used: 1. open the watch, 2. read, 3. decide, 4. wait for ``changed`` when there is nothing to do, 5. go
-    to 2. Because the watch is armed before the reading, no change falls between the two.
+    How it is used: 1. open the watch, 2. read, 3. decide, 4. wait for ``changed`` if there is nothing to do, 5. go to
+    2. The watch is armed before the read, so no change falls between the two.
 
-    Obligations.  After any change to what is watched, by any process, and after anything that may have hidden one (a
-    lost connection, a missed notification), ``changed`` returns.
+    Obligations. ``changed`` returns after any change to what is watched, by any process. It also returns after anything
+    that may have hidden a change: a lost connection, a missed notification.
 
-    Freedoms.  Wake-ups may coalesce, repeat, and come without a change: whoever can reach the backend's notifications
-    may cause one, whatever its rights are. So nothing is decided by a wake-up but to read.
+    Freedoms. Wake-ups may coalesce, repeat, and come without a change. Anyone who can reach the backend's notifications
+    may cause a wake-up, whatever their rights. So a wake-up decides nothing but to read.
     """
 
     async def changed() -> None:
         """
-        Return once anything may have changed since arming or since the last return; armed again before returning.
+        Return when anything may have changed since arming or since the last return; armed again before returning.
 
-        If this is cancelled, the watch stays armed and nothing is missed.
+        After a cancelled call the watch stays armed, and nothing is missed.
 
         :raises Closed: the watch or its store was closed.
         """
 
     async def close() -> None:
-        """Give the watch back; a waiting ``changed`` raises Closed; may be repeated."""
+        """Close the watch; a waiting ``changed`` raises Closed; may be repeated."""
 
 
 class ITellingWatch(IWatch):
     """
-    A watch that may bring along what the record became.
+    A watch that may carry the new value of the record.
 
-    How it is used: ``told`` is as good as a reading after that change, and no more: others may have followed, and a
-    change may bring nothing along. So it decides only what can never change again, as the end of a transaction; for
-    everything else the watcher reads.
+    How it is used: ``told`` is as good as a read after that change, and no more. Other changes may have followed, and a
+    change may carry no value. So ``told`` decides only what can never change again, such as the end of a transaction.
+    For everything else the watcher reads.
 
-    Obligations.  It was read by this process from the store itself, with its own rights, and never taken from a
-    notification. It is what a confirmed write of the watched record has written, whole, and never what was refused or
-    undone.
+    Obligations. This process read the value from the store itself, with its own rights, and never took it from a
+    notification. The value is what a confirmed write of the watched record has written, complete. It is never a value
+    that was refused or undone.
 
-    Freedoms.  Before anything has changed it may hold what the record was when the watch was armed.
+    Freedoms. Before any change, ``told`` may hold the value that the record had when the watch was armed.
     """
 
     told: bytes | None = Attribute(
@@ -66,10 +66,10 @@ class ITellingWatch(IWatch):
 
 class ILease(Interface):
     """
-    A record bound to the session of the store that took it.
+    A record bound to the store session that acquired it.
 
-    Nothing may rely on a lease for safety: a holder that was paused may believe in a lease that is gone. Put ``key``
-    and ``version`` in a Check to make the store refuse what it does then.
+    Nothing may rely on a lease for safety: a paused holder may believe in a lease that has ended. Put ``key`` and
+    ``version`` in a Check, so that the store refuses the writes of such a holder.
     """
 
     key: Key = Attribute("The lease's record.")
@@ -78,32 +78,33 @@ class ILease(Interface):
 
     async def lost() -> None:
         """
-        Return when the lease can no longer be relied on; never later than it can be granted to another.
+        Return when the lease can no longer be relied on; never later than it can be granted to another holder.
 
-        One that was broken may return later, or never: who breaks leases watches the record of its own.
+        For a lease that was broken the call may return later, or never. Where leases are broken, a holder watches the
+        record of its own lease.
         """
 
     async def release() -> None:
-        """Give it up now; may be repeated, also after it was lost."""
+        """Release the lease now; may be repeated, also after it was lost."""
 
 
 class IMetadataStore(Interface):
     """
-    Versioned records with secondary indexes, watches and leases: the place where transactions are decided.
+    Versioned records with secondary indexes, watches and leases; transactions are decided here.
 
     Obligations.
 
-    * Every read sees every write that was confirmed before the read began, by whichever process.
-    * A write is durable to the extent that the store promises when it is confirmed, and applies wholly or not at all.
-    * A record's index entries change with it: at no crash point does one stand without the other.
-    * Versions grow while a record lives.
-    * Every key that ``model.paths`` makes of names of ``model.names.NAME_BYTES_MAX`` bytes is carried, two of them in
-      one key included, and so are index keys of two such names. No key is cut short.
-    * An operation that may or may not have been applied raises OutcomeUnknown and never a plain error. The same holds
-      for one that is cancelled: it may or may not have been applied.
+    * Every read sees every write, by any process, that was confirmed before the read began.
+    * A confirmed write is durable to the extent that the store promises. A write applies completely or not at all.
+    * A record's index entries change together with it: at no crash point does one exist without the other.
+    * Versions grow while a record exists.
+    * Every key that ``model.paths`` makes of names of ``model.names.NAME_BYTES_MAX`` bytes is stored whole. This
+      includes keys and index keys with two such names.
+    * An operation that may or may not have been applied raises OutcomeUnknown and never a plain error. A cancelled
+      operation may or may not have been applied, too.
 
-    Freedoms.  Versions and sequence numbers need not be dense. A record that was deleted and made again may start over
-    with its versions. Sequence numbers of different callers need not follow the order of the calls.
+    Freedoms. Versions and sequence numbers need not be dense. The versions of a record that was deleted and created
+    again may start over. Sequence numbers of different callers need not follow the order of the calls.
 
     Every method may raise Unavailable (nothing was changed) and Closed.
     """
@@ -119,67 +120,66 @@ class IMetadataStore(Interface):
         Write a record and its index entries; return its new version.
 
         :raises VersionMismatch: the record is not as expected; nothing was changed.
-        :raises OutcomeUnknown: read before trying again.
+        :raises OutcomeUnknown: the write may have been applied; read before trying again.
         """
 
     async def delete(key: Key, expected: Expected) -> None:
         """
-        Remove a record and its index entries; an absent one under ANY or ABSENT succeeds.
+        Delete a record and its index entries; deleting an absent record under ANY or ABSENT succeeds.
 
         :raises VersionMismatch: the record is not as expected; nothing was changed.
-        :raises OutcomeUnknown: read before trying again.
+        :raises OutcomeUnknown: the deletion may have been applied; read before trying again.
         """
 
     async def put_sequential(write: PutSequential) -> Key:
         """
         Write a record at ``prefix/<next number>`` (20 digits), in the partition of ``prefix``; return its key.
 
-        No number is given twice while the prefix lives, also after the records with the highest ones were deleted and
-        after a restart. The prefix lives while the record that names it lives (a transaction's operations end with it
-        and its id never returns), so a store may forget the counter of a prefix without records only if it never gives
-        a number again.
+        No number is given twice while the prefix lives, also not after a restart, and not after the records with the
+        highest numbers were deleted. The prefix lives while the record that names it exists: a transaction's operations
+        end with it, and its id is never used again. So a store may forget the counter of a prefix without records only
+        if it never gives a number again.
 
-        :raises OutcomeUnknown: a record may stand under a number that was never told; scan the prefix.
+        :raises OutcomeUnknown: a record may be stored under a number that was never returned; scan the prefix.
         """
 
     async def scan(keys: KeyRange, items_max: int) -> RecordPage:
-        """Return the first ``items_max`` records of the range in key order, and the range that is left."""
+        """Return the first ``items_max`` records of the range in key order, and the remaining range."""
 
     async def scan_index(entries: IndexRange, items_max: int) -> RecordPage:
-        """
-        Return the records with an entry in the range in index-key order, once per entry, and the range that is left.
-        """
+        """Return the records with an entry in the range in index-key order, once per entry, and the remaining range."""
 
     async def watch(target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch on a record, on the records of a range, or on the records with entries in a range."""
 
     async def acquire_lease(name: str, holder: str) -> ILease:
         """
-        Take the lease, or raise LeaseHeld at once, with the holder's name and the key to watch for its end.
+        Acquire the lease, or raise LeaseHeld at once, with the holder's name and the key to watch for its end.
 
-        While it is held its record stands at ``paths.lease_key(name)`` and shows in scans and wakes watches as any
-        other. If the reply is lost the lease may be held by this session until it ends; asking again then succeeds.
+        While the lease is held, its record is stored at ``paths.lease_key(name)``, appears in scans and wakes watches
+        like any other record. If the reply is lost, this session may hold the lease until the session ends; acquiring
+        it again then succeeds.
         """
 
     async def break_lease(name: str, version: int) -> None:
         """
-        End another session's lease, if its record still has this version; who watches the record is woken.
+        End another session's lease, if its record still has this version; watches of the record wake.
 
-        For a holder that is known to have been replaced, so that nobody waits for the end of its session. The former
-        holder learns it from the record. An absent lease, or one of another version, stays as it is.
+        Use it for a holder that is known to have been replaced, so that no process waits for the end of its session.
+        The former holder learns of it from the record. An absent lease, or one with another version, is unchanged.
 
-        :raises OutcomeUnknown: it may have ended; repeating it is safe.
+        :raises OutcomeUnknown: the lease may have ended; repeating the call is safe.
         """
 
     async def close() -> None:
-        """End the session: its leases go, its watches raise Closed; may be repeated."""
+        """End the session: its leases end, its watches raise Closed; may be repeated."""
 
 
 class IAtomicBatchStore(IMetadataStore):
     """
     A store that applies several steps of one partition key all or nothing.
 
-    Its checks exclude a concurrent change of what they check: if a batch with a check of version 3 is confirmed, no
+    Its checks exclude a concurrent change of the checked record. Take a confirmed batch with a check of version 3: no
     change of that record from version 3 was decided before the batch and confirmed after it.
     """
 
@@ -187,18 +187,18 @@ class IAtomicBatchStore(IMetadataStore):
         """
         Apply every step, or none; return what the puts wrote, in their order.
 
-        :raises VersionMismatch: names the first key that differed; nothing was changed.
-        :raises OutcomeUnknown: all of it or nothing was applied; read before trying again.
+        :raises VersionMismatch: a record is not as expected; the error names the first such key; nothing was changed.
+        :raises OutcomeUnknown: all or nothing was applied; read before trying again.
         """
 
 
 class INotifyingStore(IMetadataStore):
-    """A store whose watches wake within a round trip of a change, without asking again and again."""
+    """A store whose watches wake within a round trip of a change, without polling."""
 
 
 class ISharedStore(IMetadataStore):
-    """A store whose other openings, in other processes, see one and the same data."""
+    """A store that several processes may open; all of them see the same data."""
 
 
 class IDurableStore(IMetadataStore):
-    """A store that keeps every confirmed write through the kill of this process and of its server."""
+    """A store that keeps every confirmed write, even if this process and its server are killed."""

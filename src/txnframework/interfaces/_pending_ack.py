@@ -1,4 +1,4 @@
-"""IPendingAckStore: one subscription's transactional acknowledgments; and the cursor that they end in."""
+"""IPendingAckStore: one subscription's transactional acknowledgments; ICursor: the cursor to which they are applied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ICursor(Interface):
     """
     The durable cursor of one subscription on one segment; the broker provides it.
 
-    It changes only by compare-and-set on its version; on a conflict it is read again and united, never overwritten.
+    It changes only by compare-and-set on its version. After a conflict it is read again and united, never overwritten.
     """
 
     segment: str = Attribute("Full name of the segment.")
@@ -21,26 +21,26 @@ class ICursor(Interface):
 
     async def load() -> Cursor:
         """
-        Return it as it is now.
+        Return the current cursor.
 
-        :raises SubscriptionNotFound: there is none, or it was given up.
+        :raises SubscriptionNotFound: the subscription does not exist or was deleted.
         """
 
     async def apply(incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
         """
-        Unite ``acks`` with the cursor, durably; ``processed`` goes into the subscription's history *before* that.
+        Unite ``acks`` with the cursor, durably; ``processed`` is written to the subscription's history *before* that.
 
-        Returns False, changing nothing, when the cursor has another incarnation or is gone: such acks are dropped,
+        Returns False and changes nothing if the cursor has another incarnation or was deleted: such acks are dropped,
         never united. Idempotent; after a failure or OutcomeUnknown repeat it.
         """
 
 
 class IPendingAckStore(Interface):
     """
-    Durable memory of the pending acknowledgments of (segment, subscription).
+    Durable storage of the pending acknowledgments of one (segment, subscription).
 
-    How it is used: any process adds, by *put, then look*: of two transactions that acknowledge one message at most one
-    succeeds (of two processes that see each other both may fail). When a transaction has ended anyone settles it.
+    How it is used: any process adds, by *put, then look*. Of two transactions that acknowledge one message at most one
+    succeeds; if two processes see each other, both may fail. After a transaction has ended, any process settles it.
     """
 
     segment: str = Attribute("Full name of the segment.")
@@ -48,38 +48,39 @@ class IPendingAckStore(Interface):
 
     async def recover() -> PendingAcks:
         """
-        Return what is held by open transactions, and settle what has ended: operations, then headers, then the cursor
-        last.
+        Return what open transactions hold, and settle what has ended: operations, then headers, then the cursor last.
 
         The caller reads the cursor after this returned.
         """
 
     async def add(request: AckRequest) -> None:
         """
-        Record that the acks take effect if the branch's commit counts; repeating the same in the same branch succeeds.
+        Record acks that take effect if the branch's commit counts; repeating the same acks in the same branch succeeds.
 
-        In however many calls they come: where the store is an IAtomicBatchStore, what one process acknowledges in a
-        branch costs a record for single acks and one for cumulative ones, and another only when one is full, which is a
-        bound that configuration names. Calls that come at the same time may be recorded together; each is told of its
-        own conflict.
+        The number of records does not depend on the number of calls. If the store is an IAtomicBatchStore, all acks of
+        one process in a branch need one record for single acks and one for cumulative acks. A further record is needed
+        only when one is full; configuration names this bound. Concurrent calls may be recorded together; each call
+        receives its own conflict.
 
-        :raises TransactionConflict: the transaction has ended, or another one's acks overlap, or the cursor has
-            passed, or it has another incarnation, or a cumulative one names a message that is done (unless it ends
-            what a pipeline consumed), be it the last one of a batch whose others are not, or one of ``received`` is
-            done, whoever did it and however late: they are looked at after what was put, like the others' acks. A
-            message that is named, and that an own cumulative one covers, is judged by itself: that one may have passed
-            over it. Nothing is recorded, and nothing of it takes effect.
+        :raises TransactionConflict: nothing is recorded, and nothing takes effect. The transaction has ended, or acks
+            of another transaction overlap, or the cursor has passed, or it has another incarnation. Or a cumulative ack
+            names a message that is done. This includes the last message of a batch whose other messages are not done;
+            exempt is the ack that ends what a pipeline consumed. Or a message in ``received`` is done, by any process
+            and however late: these messages are checked after the put, like the acks of others. A named message that a
+            cumulative ack of the same branch covers is judged separately, because that ack may have skipped it.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is recorded.
         :raises TransactionDomainMismatch: the transaction is of another family; nothing is recorded.
-        :raises OutcomeUnknown: as for a cancelled call, it may be recorded; also when somebody committed the
-            transaction before the call was over, so that it may have taken effect. Give the branch up, or repeat it.
+        :raises OutcomeUnknown: the acks may be recorded, as after a cancelled call. Also raised if the transaction was
+            committed before the call completed, so that the acks may have taken effect. Abandon the branch, or repeat
+            the call.
         """
 
     async def settle(ended: Transaction) -> None:
         """
-        Make an outcome take effect here: the cursor first, *then* forget the operations; idempotent; after a failure
-        repeat it.
+        Make an outcome take effect here: the cursor first, *then* forget the operations.
+
+        Idempotent; repeat it after a failure.
         """
 
     async def close() -> None:
-        """Stop; acks in flight end as OutcomeUnknown; may be repeated."""
+        """Stop; acks in flight raise OutcomeUnknown; may be repeated."""

@@ -1,4 +1,4 @@
-"""IRestorable: what a store can do that an operator restored from a backup."""
+"""IRestorable: a store that can take a new identity after a restore from a backup."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from zope.interface import Attribute, Interface
 
 class IRestorable(Interface):
     """
-    A metadata store or ledger store that can take a new identity, so that it never again passes for what it was.
+    A metadata store or ledger store that can take a new identity, so that it is never mistaken for its former state.
 
-    Only the operator's command after a restore calls it, while nobody else has the stores open. Of the two stores the
-    ledger store is first: until the metadata store has followed, opening the pair is refused.
+    Only the operator's restore command calls it, while no other process has the stores open. The ledger store is first:
+    until the metadata store has followed, opening the pair is refused.
     """
 
     identity: str = Attribute("The identity that it has now.")
 
     async def take_identity(identity: str) -> None:
         """
-        Have another identity from now on, also at later openings: of a ledger store, that of the metadata store that it
-        belongs to.
+        Take another identity, also for later openings.
 
-        Repeating it is safe. What else has the store open keeps the identity that it read when it was opened.
+        A ledger store takes that of the metadata store to which it belongs. Repeating the call is safe. Other openings
+        of the store keep the identity that they read when they were opened.
 
-        :raises OutcomeUnknown: repeat it.
+        :raises OutcomeUnknown: the identity may have changed; repeat the call.
         """
