@@ -1,4 +1,4 @@
-"""Whether an acknowledgment may be made, by what others acknowledged and by the cursor; pure."""
+"""The decision whether an acknowledgment may be made, based on other acknowledgments and the cursor; pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnframework.model.positions import Position
 
 
 class AckIndex:
-    """Acknowledgments found by entry: looking one up costs the same, however many of them there are."""
+    """Acknowledgments by entry: a lookup costs the same for any number of them."""
 
     def __init__(self, acks: Iterable[Ack]) -> None:
         self.cumulative: list[Ack] = []
@@ -24,7 +24,7 @@ class AckIndex:
                 self._single.setdefault(ack.position.entry, []).append(ack)
 
     def near(self, ack: Ack) -> Iterator[Ack]:
-        """Return those that may have a message in common with ``ack``."""
+        """Return the acknowledgments that may have a message in common with ``ack``."""
         yield from self.cumulative
         if not ack.cumulative:
             yield from self.naming(ack.position.entry)
@@ -33,19 +33,19 @@ class AckIndex:
             yield from some
 
     def naming(self, entry: Position) -> Sequence[Ack]:
-        """Return those that name messages of an entry one by one."""
+        """Return the individual acknowledgments of messages of an entry."""
         return self._single.get(entry, ())
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """
-    What stands beside a request, all of the request's incarnation.
+    The context of a request; everything is of the request's incarnation.
 
-    ``own``: confirmed acknowledgments of the same transaction and branch. ``unsure``: recorded ones of it that may
-    never have been confirmed. ``pending``: those of other transactions that are open, admitted or not. ``committed``:
-    those of others that count and have not reached the cursor. ``ranges``: what is acknowledged ends ranges that a
-    pipeline consumed, of which some messages may have been done one by one before.
+    ``own``: confirmed acknowledgments of the same transaction and branch. ``unsure``: recorded ones of that branch that
+    may never have been confirmed. ``pending``: those of other open transactions, admitted or not. ``committed``: those
+    of other transactions that count and have not reached the cursor. ``ranges``: the request ends ranges that a
+    pipeline consumed, of which some messages may have been acknowledged one by one before.
     """
 
     own: tuple[AckIndex, ...]
@@ -59,8 +59,10 @@ class Surroundings:
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """
-    ``conflict``: why it may not be, and because of which transaction. ``repeated``: it stands already, confirmed.
-    ``unsure``: with a conflict, some of it may have been recorded before.
+    The decision about a request.
+
+    ``conflict``: why the request is refused; ``other``: the transaction that causes it. ``repeated``: the acks are
+    already recorded and confirmed. ``unsure``: with a conflict, some of the acks may have been recorded before.
     """
 
     conflict: str = ""
@@ -73,9 +75,9 @@ def judge(acks: Sequence[Ack], around: Surroundings, received: Sequence[Ack] = (
     """
     Return whether ``acks`` may be acknowledged; ``received``: what the cumulative ones stand for (see ``AckRequest``).
 
-    Only what was confirmed may be repeated without another look: a record whose caller was never told may stand beside
-    a confirmed one of another transaction. A message that an own cumulative acknowledgment covers needs no record of
-    its own, but it is looked at: that one may have passed over it, because it was done.
+    Only confirmed acks may be repeated without another check: an unconfirmed record may exist beside a confirmed one of
+    another transaction. A message that a cumulative ack of the same branch covers needs no record of its own. But it is
+    checked, because the cumulative ack may have skipped it as already acknowledged.
     """
     furthest = [held for index in (*around.own, *around.unsure) for held in index.cumulative]
     lower = next((ack for ack in acks if ack.cumulative and _is_below(ack, furthest)), None)
@@ -106,7 +108,9 @@ def judge(acks: Sequence[Ack], around: Surroundings, received: Sequence[Ack] = (
 
 
 def judge_in_turn(requests: Iterable[AckRequest], around: Surroundings) -> list[Verdict]:
-    """Return what ``judge`` says of each request of one branch, those before it that may be acknowledged included."""
+    """
+    Return the verdict of each request of one branch; accepted requests count as the branch's own for the later ones.
+    """
     verdicts: list[Verdict] = []
     own: list[Ack] = []
     for request in requests:
@@ -120,9 +124,9 @@ def judge_in_turn(requests: Iterable[AckRequest], around: Surroundings) -> list[
 
 def joined(acks: Iterable[Ack]) -> list[Ack]:
     """
-    Return acknowledgments of one kind as a record holds them: one for each entry, the furthest of cumulative ones.
+    Return acknowledgments of one kind as a record holds them: one for each entry, and the furthest cumulative one.
 
-    What they do together stays the same.
+    Their combined effect stays the same.
     """
     found: dict[Position, Ack] = {}
     furthest: list[Ack] = []
@@ -138,7 +142,7 @@ def joined(acks: Iterable[Ack]) -> list[Ack]:
 
 
 def _both(one: Ack, other: Ack) -> Ack:
-    """Return the acknowledgment of what two of one entry name."""
+    """Return the acknowledgment of all messages that two acks of one entry name."""
     mine, theirs = _indexes(one), _indexes(other)
     if mine is None or theirs is None:
         return one if mine is None else other
@@ -146,7 +150,7 @@ def _both(one: Ack, other: Ack) -> Ack:
 
 
 def overlap(one: Ack, other: Ack) -> bool:
-    """Whether two transactions cannot both hold these: a message in both, or two cumulative ones."""
+    """Return whether two transactions cannot both hold these acks: they share a message, or both are cumulative."""
     if one.cumulative and other.cumulative:
         return True
     if one.cumulative or other.cumulative:
@@ -159,7 +163,7 @@ def overlap(one: Ack, other: Ack) -> bool:
 
 
 def _indexes(ack: Ack) -> frozenset[int] | None:
-    """The indexes that an individual ack names, None for the whole entry."""
+    """Return the indexes that an individual ack names; None: the whole entry."""
     indexes = ack.batch_indexes
     if indexes is None and ack.position.batch_index >= 0:
         indexes = frozenset({ack.position.batch_index})
@@ -167,24 +171,24 @@ def _indexes(ack: Ack) -> frozenset[int] | None:
 
 
 def _up_to(ack: Ack) -> frozenset[int] | None:
-    """The indexes of its own entry that a cumulative ack reaches, None for all."""
+    """Return the indexes of its own entry that a cumulative ack covers; None: all."""
     index = ack.position.batch_index
     return None if index < 0 or index >= ack.batch_size - 1 else frozenset(range(index + 1))
 
 
 def _last_index(ack: Ack) -> int:
-    """The index of the message that a cumulative ack names."""
+    """Return the index of the message that a cumulative ack names."""
     return ack.batch_size - 1 if ack.position.batch_index < 0 else ack.position.batch_index
 
 
 def _place(ack: Ack) -> tuple[Position, int]:
-    """Where a cumulative ack stands, comparable with others."""
+    """Return the position of a cumulative ack in a form that can be compared with others."""
     reached = _up_to(ack)
     return ack.position.entry, ack.batch_size if reached is None else len(reached)
 
 
 def _reaches(cumulative: Ack, single: Ack) -> bool:
-    """Whether a cumulative ack includes a message that ``single`` names."""
+    """Return whether a cumulative ack covers a message that ``single`` names."""
     entry = single.position.entry
     if entry != cumulative.position.entry:
         return entry < cumulative.position
@@ -193,12 +197,12 @@ def _reaches(cumulative: Ack, single: Ack) -> bool:
 
 
 def _is_below(ack: Ack, cumulative: Iterable[Ack]) -> bool:
-    """Whether a cumulative ack would move back."""
+    """Return whether a cumulative ack would move back."""
     return any(_place(ack) < _place(held) for held in cumulative)
 
 
 def _is_repeated(ack: Ack, own: Sequence[AckIndex]) -> bool:
-    """Whether the same branch acknowledged all of this before."""
+    """Return whether the same branch has acknowledged all of this before."""
     if ack.cumulative:
         return any(_place(held) == _place(ack) for index in own for held in index.cumulative)
     wanted = _indexes(ack)
@@ -217,7 +221,7 @@ def _is_repeated(ack: Ack, own: Sequence[AckIndex]) -> bool:
 
 
 def _not_named(ack: Ack, own: Sequence[AckIndex]) -> tuple[Ack, ...]:
-    """Return what of an individual ack the same branch has not acknowledged by name."""
+    """Return the part of an individual ack that the same branch has not acknowledged individually."""
     wanted = _indexes(ack)
     missing = set(range(ack.batch_size)) if wanted is None else set(wanted)
     entry = ack.position.entry
@@ -229,10 +233,10 @@ def _not_named(ack: Ack, own: Sequence[AckIndex]) -> tuple[Ack, ...]:
 
 def _is_deleted(ack: Ack, cursor: Cursor, ranges: bool) -> bool:
     """
-    Whether the cursor has passed: any message of an individual ack, all that a cumulative one would add.
+    Return whether the cursor has passed any message of an individual ack, or all that a cumulative ack would add.
 
-    Nor may a cumulative one name a message that is done: whoever names it has received it, and so had somebody else.
-    One that names a whole entry names the last message of its batch.
+    A cumulative ack must not name an acknowledged message either: its consumer received the message, and another
+    consumer did, too. A cumulative ack of a whole entry names the last message of the batch.
     """
     if ack.cumulative:
         last = Position(ack.position.ledger_id, ack.position.entry_id, _last_index(ack))

@@ -1,4 +1,4 @@
-"""Values that cross the pending-ack role: acknowledgments and cursors' states."""
+"""Values of the pending-ack role: acknowledgments and the states of messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from txnframework.model.transactions import State
 @dataclass(frozen=True, slots=True)
 class Ack:
     """
-    ``batch_indexes`` None: the whole entry (of ``batch_size`` messages); ``cumulative``: and everything before it.
+    An acknowledgment of ``position``.
+
+    ``batch_indexes`` None: the whole entry (of ``batch_size`` messages). ``cumulative``: everything before it as well.
     """
 
     position: Position
@@ -25,9 +27,9 @@ class Ack:
 @dataclass(frozen=True, slots=True)
 class ProcessedRange:
     """
-    Which batch of which query consumed what of a segment; kept with the subscription so that a replay finds it.
+    What one batch of a query consumed of a segment; stored with the subscription so that a replay finds it.
 
-    ``start`` and ``end`` are of the one segment that is acknowledged; ``epoch`` is that of the take-over.
+    ``start`` and ``end`` are positions of the one segment that is acknowledged; ``epoch`` is that of the take-over.
     """
 
     query: str
@@ -40,13 +42,14 @@ class ProcessedRange:
 @dataclass(frozen=True, slots=True)
 class AckRequest:
     """
-    Acknowledge under ``branch``, on behalf of ``principal``.
+    A request to acknowledge under ``branch``, on behalf of ``principal``.
 
-    ``incarnation`` is the cursor's as it was when the messages were received.
+    ``incarnation`` is the incarnation that the cursor had when the messages were received.
 
-    ``received``: individual acknowledgments that name what a cumulative one of ``acks`` stands for: the messages that
-    it covers, that its consumer was given, and that the consumer did not acknowledge before. None of them may be done.
-    They are checked and not recorded; what is covered besides, and was done before it could be given, is passed over.
+    ``received``: individual acknowledgments of the messages that a cumulative one of ``acks`` stands for. It stands for
+    the messages that it covers, that its consumer received, and that the consumer did not acknowledge before. None of
+    them may be acknowledged yet. They are checked and not recorded. Other covered messages were acknowledged before
+    they could be delivered, and are skipped.
     """
 
     branch: Branch
@@ -67,7 +70,7 @@ class AckState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class AckStatus:
-    """What became of a message for one subscription; ``txn_id``: the open transaction that holds it, if one does."""
+    """The state of a message for one subscription; ``txn_id``: the open transaction that holds it, if one does."""
 
     state: AckState
     txn_id: TxnID | None = None
@@ -75,7 +78,7 @@ class AckStatus:
 
 @dataclass(frozen=True, slots=True)
 class PendingAck:
-    """One acknowledgment that recovery found, and its transaction's state then."""
+    """One acknowledgment that recovery found, and the state of its transaction at that time."""
 
     branch: Branch
     ack: Ack
@@ -85,7 +88,9 @@ class PendingAck:
 
 @dataclass(frozen=True, slots=True)
 class PendingAcks:
-    """What recovery found, by transaction: held by open ones, and those that ended and are not settled yet."""
+    """
+    The result of a recovery: what open transactions hold, and the transactions that ended and are not settled yet.
+    """
 
     open: dict[TxnID, tuple[PendingAck, ...]] = field(default_factory=dict)
     ended: dict[TxnID, State] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 """
-The stored form of an entry of a compacted ledger: what was kept of an entry of the segment, and where that stands.
+The stored form of an entry of a compacted ledger: the kept messages of a segment's entry, and its position.
 
 ::
 
@@ -30,7 +30,9 @@ _FIXED = len(MAGIC) + 1 + 4
 
 @dataclass(frozen=True, slots=True)
 class CompactedEntry:
-    """The messages that were kept of an entry at ``position``, with their batch indexes; it had ``batch_size``."""
+    """
+    The kept messages of an entry at ``position``, with their batch indexes; the entry had ``batch_size`` messages.
+    """
 
     position: Position
     batch_size: int
@@ -46,14 +48,14 @@ class _Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def encode_compacted(entry: CompactedEntry) -> bytes:
-    """Return the stored form; at least one message was kept."""
+    """Return the stored form; at least one message must be kept."""
     indexes = [index for index, _ in entry.messages]
     data = encode_entry([message for _, message in entry.messages], entry.producer, entry.branch)
     return _stored(_Header(position=str(entry.position), size=entry.batch_size, indexes=indexes), data)
 
 
 def encode_whole(data: Buffer, position: Position, messages: int) -> bytes:
-    """Return the stored form of an entry of which every message was kept, without looking into it."""
+    """Return the stored form of an entry whose messages are all kept, without decoding it."""
     return _stored(_Header(position=str(position), size=messages, indexes=list(range(messages))), data)
 
 
@@ -63,7 +65,7 @@ def _stored(header: _Header, data: Buffer) -> bytes:
 
 
 def decode_compacted(data: bytes, at: Position, ledger: str = "") -> CompactedEntry:
-    """Return the entry at ``at`` of a compacted ``ledger``; CorruptEntry or UnknownFormat where it is not one."""
+    """Return the entry at ``at`` of a compacted ``ledger``; CorruptEntry or UnknownFormat if it is not one."""
     if data[: len(MAGIC)] != MAGIC or len(data) < _FIXED:
         raise CorruptEntry(at, "it is not an entry of a compacted ledger", ledger)
     if data[len(MAGIC)] != VERSION:

@@ -1,9 +1,9 @@
 """
-How far a subscription came on a segment, and the pure decisions about it.
+The progress of a subscription on a segment, and pure functions on it.
 
-A cursor is the mark-delete position (it and everything before it is done), ranges of entries done one by one beyond
-it, and, for batches that are partly done, the indexes that are. Uniting acknowledgments with a cursor is commutative
-and idempotent, so that any process may do it, in any order, as often as it likes.
+A cursor consists of the mark-delete position, up to which everything is acknowledged, and of what is acknowledged
+beyond it: ranges of entries, and the indexes of batches that are partly acknowledged. Uniting acknowledgments with a
+cursor is commutative and idempotent. So any process may do it, in any order and any number of times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from txnframework.model.records import CursorRecord
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A cursor's state; ``deleted`` are inclusive ranges, each within one ledger, in order, apart from each other."""
+    """A cursor's state; ``deleted`` are inclusive ranges, each within one ledger, sorted, with gaps between them."""
 
     incarnation: int
     mark_delete: Position
@@ -30,9 +30,9 @@ class Cursor:
 
 def beginning_after(incarnation: int, position: Position) -> Cursor:
     """
-    Return a cursor with exactly what stands up to ``position`` done.
+    Return a cursor with exactly the messages up to ``position`` acknowledged.
 
-    ``position`` is an entry's, or in mid-batch that of a message which is not the last one of its batch.
+    ``position`` is that of an entry, or of a message that is not the last one of its batch.
     """
     if position.batch_index < 0:
         return Cursor(incarnation, position)
@@ -51,7 +51,7 @@ def state_of(cursor: Cursor, position: Position) -> AckState:
 
 
 def _is_in(ranges: Sequence[tuple[Position, Position]], entry: Position) -> bool:
-    """Whether an entry is in one of many ranges, found by halving them: a whole backlog is asked one by one."""
+    """Return whether an entry is in one of many ranges, by bisection: a whole backlog is tested entry by entry."""
     at = bisect_right(ranges, entry, key=_first_of)
     return at > 0 and entry <= ranges[at - 1][1]
 
@@ -61,7 +61,7 @@ def _first_of(entries: tuple[Position, Position]) -> Position:
 
 
 def unite(cursor: Cursor, acks: Iterable[Ack]) -> Cursor:
-    """Return the cursor with ``acks`` done as well; what is done already changes nothing."""
+    """Return the cursor with ``acks`` acknowledged as well; repeated acknowledgments change nothing."""
     mark_delete = cursor.mark_delete
     done = list(cursor.deleted)
     partial = dict(cursor.partial)
@@ -81,19 +81,23 @@ def unite(cursor: Cursor, acks: Iterable[Ack]) -> Cursor:
 
 
 def advance(cursor: Cursor, to: Position) -> Cursor:
-    """Return the cursor with everything up to ``to`` done; never moves back."""
+    """Return the cursor with everything up to ``to`` acknowledged; never moves back."""
     return _settled(cursor, max(cursor.mark_delete, to.entry), list(cursor.deleted), dict(cursor.partial))
 
 
 def _indexes_of(ack: Ack) -> frozenset[int] | None:
-    """The indexes an individual ack names, None for the whole entry."""
+    """Return the indexes that an individual ack names; None: the whole entry."""
     if ack.batch_indexes is not None:
         return ack.batch_indexes
     return frozenset({ack.position.batch_index}) if ack.position.batch_index >= 0 else None
 
 
 def _mark_of(ack: Ack, partial: dict[Position, frozenset[int]]) -> Position:
-    """Where a cumulative ack moves the mark to; in mid-batch: before the entry, whose first indexes become partial."""
+    """
+    Return the new mark-delete position of a cumulative ack.
+
+    In the middle of a batch it is before the entry, whose first indexes become partial.
+    """
     position = ack.position
     entry = position.entry
     if position.batch_index < 0:
@@ -111,7 +115,7 @@ def _settled(
     done: list[tuple[Position, Position]],
     partial: dict[Position, frozenset[int]],
 ) -> Cursor:
-    """Merge ranges, let the mark swallow those that touch it, drop partial batches that are done as a whole."""
+    """Merge ranges, move the mark-delete position over adjacent ranges, and drop partial batches that are complete."""
     merged: list[tuple[Position, Position]] = []
     for first, last in sorted(done):
         if last <= mark_delete:
@@ -128,7 +132,7 @@ def _settled(
 
 
 def _touches(last: Position, first: Position) -> bool:
-    """Whether nothing can stand between two entries, as far as can be told from their positions alone."""
+    """Return whether no entry can be between two entries, as far as their positions alone show."""
     return first <= last or (first.ledger_id == last.ledger_id and first.entry_id == last.entry_id + 1)
 
 

@@ -1,4 +1,4 @@
-"""Values that cross the dispatcher role."""
+"""Values of the dispatcher role."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 from txnframework.model.positions import Position
 
 DEFAULT_TYPE = "exclusive"
-"""The subscription type of consumers that name none."""
+"""The subscription type of consumers that do not name one."""
 
 
 class Ordering(StrEnum):
@@ -16,14 +16,14 @@ class Ordering(StrEnum):
 
     NONE = "none"
     KEY = "key"
-    """Those of one key; a message without a key is in no order."""
+    """The messages of one key; messages without a key are in no order."""
     SEGMENT = "segment"
-    """All of them."""
+    """All messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionType:
-    """A subscription type by the name that clients ask for, and what its dispatcher declares; see ``IDispatcher``."""
+    """A subscription type: the name that clients request, and what its dispatcher declares; see ``IDispatcher``."""
 
     name: str
     ordering: Ordering
@@ -32,7 +32,7 @@ class SubscriptionType:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """A consumer as a dispatcher sees it; ``permits``: messages it can take now."""
+    """A consumer as a dispatcher sees it; ``permits``: the number of messages that it can take now."""
 
     consumer_id: int
     name: str
@@ -42,7 +42,7 @@ class ConsumerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A message waiting for a consumer; ``key`` None: no ordering asked for."""
+    """A message that waits for a consumer; ``key`` None: it needs no order."""
 
     position: Position
     key: bytes | None
@@ -51,7 +51,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Give ``position`` to ``consumer_id``."""
+    """The assignment of the message at ``position`` to ``consumer_id``."""
 
     consumer_id: int
     position: Position

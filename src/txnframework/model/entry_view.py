@@ -74,13 +74,13 @@ class EntryMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class EntryView:
-    """An entry as it lies in memory: every buffer is a view of ``data``, nothing is copied but single messages.
+    """
+    An entry in memory: every buffer is a view of ``data``, and only single messages are copied.
 
-    Constructing it checks format, sizes and checksum: CorruptEntry names ``position`` and ``segment``, UnknownFormat
-    the version besides.
-    Offsets are views of int32, sequence ids and times of int64, the others of bytes. The buffers of keys are empty
-    unless ``has_keys``, those of headers unless ``has_headers``, and ``values_validity`` unless ``has_nulls``. ``data``
-    must not change while the view is used.
+    The constructor checks format, sizes and checksum: CorruptEntry names ``position`` and ``segment``, and
+    UnknownFormat also the version. Offsets are views of int32, sequence ids and times of int64, the others of bytes.
+    The buffers of keys are empty unless ``has_keys``, those of headers unless ``has_headers``, and ``values_validity``
+    unless ``has_nulls``. ``data`` must not change while the view is used.
     """
 
     __slots__ = (
@@ -166,7 +166,7 @@ class EntryView:
         return self.last_sequence - self.first_sequence == self.count - 1
 
     def message(self, index: int) -> EntryMessage:
-        """Return a copy of one message, counted from 0; IndexError where there is none."""
+        """Return a copy of one message, counted from 0; IndexError if there is none."""
         if not 0 <= index < self.count:
             raise IndexError(f"message {index} of an entry with {self.count}")
         key: bytes | None = None
@@ -213,14 +213,14 @@ class EntryView:
         return self._text(name), _item(self.header_values_offsets, self.header_values_data, pair)
 
     def _text(self, raw: Buffer) -> str:
-        """Return the text that these bytes hold."""
+        """Return the bytes decoded as UTF-8."""
         try:
             return str(raw, "utf-8")
         except UnicodeDecodeError as error:
             raise CorruptEntry(self.position, f"a name in it is not UTF-8: {error}", self.segment) from error
 
     def _check_offsets(self) -> None:
-        """Refuse offsets that point outside of their data: a valid checksum does not tell who wrote them."""
+        """Refuse offsets that point outside of their data: a valid checksum does not prove who wrote them."""
         for offsets, end in (
             (self.values_offsets, len(self.values_data)),
             (self.keys_offsets, len(self.keys_data)),
@@ -263,7 +263,7 @@ def checksum_of(parts: Iterable[Buffer]) -> int:
 
 
 def _cut(entry: memoryview, sizes: tuple[int, ...]) -> list[memoryview]:
-    """Return the buffers of these sizes, each from a multiple of 8 bytes on."""
+    """Return the buffers of these sizes, each of which begins at a multiple of 8 bytes."""
     buffers = []
     at = HEADER.size
     for size in sizes:

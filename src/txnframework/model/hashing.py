@@ -1,4 +1,5 @@
-"""The hash that decides in which segment a message stands.
+"""
+The hash that decides to which segment a message belongs.
 
 It is part of the stored format: a message's retry, from another process or release, must meet its first copy in the
 same segment or in that segment's ancestors.
@@ -22,10 +23,11 @@ def key_hash(key: bytes) -> int:
 
 
 def keyless_hash(producer: str, sequence_id: int) -> int:
-    """Return the hash value of a message without a key.
+    """
+    Return the hash value of a message without a key.
 
-    It depends on nothing but the producer's name and the sequence id (64 bits, signed), so that a retry goes where its
-    first copy went. An empty key is a key: it does not come here.
+    It depends only on the producer's name and the sequence id (64 bits, signed), so that a retry goes where its first
+    copy went. An empty key is a key: ``key_hash`` handles it.
     """
     return mmh3.mmh3_32_uintdigest(_SEQUENCE.pack(sequence_id) + producer.encode()) & _HASH_MASK
 
@@ -39,10 +41,11 @@ def keyless_hashes(producer: str, sequence_ids: Iterable[int]) -> array[int]:
 
 
 def key_hashes(offsets: Sequence[int], data: bytes | memoryview) -> array[int]:
-    """Return ``key_hash`` of each key of a column, as unsigned 16-bit values.
+    """
+    Return ``key_hash`` of each key of a column, as unsigned 16-bit values.
 
-    Key ``i`` is ``data[offsets[i]:offsets[i + 1]]``, as in an Arrow binary array; where a column has no key, the value
-    is that of whatever stands in its place: take ``keyless_hashes`` there.
+    Key ``i`` is ``data[offsets[i]:offsets[i + 1]]``, as in an Arrow binary array. For a message without a key the value
+    is that of the bytes in its place: use ``keyless_hashes`` for it.
     """
     view = memoryview(data)
     digest = mmh3.mmh3_32_uintdigest

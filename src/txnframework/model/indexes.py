@@ -1,4 +1,4 @@
-"""Names of the secondary indexes, and what their keys are made of (see ``model.index_keys``)."""
+"""Names of the secondary indexes, and the components of their keys (see ``model.index_keys``)."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ REGISTRATIONS_BY_BATCH = "registrations-by-batch"
 
 
 def subscription_indexes(record: SubscriptionRecord) -> tuple[IndexEntry, ...]:
-    """Return the index entries of a subscription record; whoever writes the record writes them with it."""
+    """Return the index entries of a subscription record; they are written together with the record."""
     batches = {(found.query, found.run, found.batch) for found in record.registrations}
     return tuple(IndexEntry(REGISTRATIONS_BY_BATCH, index_keys.encode(*batch)) for batch in sorted(batches))
 
 
 def abort_bound(ledger_id: int, record: AbortRecord) -> Position:
-    """Return the furthest place that the segment has reached, by what an abort record in one of its ledgers says."""
+    """Return the furthest position that the segment has reached, according to an abort record in one of its ledgers."""
     return max(Position.parse(record.after), Position(ledger_id, -1))
 
 
 def abort_indexes(segment: str, ledger_id: int, record: AbortRecord) -> tuple[IndexEntry, ...]:
-    """Return the index entry of an abort record; whoever writes the record writes it with it."""
+    """Return the index entry of an abort record; it is written together with the record."""
     return (IndexEntry(ABORTS_BY_BOUND, _bound_key(segment, abort_bound(ledger_id, record))),)
 
 
@@ -49,5 +49,5 @@ def aborts_beyond(segment: str, end: Position) -> IndexRange:
 
 
 def _bound_key(segment: str, bound: Position) -> bytes:
-    # An entry id may be -1, the place before the first entry, and a component of a key may not.
+    # An entry id may be -1, the position before the first entry; a component of a key may not be negative.
     return index_keys.encode(segment, bound.ledger_id, bound.entry_id + 1)

@@ -1,12 +1,12 @@
 """
-The segments of a topic: a graph over the 16-bit hash space, and the pure decisions about it.
+The segments of a topic: a graph over the 16-bit hash space, and pure functions on it.
 
-A segment is ``active`` (producers write to it), ``planned`` (its children are named, it is about to be sealed) or
-``replaced`` (sealed, its children take the writes). A change is planned first, then the parents are sealed, then the
-change is marked as done: a crash in between leaves a plan that anyone can finish, never a sealed segment without
-children.
+A segment is ``active`` (producers write to it), ``planned`` (its children are named, and it is about to be sealed) or
+``replaced`` (sealed, and its children take the writes). A change is planned first, then the parents are sealed, then
+the change is marked as done. A crash in between leaves a plan that any process can finish, never a sealed segment
+without children.
 
-A persistent topic has one segment for ever, which bears the topic's own name.
+A persistent topic has one segment for ever, which has the topic's own name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST_LIFE = 1
 
 
 class SegmentState(Enum):
-    """Where a segment is in its life."""
+    """The state of a segment."""
 
     ACTIVE = "active"
     PLANNED = "planned"
@@ -34,7 +34,7 @@ class SegmentState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment: inclusive hash range ``start`` to ``end``, and its place in the graph."""
+    """A segment: its inclusive hash range ``start`` to ``end``, its parents and its children."""
 
     id: int
     start: int
@@ -49,11 +49,11 @@ class Layout:
     """
     All segments of ``topic`` by id; ``epoch`` grows with every change.
 
-    ``starting``: the subscriptions whose cursors are being made, and after which position they begin on a segment;
-    on one that is not named, at the first entry. ``deleted``: there is no such topic any more; its segments and
-    subscriptions are named until what was kept of them is removed. ``life``: how many topics of this name there were,
-    this one included. ``last_ledger``: while a persistent topic is removed, the last ledger id of this life.
-    ``families``: those whose transactions were used on it, where they note what others cannot find.
+    ``starting``: the subscriptions whose cursors are being created, and after which position they begin on a segment.
+    On a segment that is not named they begin at the first entry. ``deleted``: the topic is deleted; its segments and
+    subscriptions are named until what was stored of them is removed. ``life``: the number of topics that had this name,
+    this one included. ``last_ledger``: while a persistent topic is being removed, the last ledger id of this life.
+    ``families``: those whose transactions were used on the topic and left records that other families cannot find.
     """
 
     topic: TopicName
@@ -69,11 +69,11 @@ class Layout:
 
     @property
     def name_returns(self) -> bool:
-        """Whether a segment of the next topic of this name has the very name of one of this topic's."""
+        """Whether a segment of the next topic of this name has the same name as one of this topic's segments."""
         return self.topic.domain == PERSISTENT
 
     def name_of(self, segment_id: int) -> SegmentName | TopicName:
-        """Return the full name of a segment; that of a persistent topic's only one is the topic's."""
+        """Return the full name of a segment; a persistent topic's only segment has the topic's name."""
         segment = self.segments[segment_id]
         topic = self.topic
         if topic.domain == PERSISTENT:
@@ -82,7 +82,7 @@ class Layout:
 
     def segment_of(self, name: SegmentName | TopicName) -> Segment:
         """
-        Return the segment that ``name`` names.
+        Return the segment called ``name``.
 
         :raises LayoutConflict: the topic has no such segment.
         """
@@ -93,10 +93,10 @@ class Layout:
 
     def route(self, key_hash: int) -> Segment:
         """
-        Return the segment that new messages with this hash go to: its range holds it and it was not replaced.
+        Return the segment for new messages with this hash: its range holds the hash and it was not replaced.
 
-        While a change is planned the parent is still named; whoever finds it sealed finishes the change and asks
-        again.
+        While a change is planned, the parent is still returned. A caller that finds it sealed finishes the change and
+        routes again.
         """
         for segment in self.segments.values():
             if segment.start <= key_hash <= segment.end and self._takes_writes(segment):
@@ -114,7 +114,9 @@ class Layout:
         return tuple(sorted(taking, key=lambda segment: segment.start))
 
     def made(self) -> tuple[int, ...]:
-        """Return the ids of the segments that have ledgers for sure, parents before children: no planned ones."""
+        """
+        Return the ids of the segments that certainly have ledgers (not the planned ones), parents before children.
+        """
         segments = self.segments
         return tuple(
             segment.id
@@ -123,7 +125,7 @@ class Layout:
         )
 
     def ancestors(self, segment_id: int) -> tuple[Segment, ...]:
-        """Return all segments that this one descends from, nearest first."""
+        """Return all ancestors of a segment, nearest first."""
         found: dict[int, Segment] = {}
         waiting = list(self.segments[segment_id].parents)
         while waiting:
@@ -134,7 +136,7 @@ class Layout:
         return tuple(found.values())
 
     def descendants(self, segment_id: int) -> tuple[Segment, ...]:
-        """Return all segments that descend from this one, parents before children; planned ones included."""
+        """Return all descendants of a segment, parents before children, planned ones included."""
         found = {segment_id}
         for segment in self.in_order():  # parents come first: their ids are lower
             if found.intersection(segment.parents):
@@ -150,10 +152,10 @@ def create_layout(topic: TopicName, segments: int, after: Layout | None = None) 
     """
     Return the first layout of a topic: ``segments`` ranges of nearly equal size.
 
-    ``after``: what is left of a deleted topic of this name, whose segment ids are not used again; a persistent topic's
-    only segment has 0 in each of its lives.
+    ``after``: the layout that is left of a deleted topic of this name, whose segment ids are not used again. A
+    persistent topic's only segment has id 0 in each life.
 
-    :raises InvalidInput: there cannot be so many; a persistent topic has one.
+    :raises InvalidInput: the number of segments is not possible; a persistent topic has one.
     """
     if topic.domain == PERSISTENT and segments != 1:
         raise InvalidInput(
@@ -191,7 +193,7 @@ def plan_merge(layout: Layout, segment_id: int, other_id: int) -> Layout:
 
 
 def finish_change(layout: Layout, parents: tuple[int, ...]) -> Layout:
-    """Return the layout with the planned change of ``parents``, which are sealed by now, marked as done."""
+    """Return the layout with the planned change of ``parents``, which must be sealed, marked as done."""
     segments = dict(layout.segments)
     for parent in parents:
         segments[parent] = replace(segments[parent], state=SegmentState.REPLACED)
@@ -199,7 +201,7 @@ def finish_change(layout: Layout, parents: tuple[int, ...]) -> Layout:
 
 
 def planned_changes(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Return the parents of every change that was planned and is not done."""
+    """Return the parents of every planned change that is not done."""
     changes = {
         layout.segments[segment.children[0]].parents
         for segment in layout.segments.values()
@@ -209,7 +211,7 @@ def planned_changes(layout: Layout) -> tuple[tuple[int, ...], ...]:
 
 
 def with_subscription(layout: Layout, subscription: str, starts: Mapping[int, Position] | None = None) -> Layout:
-    """Return the layout that lists ``subscription``, whose cursors are then to be made at ``starts``."""
+    """Return the layout that lists ``subscription``, whose cursors are to be created at ``starts``."""
     if subscription in layout.subscriptions:
         return layout
     names = tuple(sorted((*layout.subscriptions, subscription)))
@@ -226,7 +228,7 @@ def without_subscription(layout: Layout, subscription: str) -> Layout:
 
 
 def begun(layout: Layout, subscription: str) -> Layout:
-    """Return the layout with all cursors of ``subscription`` made."""
+    """Return the layout in which all cursors of ``subscription`` are created."""
     if subscription not in layout.starting:
         return layout
     starting = {name: starts for name, starts in layout.starting.items() if name != subscription}
@@ -234,29 +236,29 @@ def begun(layout: Layout, subscription: str) -> Layout:
 
 
 def passed_over(layout: Layout, next_id: int) -> Layout:
-    """Return the layout whose next segment has at least this id."""
+    """Return the layout whose next segment id is at least ``next_id``."""
     return replace(layout, epoch=layout.epoch + 1, next_id=max(layout.next_id, next_id))
 
 
 def with_family(layout: Layout, family: str) -> Layout:
-    """Return the layout that says that only ``family`` can judge what transactions did here."""
+    """Return the layout that says that only ``family`` can decide what transactions did here."""
     if family in layout.families:
         return layout
     return replace(layout, epoch=layout.epoch + 1, families=tuple(sorted((*layout.families, family))))
 
 
 def deleted(layout: Layout) -> Layout:
-    """Return the layout of a topic that is not there any more, naming what is still to be removed."""
+    """Return the layout of a deleted topic, which names what is still to be removed."""
     return layout if layout.deleted else replace(layout, epoch=layout.epoch + 1, deleted=True)
 
 
 def ended_at(layout: Layout, ledger_id: int) -> Layout:
-    """Return the layout of a deleted topic whose ledgers have no id higher than this one."""
+    """Return the layout of a deleted topic whose last ledger id is ``ledger_id``."""
     return replace(layout, epoch=layout.epoch + 1, last_ledger=ledger_id)
 
 
 def removed(layout: Layout) -> Layout:
-    """Return the layout of a deleted topic of which nothing is left."""
+    """Return the layout of a deleted topic of which nothing is left to remove."""
     return replace(
         layout, epoch=layout.epoch + 1, segments={}, subscriptions=(), starting={}, last_ledger=None, families=()
     )

@@ -1,4 +1,4 @@
-"""Values that cross the ledger role."""
+"""Values of the ledger role."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ProducerSequence:
 @dataclass(frozen=True, slots=True)
 class Append:
     """
-    One encoded entry and what the ledger itself must know of it.
+    One encoded entry, and what the ledger itself must know of it.
 
-    ``messages``: how many messages it holds, for lag and admission. ``replaces``: the earlier copy of ``sequence``
-    that no longer counts; compared atomically with appending. ``principal``: on whose behalf it is sent; the
-    transaction buffer looks at it, the ledger does not.
+    ``messages``: the number of its messages, for lag and admission. ``replaces``: the earlier copy of ``sequence`` that
+    no longer counts; compared atomically with the append. ``principal``: on whose behalf it is sent; the transaction
+    buffer reads it, the ledger does not.
     """
 
     data: bytes
@@ -38,11 +38,11 @@ class Append:
 @dataclass(frozen=True, slots=True)
 class Appended:
     """
-    Where an entry stands.
+    The position of an entry.
 
-    ``duplicate``: (part of) its sequence stood there before this call, in ``branch``, and nothing was appended for it;
-    ``sequence`` is then that of the earlier copy, so that the sender can split a batch that is partly stored. A copy
-    without a branch counts: it was appended outside transactions, or committed and trimmed since.
+    ``duplicate``: its sequence, or part of it, was stored before this call, in ``branch``, and nothing was appended for
+    it. ``sequence`` is then that of the earlier copy, so that the sender can split a batch that is partly stored. A
+    copy without a branch counts: it was appended outside transactions, or committed and trimmed since.
     """
 
     position: Position
@@ -56,9 +56,9 @@ class Remembered:
     """
     What a row of ledgers remembers of one producer.
 
-    ``window``: of how many of its last sequences copies are recognised at least. ``highest``: the highest sequence that
-    is remembered, None: none is. ``above``: how many sequences are remembered above the one that was asked for. Where
-    they are ``window`` or more, a copy of that one may have been forgotten.
+    ``window``: the least number of its last sequences whose copies are recognised. ``highest``: the highest remembered
+    sequence; None: none is remembered. ``above``: the number of remembered sequences above the requested one. If it is
+    ``window`` or more, a copy of the requested sequence may have been forgotten.
     """
 
     window: int
@@ -68,7 +68,9 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Last confirmed position (no entry at or below it can appear any more), the open ledger, sealed or not."""
+    """
+    Last confirmed position (no entry at or below it can appear any more), the open ledger, and whether it is sealed.
+    """
 
     last_confirmed: Position
     open_ledger_id: int
@@ -86,7 +88,7 @@ class LedgerEntry:
 @dataclass(frozen=True, slots=True)
 class LedgerSummary:
     """
-    One ledger of a row: how many entries, messages and bytes of data it holds.
+    One ledger of a row, with the numbers of its entries, messages and bytes of data.
 
     ``appended_ms``: when its last entry was appended, by the store's clock; without meaning while it is empty.
     """
@@ -99,16 +101,16 @@ class LedgerSummary:
 
     @property
     def last(self) -> Position:
-        """Where its last entry stands; while it is empty, the place before its first."""
+        """The position of its last entry; while it is empty, the position before the first."""
         return Position(self.ledger_id, self.entries - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
     """
-    How far a count came: ``messages`` stand in the entries up to and including ``upto``.
+    The end of a count: the entries up to and including ``upto`` hold ``messages``.
 
-    ``appended_ms``: when ``upto`` was appended, by the store's clock; None where no entry was counted.
+    ``appended_ms``: when ``upto`` was appended, by the store's clock; None: no entry was counted.
     """
 
     upto: Position

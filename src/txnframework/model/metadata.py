@@ -1,4 +1,4 @@
-"""Values that cross the metadata-store role."""
+"""Values of the metadata-store role."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from txnframework.values.keys import Key as Key
 
 
 class Expect(Enum):
-    """What a write expects when it does not name a version."""
+    """The expectation of a write that does not name a version."""
 
     ABSENT = "absent"
     ANY = "any"
 
 
 Expected = int | Expect
-"""A version is opaque: it grows while a record lives and may start over after the record was deleted."""
+"""A version is opaque: it grows while a record exists, and may start over after the record was deleted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,7 +57,9 @@ class PutSequential:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a record and its index entries; the last version expected, or ABSENT/ANY: nothing to remove is fine."""
+    """
+    Delete a record and its index entries; ``expected``: the last version, or ABSENT/ANY, which accept an absent record.
+    """
 
     key: Key
     expected: Expected
@@ -65,7 +67,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Require a version (or absence) without writing; excludes a concurrent change of what it checks."""
+    """Require a version (or absence) without writing; excludes a concurrent change of the checked record."""
 
     key: Key
     expected: Expected
@@ -91,10 +93,11 @@ class KeyRange:
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """Entries of one index with ``start <= key < stop``.
+    """
+    Entries of one index with ``start <= key < stop``.
 
-    ``after``: of the entries whose key is ``start``, only those of records behind this one; many records may share an
-    index key, so the ``resume`` of a page that ended among them needs it. Ranges that callers make leave it out.
+    ``after``: of the entries whose key is ``start``, only those of records after this one. Many records may share an
+    index key, so the ``resume`` of a page that ended among them needs it. Ranges that callers make omit it.
     """
 
     index: str
@@ -105,7 +108,7 @@ class IndexRange:
 
 @dataclass(frozen=True, slots=True)
 class RecordPage:
-    """A bounded piece of a scan; ``resume`` is the range that is left, None at the end."""
+    """A bounded page of a scan; ``resume`` is the remaining range, None at the end."""
 
     records: tuple[Record, ...]
     resume: KeyRange | IndexRange | None = None

@@ -13,31 +13,33 @@ TOPIC = "topic"
 SEGMENT = "segment"
 TOPIC_DOMAINS = (PERSISTENT, TOPIC)
 TRANSACTION_DOMAINS = (SEGMENT, PERSISTENT)
-"""By which plugins are configured: topics of the domain ``topic`` consist of segments."""
+"""The domains by which plugins are configured: topics of the domain ``topic`` consist of segments."""
 DEFAULT_DOMAIN = TOPIC
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 
 INTERNAL_PREFIX = "__"
-"""Begins the names of what is not for users: topics, or all topics of a namespace or tenant so called, and ledgers."""
+"""
+Prefix of the names that are not for users: topics, all topics of a namespace or tenant with such a name, and ledgers.
+"""
 
 HASH_MAX = 0xFFFF
-"""Segments divide the hash values 0 to this one, both included."""
+"""Segments divide the hash values from 0 to this one, both included."""
 
 SEGMENT_ID_MAX = 2**63 - 1
 ONLY_SEGMENT_ID = 0
-"""Number of a persistent topic's only segment."""
+"""The id of a persistent topic's only segment."""
 
 NAME_BYTES_MAX = 255
 """
-How many bytes of UTF-8 a new name may have; of a topic, ``tenant/namespace/name`` together.
+The most bytes of UTF-8 that a new name may have; of a topic, ``tenant/namespace/name`` together.
 
-Every store carries keys of two such names: escaped, a byte takes three, and PostgreSQL takes 2,704 bytes in one row of
-an index.
+Every store accepts keys of two such names: escaped, a byte takes three, and PostgreSQL accepts 2,704 bytes in one row
+of an index.
 """
 
 KNOWN_NAME_CHARACTERS_MAX = 4_096
-"""How long a name may be that is looked for: releases before NAME_BYTES_MAX made longer names than it allows."""
+"""The most characters of a name in a lookup: releases before NAME_BYTES_MAX made longer names than it allows."""
 
 _TOPIC_FORM = "expected persistent://tenant/namespace/name or topic://tenant/namespace/name"
 _SEGMENT_FORM = "expected segment://tenant/namespace/name/<start>-<end>-<segment id>, such as 0000-7fff-1"
@@ -45,15 +47,15 @@ _SEGMENT_FORM = "expected segment://tenant/namespace/name/<start>-<end>-<segment
 _RANGE = re.compile(r"([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
 # Control characters and line breaks garble logs; lone surrogates have no UTF-8 form, so no store could hold them.
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
-# They turn the order of the characters around them, so that a name is read as another one.
+# They change the order of the characters around them, so that a name is read as another one.
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def check_known_name(text: object, what: str) -> str:
     """
-    Return a name by which something is looked for; ``what`` says whose, such as ``subscription name``.
+    Return a name for a lookup; ``what`` says of which kind it is, such as ``subscription name``.
 
-    :raises InvalidInput: no store could hold it.
+    :raises InvalidInput: no store could hold the name.
     """
     if not isinstance(text, str):
         raise InvalidInput(f"a {what} is text, not a {type(text).__name__}")
@@ -68,11 +70,11 @@ def check_known_name(text: object, what: str) -> str:
 
 def check_new_name(text: object, what: str) -> str:
     """
-    Return a name that is to be stored for the first time; ``what`` says whose, such as ``subscription name``.
+    Return a name that is stored for the first time; ``what`` says of which kind it is, such as ``subscription name``.
 
-    It has 1 to NAME_BYTES_MAX bytes of UTF-8, without control characters and without white space at its ends.
+    It has 1 to NAME_BYTES_MAX bytes of UTF-8, no control characters, and no white space at its ends.
 
-    :raises InvalidInput: it is another one.
+    :raises InvalidInput: the name breaks one of these rules.
     """
     known = check_known_name(text, what)
     if fault := _new_fault(known) or _length_fault(known):
@@ -81,7 +83,7 @@ def check_new_name(text: object, what: str) -> str:
 
 
 def check_new_topic(topic: TopicName) -> None:
-    """Raise InvalidName unless a topic may be made under this name; the rules are those of ``check_new_name``."""
+    """Raise InvalidName unless a topic may be created under this name; the rules are those of ``check_new_name``."""
     for what, part in (("tenant", topic.tenant), ("namespace", topic.namespace), ("name", topic.name)):
         if fault := _new_fault(part):
             raise InvalidName(str(topic), f"its {what} {fault}")
@@ -90,7 +92,7 @@ def check_new_topic(topic: TopicName) -> None:
 
 
 def check_namespace(text: object) -> tuple[str, str]:
-    """Return the tenant and the namespace that ``tenant/namespace`` names, or raise InvalidInput."""
+    """Return the tenant and the namespace of the text ``tenant/namespace``, or raise InvalidInput."""
     tenant, _, namespace = check_known_name(text, "namespace").partition("/")
     if not (tenant and namespace) or "/" in namespace:
         raise InvalidInput(f"{excerpt(text)} is not a namespace: write tenant/namespace, such as public/default")
@@ -98,7 +100,7 @@ def check_namespace(text: object) -> tuple[str, str]:
 
 
 def _new_fault(text: str) -> str | None:
-    """Return what is wrong with a part of a name that is to be stored for the first time."""
+    """Return what is wrong with a part of a name that is stored for the first time; None: nothing."""
     if text != text.strip():
         return "begins or ends with a space; leave it out"
     turning = next((one for one in text if one in _TURNING), None)
@@ -111,8 +113,8 @@ def _length_fault(text: str) -> str | None:
 
 
 def _unprintable(part: str) -> str | None:
-    """Return which control character a text contains; None: it has none."""
-    # What can be printed has none, and is told at once.
+    """Return a message about the first control character of a text; None: it has none."""
+    # Printable text has none; this test is fast.
     for character in "" if part.isprintable() else part:
         if unicodedata.category(character) in _FORBIDDEN_CATEGORIES:
             return f"contains the control character U+{ord(character):04X}"
@@ -120,9 +122,10 @@ def _unprintable(part: str) -> str | None:
 
 
 def check_name_part(part: str, what: str, text: str) -> None:
-    """Accept one part of a name, called ``what``, or raise InvalidName about ``text``, the name that it is part of.
+    """
+    Accept one part of a name, called ``what``, or raise InvalidName about ``text``, the whole name.
 
-    A part is not empty and holds neither ``/`` nor control characters; everything else is allowed.
+    A part is not empty and contains neither ``/`` nor control characters; everything else is allowed.
     """
     if not part:
         raise InvalidName(text, f"its {what} is empty")
@@ -156,12 +159,12 @@ class TopicName:
 
     @property
     def topic(self) -> TopicName:
-        """The topic itself, as a segment's ``topic`` is what it belongs to."""
+        """The topic itself; ``SegmentName`` has the same property."""
         return self
 
     @property
     def internal(self) -> bool:
-        """Whether its name, its namespace's or its tenant's is kept for internal topics, which users do not see."""
+        """Whether its name, namespace or tenant is reserved for internal topics, which users do not see."""
         return any(part.startswith(INTERNAL_PREFIX) for part in (self.tenant, self.namespace, self.name))
 
     @classmethod
@@ -183,7 +186,7 @@ class TopicName:
         if len(parts) != 3:
             raise InvalidName(text, f"it has {len(parts)} parts; {_TOPIC_FORM}")
         tenant, namespace, name = parts
-        # Checked here as well, so that the error quotes what was typed and not its completed form.
+        # Checked here as well, so that the error quotes the given text and not its completed form.
         _check_parts(tenant, namespace, name, text)
         return cls(domain, tenant, namespace, name)
 
@@ -217,11 +220,11 @@ class SegmentName:
 
     @property
     def topic(self) -> TopicName:
-        """The topic that this is a segment of."""
+        """The topic of the segment."""
         return TopicName(TOPIC, self.tenant, self.namespace, self.name)
 
     def covers(self, hash_value: int) -> bool:
-        """Return whether messages whose key has this hash value belong here."""
+        """Return whether messages whose key has this hash value belong to the segment."""
         return self.start <= hash_value <= self.end
 
     @classmethod
@@ -234,7 +237,7 @@ class SegmentName:
             raise InvalidName(text, f"it does not name a segment; {_SEGMENT_FORM}")
         tenant, namespace, name, where = parts
         match = _RANGE.fullmatch(where)
-        # 19 digits hold every segment id; the bound also keeps int() away from endless digits.
+        # 19 digits hold every segment id; the bound also keeps int() from parsing endless digits.
         if match is None or len(match[3]) > 19:
             raise InvalidName(text, f"its last part does not describe a segment; {_SEGMENT_FORM}")
         _check_parts(tenant, namespace, name, text)
@@ -250,17 +253,17 @@ def parse_name(text: str) -> TopicName | SegmentName:
 
 
 def topic_of(segment: str) -> TopicName:
-    """Return the topic that a segment, given by its full name, belongs to; a persistent topic's only one is itself."""
+    """Return the topic of a segment, given by its full name; a persistent topic is its own only segment."""
     return parse_name(segment).topic
 
 
 def segment_id_of(name: TopicName | SegmentName) -> int:
-    """Return a segment's number in its topic's layout; a persistent topic is its own only segment."""
+    """Return a segment's id in its topic's layout; a persistent topic is its own only segment."""
     return name.segment_id if isinstance(name, SegmentName) else ONLY_SEGMENT_ID
 
 
 def _check_text(text: object) -> None:
-    """Raise InvalidName for what no name can be made of, before it is taken apart."""
+    """Raise InvalidName for what cannot be a name, before it is parsed."""
     if not isinstance(text, str):
         raise InvalidName(text, f"a name is text, not a {type(text).__name__}")
     if len(text) > KNOWN_NAME_CHARACTERS_MAX:

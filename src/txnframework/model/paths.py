@@ -1,8 +1,9 @@
-"""Where each kind of record stands in the metadata store: its path and its partition.
+"""
+Paths and partitions of the records in the metadata store.
 
-A path is made of ASCII components between slashes: names escaped to one component each, numbers with 20 digits and
-transaction ids with 32 hex digits, so that paths sort as their numbers do and none is a prefix of another component's.
-Topics, segments and subscriptions are given as the text form of their names.
+A path consists of ASCII components between slashes. Names are escaped to one component each, numbers have 20 digits,
+transaction ids 32 hex digits. So paths sort like their numbers, and the range below one component holds nothing of
+another one. Topics, segments and subscriptions are given as the text form of their names.
 """
 
 from __future__ import annotations
@@ -36,21 +37,22 @@ _TOPIC_ROOTS = {TOPIC: "/topic", PERSISTENT: "/persistent"}
 
 
 def escape(component: str) -> str:
-    """Return ``component`` as one path component of ASCII without ``/``; different components stay different.
+    """
+    Return ``component`` as one path component of ASCII without ``/``; different components have different results.
 
-    The empty component becomes a lone ``%``. ``.`` and ``..`` are escaped as well, because stores with a tree of
-    nodes refuse them. ValueError where there is no UTF-8 form.
+    The empty component becomes a lone ``%``. ``.`` and ``..`` are escaped as well, because stores with a tree of nodes
+    refuse them. Raises ValueError if the component has no UTF-8 form.
     """
     if not component:
         return _EMPTY
     if component in (".", ".."):
         return component.replace(".", "%2E")
-    # Latin-1 makes one character of each byte.
+    # Latin-1 maps each byte to one character.
     return component.encode().decode("latin-1").translate(_ESCAPES)
 
 
 def unescape(escaped: str) -> str:
-    """Return what ``escape`` was given; ValueError where ``escaped`` is not exactly what it returns."""
+    """Return the component that was escaped; ValueError if ``escaped`` is not exactly a result of ``escape``."""
     if escaped == _EMPTY:
         return ""
     first, *rest = escaped.encode("ascii").split(b"%")
@@ -120,7 +122,7 @@ def txn_id_of(path: str) -> TxnID:
 
 
 def operation_number_of(path: str) -> int:
-    """Return the number that the store gave to an operation record, by its path."""
+    """Return the number that the store assigned to an operation record, by its path."""
     _, number = _components(path, _OPERATION, 2)
     return _number_of(path, number)
 
@@ -129,15 +131,18 @@ def operation_number_of(path: str) -> int:
 
 
 def abort_record_key(segment: str, ledger_id: int, txn_id: TxnID, branch: int) -> Key:
-    """Return the key of the record that ``branch`` of a transaction is aborted in one ledger of ``segment``."""
+    """
+    Return the key of the record that says that ``branch`` of a transaction is aborted in one ledger of ``segment``.
+    """
     place = f"{escape(segment)}/{number20(ledger_id)}/{txn_id}/{number20(branch)}"
     return Key(f"{_ABORT_RECORD}/{place}", segment)
 
 
 def abort_records_range(segment: str, from_ledger_id: int = 0, below_ledger_id: int | None = None) -> KeyRange:
-    """Return the range of a segment's abort records, in ledger order, from one ledger on.
+    """
+    Return the range of a segment's abort records, in ledger order, from one ledger on.
 
-    ``below_ledger_id``: and only those before this ledger, such as those whose ledger was trimmed.
+    ``below_ledger_id``: only records of ledgers before this one, such as trimmed ledgers.
     """
     whole = _below(f"{_ABORT_RECORD}/{escape(segment)}", segment)
     stop = whole.stop if below_ledger_id is None else whole.start + number20(below_ledger_id)
@@ -156,7 +161,7 @@ def abort_record_of(path: str) -> tuple[str, int, TxnID, int]:
 
 
 def trimmed_key(segment: str) -> Key:
-    """Return the key of the record that tells when which ledgers of ``segment`` were gone."""
+    """Return the key of the record that says which ledgers of ``segment`` were trimmed, and when."""
     return Key(f"{_TRIMMED}/{escape(segment)}", segment)
 
 
@@ -207,12 +212,12 @@ def cursor_of(path: str) -> tuple[str, str]:
 
 
 def compacted_key(segment: str) -> Key:
-    """Return the key of the record of what was compacted of a segment."""
+    """Return the key of a segment's compaction record."""
     return Key(f"{_COMPACTED}/{escape(segment)}", segment)
 
 
 def compacted_ledgers_prefix(segment: str) -> str:
-    """Return what the names of a segment's compacted ledgers begin with: no topic can have such a name."""
+    """Return the prefix of the names of a segment's compacted ledgers; no topic can have such a name."""
     return f"compacted:{escape(segment)}/"
 
 
@@ -220,7 +225,7 @@ def compacted_ledger_name(segment: str, attempt: int, part: str = "") -> str:
     """
     Return the name of the ledger that an attempt to compact a segment writes; later attempts sort after it.
 
-    ``part`` tells several ledgers of one attempt apart.
+    ``part`` distinguishes several ledgers of one attempt.
     """
     name = compacted_ledgers_prefix(segment) + number20(attempt)
     return f"{name}/{part}" if part else name
@@ -272,7 +277,7 @@ def coordinator_of(path: str) -> int:
 
 
 def restore_key() -> Key:
-    """Return the key of the record of a restore that is going on, or was finished last."""
+    """Return the key of the record of the running restore, or of the last one."""
     return Key("/restore")
 
 
@@ -283,9 +288,9 @@ def lease_key(name: str) -> Key:
 
 def leases_range(prefix: str) -> KeyRange:
     """
-    Return the range of the leases whose names begin with ``prefix``, without one: of all.
+    Return the range of the leases whose names begin with ``prefix``; with an empty prefix, of all leases.
 
-    A lease's record stands while it is held.
+    A lease's record exists while the lease is held.
     """
     path = f"{_LEASE}/{escape(prefix) if prefix else ''}"
     return KeyRange(path, f"{path}{_LAST}")

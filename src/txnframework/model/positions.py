@@ -1,4 +1,4 @@
-"""Where entries and messages are in a managed ledger, from ``txnframework.values``."""
+"""Positions of entries and messages in a managed ledger, from ``txnframework.values``."""
 
 from __future__ import annotations
 

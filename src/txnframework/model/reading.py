@@ -1,4 +1,4 @@
-"""Values that cross the buffer role: what may be read."""
+"""Values of the buffer role: what may be read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from txnframework.model.positions import EntryRange, Limit, Position
 
 
 class Isolation(Enum):
-    """What a reader sees."""
+    """Which messages a reader receives."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class Visibility(Enum):
-    """What is known of an entry's branch."""
+    """The known state of an entry's branch."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -26,7 +26,7 @@ class Visibility(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Readable entries after ``after``, bounded."""
+    """A request for the readable entries after ``after``, at most ``limit``."""
 
     after: Position
     limit: Limit
@@ -35,7 +35,7 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadableEntry:
-    """An entry to hand out, and what is known of it (always COMMITTED under ``read_committed``)."""
+    """An entry to return, and the state of its branch (always COMMITTED under ``read_committed``)."""
 
     position: Position
     data: bytes
@@ -48,8 +48,9 @@ class EntryPage:
     """
     Entries in reading order.
 
-    ``upto``: everything to here was looked at, also what was skipped; ``skipped``: the entries left out, because their
-    branch was aborted or they are a family's own such as markers, so that a cursor can pass them.
+    ``upto``: everything up to this position was examined, skipped entries included. ``skipped``: the entries that were
+    left out, so that a cursor can pass them. Their branch was aborted, or they are a family's own entries, such as
+    markers.
     """
 
     entries: tuple[ReadableEntry, ...]
@@ -59,7 +60,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """All that is needed to read ``entries`` straight from the ledger: skip the branches in ``aborted``."""
+    """All that is needed to read ``entries`` directly from the ledger: skip the branches in ``aborted``."""
 
     entries: EntryRange
     aborted: frozenset[Branch]

@@ -1,8 +1,9 @@
-"""The documents that live in the metadata store: JSON with a format number, one class per kind of record.
+"""
+The documents in the metadata store: JSON with a format number, one class per kind of record.
 
-A document of an unknown format is refused, a damaged one is reported with its key and the field that is wrong; neither
-is ever guessed at. Positions are written as ``ledger:entry``, transaction ids as 32 hex digits, so that the records can
-be read with the backend's own tools.
+A document of an unknown format is refused. A damaged document is reported with its key and the field that is wrong.
+Their content is never guessed. Positions are written as ``ledger:entry``, transaction ids as 32 hex digits, so that the
+records can be read with the backend's own tools.
 
 ============================================  =======================  ================================================
 key                                           document                 partition
@@ -33,7 +34,9 @@ from txnframework.model.metadata import Record
 from txnframework.model.positions import PositionText
 
 UNREADABLE: Final = (ValueError, RecursionError)
-"""What decoding JSON raises: msgspec's own errors and those of UTF-8 are ValueErrors, and nothing bounds its depth."""
+"""
+The exceptions of decoding JSON: msgspec's own errors and those of UTF-8 are ValueErrors, and its depth is unbounded.
+"""
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 TransactionState = Annotated[str, msgspec.Meta(pattern=r"\A(OPEN|COMMITTED|ABORTED)\Z")]
@@ -42,20 +45,24 @@ HashValue = Annotated[int, msgspec.Meta(ge=0, le=0xFFFF)]
 
 FORMAT = 2
 """
-Of all documents, and of the index entries that are written with them: it changes with either.
+The format of all documents, and of the index entries that are written with them; it changes with either.
 
 2: write operations are indexed by segment and transaction, abort records by how far they reach.
 """
 
 
 class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
-    """What every document has."""
+    """Base class of all documents."""
 
     format: int = FORMAT
 
 
 class TransactionHeader(Document):
-    """A transaction. ``state`` OPEN, COMMITTED or ABORTED; ``branches`` (COMMITTED only): those that count."""
+    """
+    A transaction.
+
+    ``state``: OPEN, COMMITTED or ABORTED. ``branches`` (COMMITTED only): those that count.
+    """
 
     state: TransactionState
     timeout_ms: Natural
@@ -94,13 +101,15 @@ class AckDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Operation(Document, tag_field="kind"):
-    """What one branch of a transaction did; the base of the three kinds."""
+    """What one branch of a transaction did; base class of the three kinds."""
 
     branch: Natural
 
 
 class WriteOperation(Operation, tag="write"):
-    """``branch`` may append to ``ledger`` of ``segment``; ``after``: the last confirmed position read before this."""
+    """
+    ``branch`` may append to ``ledger`` of ``segment``; ``after``: the last confirmed position read before this write.
+    """
 
     segment: str
     ledger: Natural
@@ -108,10 +117,11 @@ class WriteOperation(Operation, tag="write"):
 
 
 class AckOperation(Operation, tag="ack"):
-    """``branch`` acknowledges ``acks`` for ``subscription`` of ``segment``.
+    """
+    ``branch`` acknowledges ``acks`` for ``subscription`` of ``segment``.
 
-    ``admitted`` False: put on a store without atomic batches and not yet rechecked; never applied as it stands.
-    ``processed``: with a pipeline's cumulative ack, what the batch was.
+    ``admitted`` False: written to a store without atomic batches and not checked again yet; never applied in this
+    state. ``processed``: the batch, with a pipeline's cumulative ack.
     """
 
     segment: str
@@ -124,7 +134,9 @@ class AckOperation(Operation, tag="ack"):
 
 
 class ApplicationOperation(Operation, tag="app"):
-    """The transaction carries batch ``version`` of ``query``; ``ranges``: with the commit, what it consumed."""
+    """
+    The transaction carries batch ``version`` of ``query``; ``ranges``: what it consumed, recorded with the commit.
+    """
 
     application: str
     run: str
@@ -137,17 +149,17 @@ AnyOperation = WriteOperation | AckOperation | ApplicationOperation
 
 
 class AbortRecord(Document):
-    """Entries of the branch in the ledger that the key names, all after ``after``, are aborted."""
+    """The branch's entries in the ledger that the key names are aborted; all of them are after ``after``."""
 
     after: PositionText
 
 
 class TrimmedRecord(Document):
     """
-    Every ledger of the segment below ``ledger`` was gone at ``at_ms``; from then on its abort records are kept.
+    Every ledger of the segment below ``ledger`` was trimmed by ``at_ms``; its abort records are kept from that time on.
 
-    ``collected``: below this ledger none are kept any more. Were these ledgers to return from a backup, an entry that
-    nobody knows of would not be a committed one. With ``ledger`` 0, nothing waits.
+    ``collected``: the abort records of ledgers below this one are deleted. If these ledgers return from a backup, an
+    entry without a record is not a committed one. ``ledger`` 0: no abort records wait for deletion.
     """
 
     ledger: Natural
@@ -156,7 +168,7 @@ class TrimmedRecord(Document):
 
 
 class CommittedBatchDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A batch that was committed."""
+    """A committed batch."""
 
     query: str
     version: Annotated[int, msgspec.Meta(ge=-1)]
@@ -164,7 +176,9 @@ class CommittedBatchDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields
 
 
 class ApplicationRecord(Document):
-    """An application: the run that may go on, the ones that may not, the batch begun last, those committed last."""
+    """
+    An application: its current run, its past runs, the batch that was begun last, and those that were committed last.
+    """
 
     run: str
     past_runs: list[str] = msgspec.field(default_factory=list)
@@ -175,7 +189,7 @@ class ApplicationRecord(Document):
 
 
 class RegistrationDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a batch that is being worked on reads of the subscription: positions and cursor incarnations by segment."""
+    """What a batch in progress reads of the subscription: positions and cursor incarnations by segment."""
 
     query: str
     run: str
@@ -197,9 +211,10 @@ class HistoryDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class SubscriptionRecord(Document):
-    """A subscription of a topic.
+    """
+    A subscription of a topic.
 
-    ``epoch`` and ``token``: of the take-over that holds it. ``registrations`` and ``history`` are bounded.
+    ``epoch`` and ``token``: those of the take-over that holds it. ``registrations`` and ``history`` are bounded.
     ``deleted``: unsubscribed; the record stays so that its version never starts over.
     """
 
@@ -211,10 +226,11 @@ class SubscriptionRecord(Document):
 
 
 class CursorRecord(Document):
-    """How far a subscription came on a segment.
+    """
+    The progress of a subscription on a segment.
 
-    ``incarnation``: new on create and on seek. ``deleted``: ranges ``[first, last]`` acknowledged one by one beyond
-    ``mark_delete``. ``partial``: by position, the acknowledged indexes of a batch that is not done.
+    ``incarnation``: new on creation and on seek. ``deleted``: ranges ``[first, last]`` acknowledged one by one beyond
+    ``mark_delete``. ``partial``: by position, the acknowledged indexes of a batch that is partly acknowledged.
     ``tombstone``: unsubscribed.
     """
 
@@ -226,10 +242,12 @@ class CursorRecord(Document):
 
 
 class CompactedRecord(Document):
-    """What was compacted of a segment: ``ledger`` holds what was kept of everything up to ``upto``.
+    """
+    The compaction of a segment: ``ledger`` holds what was kept of everything up to ``upto``.
 
-    Behind it ``further`` ones go on, where several processes wrote it. ``compactor`` and ``order`` say how. ``attempt``
-    is the number of the compaction begun last, ``token`` tells whose it is; none with a lower number can still finish.
+    The ``further`` ledgers follow it, if several processes wrote the result. ``compactor`` and ``order`` say how it was
+    made. ``attempt`` is the number of the attempt that began last, and ``token`` identifies its owner; no attempt with
+    a lower number can still finish.
     """
 
     ledger: str = ""
@@ -242,7 +260,7 @@ class CompactedRecord(Document):
 
 
 class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A segment of a topic: its inclusive hash range, its state, and its place in the graph."""
+    """A segment of a topic: its inclusive hash range, its state, its parents and its children."""
 
     id: Natural
     start: HashValue
@@ -254,17 +272,17 @@ class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class TopicRecord(Document):
     """
-    A topic: the graph of its segments, changed by compare-and-set, and its subscriptions' names.
+    A topic: the graph of its segments, changed by compare-and-set, and the names of its subscriptions.
 
-    ``starting``: of the subscriptions whose cursors are being made, where they begin, by segment id; elsewhere they
-    begin at the first entry. ``deleted``: there is no such topic any more; its segments and subscriptions are named
-    until what was kept of them is removed. The record stays, so that no topic of this name uses their ids again.
+    ``starting``: the subscriptions whose cursors are being created, and where they begin, by segment id; elsewhere they
+    begin at the first entry. ``deleted``: the topic is deleted; its segments and subscriptions are named until what was
+    stored of them is removed. The record stays, so that no topic of this name uses their ids again.
 
-    ``life``: how many topics of this name there were, this one included. ``last_ledger``: while a persistent topic is
-    removed, the last ledger id of this life; whoever removes goes no further, since its names may return.
-    ``families``: the transaction families that were used on the topic and write or note acknowledgments where other
-    families do not look, or what those take for committed. Written before the first of them; a process that serves the
-    topic through another family does not open it, and one without any does not dispatch.
+    ``life``: the number of topics that had this name, this one included. ``last_ledger``: while a persistent topic is
+    being removed, the last ledger id of this life; the removal goes no further, because the topic's names may return.
+    ``families``: the transaction families that were used on the topic and left records that other families do not find,
+    or take for committed. A family is written here before its first transaction. A process that serves the topic
+    through another family does not open it. A process without any family does not dispatch it.
     """
 
     epoch: Natural
@@ -279,16 +297,17 @@ class TopicRecord(Document):
 
 
 class IdBlock(Document):
-    """Every transaction number below ``next`` may have been given out."""
+    """Every transaction number below ``next`` may have been assigned."""
 
     next: Natural
 
 
 class RestoreRecord(Document):
     """
-    A restore: the pair that it found is to have the identity ``to``; finished when the metadata store has it.
+    A restore: its pair of stores takes the identity ``to``; it is finished when the metadata store has that identity.
 
-    ``restored`` and ``forced`` are what the operator said, ``at_ms`` when.
+    ``ledgers``: the ledger store's identity before. ``restored`` and ``forced``: the operator's request; ``at_ms``: its
+    time.
     """
 
     ledgers: str
@@ -311,7 +330,7 @@ def encode(document: Document) -> bytes:
 
 
 def decode(kind: type[D], record: Record) -> D:
-    """Return the document in ``record``; UnknownFormat, or CorruptRecord naming key and field."""
+    """Return the document in ``record``; raises UnknownFormat, or CorruptRecord, which names key and field."""
     path = record.key.path
     try:
         found = msgspec.json.decode(record.value, type=_FormatOnly).format
@@ -327,5 +346,5 @@ def decode(kind: type[D], record: Record) -> D:
 
 
 def decode_operation(record: Record) -> AnyOperation:
-    """Return the operation in ``record``, of whichever kind."""
+    """Return the operation in ``record``, of any kind."""
     return decode(AnyOperation, record)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Values that cross the coordinator role."""
+"""Values of the coordinator role."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LISTING_LIMIT = Limit(100)
 
 
 class Action(Enum):
-    """What ``end`` asks for."""
+    """The action that an ``End`` requests."""
 
     COMMIT = "commit"
     ABORT = "abort"
@@ -22,7 +22,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Participant:
-    """A segment (written to), or a subscription of it (acknowledged on)."""
+    """A segment (written to), or one of its subscriptions (acknowledged on)."""
 
     segment: str
     subscription: str = ""
@@ -33,7 +33,7 @@ class Participant:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """What one branch of a transaction has done at one participant: written there, or acknowledged there."""
+    """The part of one branch of a transaction at one participant, where it wrote or acknowledged."""
 
     branch: int
     participant: Participant
@@ -42,9 +42,10 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Begin:
     """
-    ``timeout_ms`` from now; ``session``: whose loss aborts it (None: only time does).
+    A request to begin a transaction.
 
-    ``principal``: who alone may add to it and end it; empty: whoever knows its id.
+    ``timeout_ms``: counted from now. ``session``: its loss aborts the transaction; None: only the timeout does.
+    ``principal``: the only one who may add to the transaction and end it; empty: anyone who knows its id.
     """
 
     timeout_ms: int
@@ -55,9 +56,11 @@ class Begin:
 @dataclass(frozen=True, slots=True)
 class End:
     """
-    ``branches``: those that count. The same End again succeeds; another action *or other branches* does not.
+    A request to end a transaction.
 
-    ``operator``: whoever owns it, it is ended; for an operator, and for the framework itself when its process is gone.
+    ``branches``: those that count. The same End again succeeds; another action *or other branches* does not.
+    ``operator``: end the transaction whoever owns it; used by operators, and by the framework itself when the owner's
+    process is gone.
     """
 
     txn_id: TxnID
@@ -70,10 +73,11 @@ class End:
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """
-    What the coordinator knows; times in ms since 1970 by the environment's clock.
+    What the coordinator knows of a transaction; times in ms since 1970 by the environment's clock.
 
-    ``branches``: those that count; None before it is committed, since nobody knows them sooner, and where it was
-    aborted. ``participants`` and ``parts``: who takes part, and through which branches, as far as that was asked for.
+    ``branches``: those that count; None before the commit, because they are not known before, and after an abort.
+    ``participants`` and ``parts``: the participants, and the branches through which they take part, as far as they were
+    requested.
     """
 
     txn_id: TxnID
@@ -88,12 +92,12 @@ class Transaction:
     parts: frozenset[Part] = frozenset()
 
     def counts(self, branch: int) -> bool:
-        """Whether ``branch`` is one of those that the commit listed."""
+        """Return whether ``branch`` is one of those that the commit listed."""
         return self.state is State.COMMITTED and branch in (self.branches or frozenset())
 
 
 def require_same_end(found: Transaction, request: End) -> None:
-    """Raise InvalidTransactionState unless ``found`` ended exactly as ``request`` asks; pure."""
+    """Raise InvalidTransactionState unless ``found`` ended exactly as ``request`` requires; pure."""
     if request.action is Action.ABORT:
         if found.state is not State.ABORTED:
             raise InvalidTransactionState(found.txn_id, found.state, "it cannot be aborted any more")
@@ -105,7 +109,9 @@ def require_same_end(found: Transaction, request: End) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OpenQuery:
-    """Open transactions, oldest deadline first, at least ``age_ms_min`` old, after ``after`` in that order."""
+    """
+    A query for open transactions: oldest deadline first, at least ``age_ms_min`` old, after ``after`` in that order.
+    """
 
     age_ms_min: int = 0
     after: TxnID | None = None
@@ -115,10 +121,10 @@ class OpenQuery:
 @dataclass(frozen=True, slots=True)
 class Outstanding:
     """
-    A transaction that has ended, or is not known, and has so many operations left that nobody has settled.
+    A transaction that has ended or is not known, and has ``operations`` unsettled operations.
 
-    ``ended``: the transaction, with the participants where they are left; None: it is not known, so they never counted
-    and have no effect.
+    ``ended``: the transaction, with the participants that have operations left. None: the transaction is not known, so
+    its operations never counted and have no effect.
     """
 
     txn_id: TxnID
@@ -128,7 +134,11 @@ class Outstanding:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What one bounded sweep did, what is left, and when the next one has work (None: not before something changes)."""
+    """
+    The result of one bounded sweep: what it did and what is left.
+
+    ``next_ms``: when the next sweep has work; None: not before something changes.
+    """
 
     done: int
     left: int
@@ -153,7 +163,7 @@ class BatchID:
     """
     One batch of one run of an application; ``version`` grows within one ``query`` and means nothing across queries.
 
-    ``follows``: the run that the application had when this one was started, empty where it had none; None: not known.
+    ``follows``: the run that the application had when this run was started; empty: it had none; None: not known.
     """
 
     application: str
@@ -165,7 +175,7 @@ class BatchID:
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A batch that was committed, and what it consumed."""
+    """A committed batch, and what it consumed."""
 
     query: str
     version: int
@@ -177,8 +187,8 @@ class Application:
     """
     What is known of an application.
 
-    ``run``: the run that may go on; ``past_runs`` are fenced. ``query``, ``version``, ``txn_id``: the batch begun
-    last. ``committed``: the batches committed last, oldest first, bounded.
+    ``run``: the current run; ``past_runs`` are fenced. ``query``, ``version``, ``txn_id``: the batch that was begun
+    last. ``committed``: the batches that were committed last, oldest first, bounded.
     """
 
     application: str
