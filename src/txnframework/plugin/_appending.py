@@ -1,4 +1,4 @@
-"""Appending to one segment, for buffers of every family: to the ledger admitted to, each sequence once."""
+"""Appends to one segment, for buffers of every family: to the admitted ledger, and each sequence once."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ Resolve = Callable[[Branch, Position], Awaitable[Visibility]]
 AppendCall = Callable[[tuple[Append, ...], int | None], Awaitable[tuple[Appended, ...]]]
 
 _REPLACEMENTS_MAX = 8
-"""How many earlier copies of one entry are replaced before it is refused."""
+"""The most earlier copies of one entry that are replaced before the entry is refused."""
 
 
 class Admission(Protocol):
-    """How a family notes durably that a branch is about to append."""
+    """How a family records durably that a branch is about to append."""
 
     async def admit(self, branch: Branch, principal: str) -> int:
         """Return the ledger that ``branch`` may append to; raises as ITransactionBuffer.append does."""
 
     def closed(self, branch: Branch) -> None:
-        """The ledger that ``branch`` was admitted to takes no more entries."""
+        """Note that the ledger to which ``branch`` was admitted takes no more entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortRetention:
     """
-    How long it tells something that an abort record is not there.
+    The time for which the absence of an abort record is conclusive.
 
-    Records outlive their ledger by ``retention_ms``: whoever saw an entry, and has taken longer than that to judge it,
-    has to ask the ledger again whether the entry is still there.
+    Records outlive their ledger by ``retention_ms``. A process that needs longer than that to judge an entry that it
+    saw must ask the ledger again whether the entry still exists.
     """
 
     environment: Environment
     retention_ms: int
 
     def now_ms(self) -> int:
-        """Return the time, to be taken before an entry is looked at."""
+        """Return the time; call this before an entry is read."""
         return self.environment.now_ms()
 
     def is_over(self, since_ms: int) -> bool:
-        """Return whether the abort records of what was there at ``since_ms`` may be gone."""
+        """Return whether the abort records of entries that existed at ``since_ms`` may be deleted by now."""
         return self.environment.now_ms() - since_ms > self.retention_ms
 
 
 def writer_of(entries: tuple[Append, ...]) -> tuple[Branch | None, str]:
-    """Return the one branch of all entries, and on whose behalf they are sent; ValueError where there are two."""
+    """Return the one branch and the one principal of all entries; ValueError if there are two."""
     first = entries[0] if entries else None
     for entry in entries[1:]:
         if first is not None and entry.branch != first.branch:
@@ -69,8 +69,9 @@ class Appending:
     """
     All appends of this process to one segment.
 
-    Sends of one branch go one after the other, so that they stand in the order of the calls. Admission is to one
-    ledger; when that one was closed in the meantime the ledger refuses, and the branch is admitted to the next.
+    Sends of one branch run one after the other, so that their entries are in the order of the calls. A branch is
+    admitted to one ledger. If that ledger was closed in the meantime, it refuses the append, and the branch is admitted
+    to the next ledger.
     """
 
     def __init__(
@@ -82,7 +83,9 @@ class Appending:
         attempts_max: int,
         append: AppendCall | None = None,
     ) -> None:
-        """Append to ``ledger``, through ``append`` where somebody takes what many append to it together."""
+        """
+        Append to ``ledger``; through ``append``, if given, which combines the concurrent appends of several callers.
+        """
         self._ledger = ledger
         self._append = append or ledger.append
         self._admission = admission
@@ -92,7 +95,7 @@ class Appending:
         self._locks: WeakValueDictionary[Branch, asyncio.Lock] = WeakValueDictionary()
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
-        """Append all of ``entries``, or find that they stand already; see ITransactionBuffer.append."""
+        """Append all of ``entries``, or find that they are already stored; see ITransactionBuffer.append."""
         branch, principal = writer_of(entries)
         done: dict[int, Appended] = {}
         if branch is None:
@@ -106,7 +109,7 @@ class Appending:
     async def _append_in_branch(
         self, branch: Branch, principal: str, entries: tuple[Append, ...], done: dict[int, Appended]
     ) -> None:
-        """Append what is not done yet, in whichever ledger is open."""
+        """Append the entries that are not ``done``, to whichever ledger is open."""
         for _ in range(self._attempts_max):
             ledger_id = await self._admission.admit(branch, principal)
             try:
@@ -120,8 +123,8 @@ class Appending:
     async def _append_rest(self, entries: tuple[Append, ...], ledger_id: int | None, done: dict[int, Appended]) -> None:
         """Append the entries that are not ``done``; those that are done stay so if this raises."""
         rest = [at for at in range(len(entries)) if at not in done]
-        # A replaced copy is appended after what the same call appended. Where the first entry was sent before, others
-        # were too, and each one is finished before the next one is sent, to keep their order.
+        # A replacement is appended after the other entries of its call. If the first entry was sent before, others
+        # were, too. Then each entry is completed before the next one is sent, to keep their order.
         step = 1 if len(rest) > 1 and await self._was_sent(entries, rest) else max(1, len(rest))
         for start in range(0, len(rest), step):
             some = rest[start : start + step]
@@ -133,7 +136,7 @@ class Appending:
                     done[at] = await self._judge(entries[at], answer, ledger_id, asked_ms)
 
     async def _was_sent(self, entries: tuple[Append, ...], rest: list[int]) -> bool:
-        """Whether the first of several entries has an earlier copy."""
+        """Return whether the first of several entries has an earlier copy."""
         sequence = entries[rest[0]].sequence
         if sequence is None:
             return False
@@ -141,11 +144,12 @@ class Appending:
 
     async def _judge(self, entry: Append, answer: Appended, ledger_id: int | None, asked_ms: int) -> Appended:
         """
-        Confirm an entry by its earlier copy, or append it in place of one that does not count.
+        Confirm an entry by its earlier copy, or append it in place of a copy that does not count.
 
-        A copy in the same branch counts as this one does; a copy outside transactions counts. Any other one counts as
-        its own branch does, and as long as that is open nobody can tell. Where its abort record may have gone since the
-        ledger was asked for it, at ``asked_ms``, the ledger is asked again: it forgets an aborted copy before that.
+        A copy in the same branch counts if this entry does; a copy outside transactions counts. Any other copy counts
+        if its own branch does, which is not known while that branch is open. The copy's abort record may have been
+        deleted since the ledger was asked for the copy, at ``asked_ms``. Then the ledger is asked again: it forgets an
+        aborted copy before the record is deleted.
         """
         for _ in range(_REPLACEMENTS_MAX):
             if not answer.duplicate or answer.branch is None or answer.branch == entry.branch:

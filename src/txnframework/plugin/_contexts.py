@@ -1,9 +1,9 @@
 """
-What a plugin's ``open`` is given, one value for each role.
+Arguments of a plugin's ``open``, one class for each role.
 
-``options`` is the plugin's table of the configuration, decoded as the ``Provider.options`` type; None where the
-provider names no such type. ``options_as`` gives it back with its type. ``metrics`` is where the plugin may measure
-what it does (``txnframework.metrics``); None: nobody asks for it, so nothing may be spent on it.
+``options`` is the plugin's table of the configuration, decoded as the ``Provider.options`` type; None if the provider
+names no such type. ``options_as`` returns it with its type. ``metrics`` is where the plugin may record measurements
+(``txnframework.metrics``). If it is None, nothing is measured, and nothing may be spent on it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def options_as(options: object, kind: type[T]) -> T:
     """
     Return a context's ``options`` with their type; the defaults of ``kind`` if there are none.
 
-    :raises PluginError: they are of another type, so the provider's ``options`` and its ``open`` disagree.
+    :raises PluginError: the options are of another type, so the provider's ``options`` and its ``open`` disagree.
     """
     if options is None:
         return kind()
@@ -48,12 +48,11 @@ def options_as(options: object, kind: type[T]) -> T:
 @dataclass(frozen=True, slots=True)
 class StoreContext:
     """
-    What a metadata store or ledger store is opened with.
+    The arguments with which a metadata store or ledger store is opened.
 
-    ``url`` may hold a password: print it with ``txnframework.config.redact_url`` only, as ``repr`` does, which shows no
-    options either. ``identity`` is given to
-    ledger stores: the identity of the metadata store to belong to, which a new ledger store takes on; None: that of
-    whichever it belongs to.
+    ``url`` may hold a password: print it only with ``txnframework.config.redact_url``, as ``repr`` does, which shows no
+    options either. ``identity`` is given to ledger stores: the identity of the metadata store to which it has to
+    belong, and which a new ledger store adopts. None: the ledger store may belong to any metadata store.
     """
 
     url: str
@@ -62,16 +61,17 @@ class StoreContext:
     identity: str | None = None
 
     def __repr__(self) -> str:
-        """Return what is opened, without passwords."""
+        """Return the context without passwords."""
         return f"StoreContext(url={redact_url(self.url)!r}, identity={self.identity!r})"
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorContext:
     """
-    What a coordinator is opened with; ``transactions`` holds the timeouts and bounds to keep to.
+    The arguments with which a coordinator is opened; ``transactions`` holds its timeouts and bounds.
 
-    ``share``: which of the family's coordinator ids this host serves; None: nobody spreads them, any will do.
+    ``share``: which of the family's coordinator ids this host serves; None: ids are not distributed, and any of them
+    may be used.
     """
 
     store: IMetadataStore
@@ -87,10 +87,10 @@ class CoordinatorContext:
 @dataclass(frozen=True, slots=True)
 class SegmentContext:
     """
-    What the transaction buffer of one segment or topic is opened with.
+    The arguments with which the transaction buffer of one segment or topic is opened.
 
-    ``life``: how many topics of its topic's name there were, this one included, where a later one can have a segment of
-    this very name.
+    ``life``: the number of topics that had its topic's name, this one included, if a later topic can have a segment of
+    the same name.
     """
 
     segment: str
@@ -108,10 +108,10 @@ class SegmentContext:
 @dataclass(frozen=True, slots=True)
 class SubscriptionContext:
     """
-    What the pending-ack store of one subscription on one segment is opened with.
+    The arguments with which the pending-ack store of one subscription on one segment is opened.
 
-    ``topic`` is the topic that the segment belongs to (the segment itself for ``persistent://``); ``cursor`` is
-    where committed acknowledgments take effect; ``life`` is that of the segment's context.
+    ``topic`` is the topic to which the segment belongs (the segment itself for ``persistent://``). Committed
+    acknowledgments take effect in ``cursor``. ``life`` is that of the segment's context.
     """
 
     topic: str
@@ -130,7 +130,7 @@ class SubscriptionContext:
 
 @dataclass(frozen=True, slots=True)
 class DispatcherContext:
-    """What the dispatcher of one subscription on one segment is made with."""
+    """The arguments with which the dispatcher of one subscription on one segment is created."""
 
     segment: str
     subscription: str

@@ -1,4 +1,4 @@
-"""Finding plugins: entry points and objects that a program passes in, through pluggy, into one registry."""
+"""Discovery of plugins: entry points, and objects that a program passes in, through pluggy, into one registry."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def load_plugins(
     extra: Iterable[object] = (), *, on_error: Callable[[PluginError], None] | None = None
 ) -> PluginRegistry:
     """
-    Return the plugins that are installed (entry-point group ``txnframework``) and those in ``extra``.
+    Return the installed plugins (entry-point group ``txnframework``) and those in ``extra``.
 
-    ``extra`` holds modules or objects with hook implementations, as an entry point would name them; one that is
+    ``extra`` holds modules or objects with hook implementations, like the target of an entry point; one that is
     installed as well is loaded once.
 
-    :param on_error: told of each plugin that cannot be used, which is then left out; by default the first one is
-        raised. For listings and help texts, which one broken plugin should not take away.
-    :raises PluginError: a plugin cannot be imported, has an unknown hook, or claims a name that another one has.
+    :param on_error: called with the error of each plugin that cannot be used, which is then left out; by default the
+        first error is raised. Used for listings and help texts, which one broken plugin should not prevent.
+    :raises PluginError: a plugin cannot be imported, has an unknown hook, or uses a name that another plugin has.
     :raises PluginContractError: a plugin's class does not keep the contract of its role.
     """
     loading = _Loading(on_error, commands_only=False)
@@ -45,12 +45,12 @@ def load_commands(
     extra: Iterable[object] = (), *, on_error: Callable[[PluginError], None] | None = None
 ) -> Mapping[str, RegisteredCommand]:
     """
-    Return the commands of the same plugins by their full names, calling no other hook of theirs.
+    Return the commands of the same plugins by their full names, without calling any other hook.
 
-    For listings and help texts, which thereby import no store and no driver. A plugin whose other hooks are broken is
-    broken only for ``load_plugins``.
+    Used for listings and help texts, which thus import no store and no driver. A plugin whose other hooks are broken
+    fails only in ``load_plugins``.
 
-    :raises PluginError: as ``load_plugins`` does.
+    :raises PluginError: as in ``load_plugins``.
     """
     loading = _Loading(on_error, commands_only=True)
     loading.run(extra)
@@ -58,7 +58,7 @@ def load_commands(
 
 
 class _Loading:
-    """What has been loaded: commands, or everything; a plugin is taken in whole or not at all."""
+    """What has been loaded: commands, or everything; a plugin is added completely or not at all."""
 
     def __init__(self, on_error: Callable[[PluginError], None] | None, *, commands_only: bool) -> None:
         self.providers: dict[Role, dict[str, Registered]] = {} if commands_only else {role: {} for role in Role}
@@ -70,8 +70,8 @@ class _Loading:
         self._plugins: list[object] = []
 
     def run(self, extra: Iterable[object]) -> None:
-        # Not pluggy's load_setuptools_entrypoints: of two distributions with one entry-point name it silently skips
-        # the second, and when an import fails it does not say whose it was.
+        # Not pluggy's load_setuptools_entrypoints: of two distributions with one entry-point name it silently skips the
+        # second, and it does not say which plugin's import failed.
         for entry_point in sorted(entry_points(group=_specs.GROUP), key=lambda one: one.name):
             self.attempt(partial(self.add_entry_point, entry_point))
         for plugin in extra:
@@ -135,8 +135,8 @@ def _hooks(plugin: object, origin: Origin) -> pluggy.HookRelay:
     """
     Return the hooks of one plugin alone, checked against the specifications.
 
-    Each plugin has a plugin manager of its own: the results of a hook are thereby known to be this plugin's, and
-    what it does wrong can be held against it by name.
+    Each plugin has a plugin manager of its own. So the results of a hook are known to be this plugin's, and errors can
+    name the plugin.
     """
     found = pluggy.PluginManager(_specs.GROUP)
     found.add_hookspecs(_specs)

@@ -1,4 +1,4 @@
-"""What a plugin returns from its hooks."""
+"""The values that a plugin returns from its hooks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Provider(Generic[C, R]):
     """
     One implementation of a role.
 
-    ``name`` is its name in the configuration: lower-case letters, digits, ``_``, ``-``, ``.``; for a store the
-    scheme of its URLs. ``open`` makes and opens one from its context; it fails with the errors of the role, and
-    what it had acquired is released before it raises. ``implementation`` is the class, which is verified against
-    the role when the plugin is loaded. ``families`` says which coordinators, buffers and pending-ack stores
-    belong together; stores and dispatchers leave it empty. ``options`` types the table of the configuration.
-    ``check_url``, of a store, raises InvalidInput for a URL that ``open`` would refuse before it connects, in one
-    sentence that shows no password; it does no I/O.
+    ``name`` is its name in the configuration: lower-case letters, digits, ``_``, ``-``, ``.``; for a store the scheme
+    of its URLs. ``open`` creates and opens an object from its context. It fails with the errors of the role, and
+    releases what it acquired before it raises. ``implementation`` is the class, which is verified against the role when
+    the plugin is loaded. ``families`` says which coordinators, buffers and pending-ack stores belong together; stores
+    and dispatchers leave it empty. ``options`` is the type of its table of the configuration. ``check_url``, of a
+    store, raises InvalidInput for a URL that ``open`` would refuse before it connects. The message is one sentence that
+    shows no password, and the check does no I/O.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Command:
     """
     One command for ``txnframework <name>``, or ``txnframework <group> <name>``.
 
-    ``load`` imports and returns the click command; it is called when the command is used, not to list it. So a
+    ``load`` imports and returns the click command; it is called when the command is used, not when it is listed. So a
     plugin needs click only where its commands are run. ``group`` is the name of one of the core's own groups, such as
-    ``transaction``; empty: none.
+    ``transaction``; empty: no group.
     """
 
     name: str
@@ -53,5 +53,5 @@ class Command:
 
     @property
     def full_name(self) -> str:
-        """What is typed after ``txnframework``."""
+        """The words after ``txnframework`` on the command line."""
         return f"{self.group} {self.name}" if self.group else self.name

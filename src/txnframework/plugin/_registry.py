@@ -1,4 +1,4 @@
-"""The plugins of one process by role and name: built once by ``load_plugins`` and passed around."""
+"""The plugins of one process by role and name; ``load_plugins`` builds the registry once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PluginDescription:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A provider and whose it is."""
+    """A provider and its origin."""
 
     role: Role
     provider: Provider[Any, Any]
@@ -67,7 +67,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredCommand:
-    """A command and whose it is."""
+    """A command and its origin."""
 
     command: Command
     origin: Origin
@@ -75,7 +75,7 @@ class RegisteredCommand:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredServer:
-    """A server that can be started, and whose it is."""
+    """An embedded server and its origin."""
 
     server: EmbeddedServer
     origin: Origin
@@ -83,10 +83,10 @@ class RegisteredServer:
 
 class PluginRegistry:
     """
-    Providers by role and name, commands by their full names, and servers that can be started.
+    Providers by role and name, commands by their full names, and embedded servers.
 
-    Asking for a name that is not installed raises UnknownPlugin, which names the nearest known one and the
-    distribution to install. The registry opens nothing by itself and keeps nothing that was opened.
+    A request for a name that is not installed raises UnknownPlugin, which gives the nearest known name and the
+    distribution to install. The registry opens nothing by itself and keeps no opened object.
     """
 
     def __init__(
@@ -130,11 +130,11 @@ class PluginRegistry:
         return SubscriptionType(name, declared.ordering, declared.stands_by)
 
     def commands(self) -> Mapping[str, RegisteredCommand]:
-        """Return the commands that plugins bring, in order of their full names; none is loaded."""
+        """Return the commands of plugins, in order of their full names; none is loaded."""
         return dict(sorted(self._commands.items()))
 
     def embedded_server(self, name: str) -> EmbeddedServer:
-        """Return the server ``name`` that can be started, or raise UnknownPlugin."""
+        """Return the embedded server ``name``, or raise UnknownPlugin."""
         try:
             return self._servers[name].server
         except KeyError:
@@ -146,10 +146,10 @@ class PluginRegistry:
 
     async def open(self, provider: Provider[C, R], context: C) -> R:
         """
-        Open one and verify what came out, attributes included; of one class only the first, as a process opens many.
+        Open an object and verify it, attributes included; of one class only the first, because a process opens many.
 
-        :raises PluginContractError: it does not keep its role's contract; it is left to the garbage collector,
-            because its ``close`` cannot be relied on either.
+        :raises PluginContractError: the object does not keep its role's contract. It is left to the garbage collector,
+            because its ``close`` is not reliable either.
         """
         registered = self._registered(provider)
         role = INTERFACES[registered.role]
@@ -170,7 +170,7 @@ class PluginRegistry:
         """
         Return a table of the configuration as the provider's own type, to be passed as a context's ``options``.
 
-        None if the provider takes no options. ``place`` is where the table stands, for the error.
+        None if the provider takes no options. ``place`` is the table's place in the configuration, for the error.
 
         :raises ConfigurationError: something in the table does not fit, or the provider takes no options.
         """
@@ -182,7 +182,7 @@ class PluginRegistry:
         return None
 
     def describe(self) -> tuple[PluginDescription, ...]:
-        """Return what is installed, by role and name; then servers that can be started, and commands."""
+        """Return what is installed, by role and name; then embedded servers, and commands."""
         lines = [_description(registered) for role in Role for _, registered in sorted(self._providers[role].items())]
         others = [(SERVER_ROLE, name, one.origin) for name, one in sorted(self._servers.items())]
         others += [("command", name, one.origin) for name, one in self.commands().items()]

@@ -1,4 +1,4 @@
-"""The roles as the registry sees them: which hook finds them and which interface specifies them."""
+"""The roles in the registry: the hook that finds each role, and the interface that specifies it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework.interfaces import (
 
 
 class Role(StrEnum):
-    """A role, by the name that errors and listings call it."""
+    """A role; its value is its name in errors and listings."""
 
     METADATA_STORE = "metadata store"
     LEDGER_STORE = "ledger store"

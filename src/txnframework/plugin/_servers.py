@@ -1,4 +1,4 @@
-"""Servers that a command starts for itself, uses and removes, as plugins offer them."""
+"""Servers that a command starts for itself, uses and removes; plugins provide them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 SERVER_ROLE = "embedded server"
-"""What errors and listings call it."""
+"""The name of the role in errors and listings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Server:
     """
     A server that was started: ``url`` is the URL of an empty store in it.
 
-    ``kill`` ends it at once, whatever it does; ``start`` starts it again on the data that it has. Both block, and raise
+    ``kill`` ends it at once, in any state; ``start`` starts it again on its existing data. Both block, and raise
     OSError or RuntimeError.
     """
 
@@ -27,10 +27,10 @@ class Server:
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
     """
-    One server that can be started; users type ``embedded-`` and its name where a store's URL may be.
+    A server that can be started; users write ``embedded-`` and its name in place of a store's URL.
 
-    ``launch`` starts one, which is gone, with its data, when the block ends. It raises OSError or RuntimeError,
-    with what to install, if it cannot.
+    ``launch`` starts one, which is removed with its data at the end of the block. If it cannot start, it raises OSError
+    or RuntimeError with what to install.
     """
 
     name: str

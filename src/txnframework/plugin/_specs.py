@@ -1,9 +1,9 @@
 """
-The hooks: how a distribution says what it provides.
+The hooks by which a distribution declares what it provides.
 
-pluggy finds, zope specifies, the object behaves: a hook returns providers, and all else is said by the role's
-interface. Every hook is called once, while the plugins are loaded and before anything is opened, and must do no
-I/O. Two providers of one role with one name are an error that names both distributions.
+pluggy finds plugins, and zope interfaces specify roles: a hook returns providers, and the role's interface says
+everything else. Every hook is called once, while the plugins are loaded and before anything is opened, and must do no
+I/O. Two providers of one role with the same name are an error that names both distributions.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def txnframework_pending_ack_stores() -> Iterable[Provider[SubscriptionContext, 
 
 @hookspec
 def txnframework_dispatchers() -> Iterable[Provider[DispatcherContext, IDispatcher]]:  # type: ignore[empty-body]
-    """Return dispatchers; the name is the subscription type that clients ask for."""
+    """Return dispatchers; the name is the subscription type that clients request."""
 
 
 @hookspec
@@ -76,4 +76,4 @@ def txnframework_commands() -> Iterable[Command]:  # type: ignore[empty-body]
 
 @hookspec
 def txnframework_servers() -> Iterable[EmbeddedServer]:  # type: ignore[empty-body]
-    """Return servers that commands and tests can start; what one needs is imported by ``EmbeddedServer.launch``."""
+    """Return servers that commands and tests can start; ``EmbeddedServer.launch`` imports what a server needs."""

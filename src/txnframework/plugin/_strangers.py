@@ -1,4 +1,4 @@
-"""What was written through another plugin's buffer, which nobody here may judge: guessing would lose or repeat it."""
+"""Data that another plugin's buffer wrote and that this process cannot judge: guessing would lose or repeat it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from txnframework.model.names import PERSISTENT, topic_of
 
 def written_elsewhere(segment: str, what: str, serve: str) -> ConfigurationError:
     """
-    Return the error of a topic that is configured for other plugins than it was written through.
+    Return the error of a topic that is configured for other plugins than those that wrote it.
 
-    ``what`` it holds of theirs, and what is to ``serve`` it.
+    ``what`` names the data of the other plugins, and ``serve`` what has to serve the topic.
     """
     topic = topic_of(segment)
     domain = PERSISTENT if topic.domain == PERSISTENT else "segment"

@@ -77,6 +77,6 @@ class TransactionsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     ] = 30_000
 
     def __post_init__(self) -> None:
-        """Refuse a default timeout that no client could ask for."""
+        """Refuse a default timeout that no client may request."""
         if self.timeout_ms > self.timeout_ms_max:
             raise ValueError(f"timeout_ms ({self.timeout_ms}) is longer than timeout_ms_max ({self.timeout_ms_max})")

@@ -1,7 +1,7 @@
 """
-Transaction ids that never repeat: reserved in blocks, so that beginning does not contend on a counter.
+Transaction ids that are never used again: reserved in blocks, so that beginning does not contend for a counter.
 
-For coordinators of every family: whether a ledger belongs to a metadata store is told by what was reserved there.
+Coordinators of every family use them: the reservations show whether a ledger belongs to a metadata store.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _FIRST_NUMBER = 1
 
 class TransactionIds:
     """
-    The ids of one coordinator, as this process gives them out: one by one within a block reserved by compare-and-set.
+    The ids of one coordinator in this process, assigned one by one within a block that compare-and-set reserved.
 
-    A block is lost when its reservation's outcome is unknown, when the call is cancelled and when the process dies:
-    numbers are plenty, and an id must never be given twice.
+    A block is lost if its reservation's outcome is unknown, if the call is cancelled, and if the process dies. There
+    are plenty of numbers, and an id must never be assigned twice.
     """
 
     def __init__(self, store: IMetadataStore, coordinator: int, block_size: int, attempts_max: int) -> None:
@@ -37,7 +37,7 @@ class TransactionIds:
 
     async def next_id(self) -> TxnID:
         """
-        Return an id that no process was ever given.
+        Return an id that was never assigned in any process.
 
         :raises Unavailable: no block could be reserved; trying again may help.
         """
@@ -49,7 +49,7 @@ class TransactionIds:
         return TxnID(self._coordinator, number)
 
     async def _reserve(self) -> tuple[int, int]:
-        """Return the first number of a block that is now this process's own, and the number after its last."""
+        """Reserve a block for this process; return its first number, and the number after its last."""
         key = ids_key(self._coordinator)
         for _ in range(self._attempts_max):
             record = await self._store.get(key)
@@ -59,8 +59,8 @@ class TransactionIds:
             try:
                 await self._store.put(Put(key, encode(IdBlock(next=stop)), expected))
             except (VersionMismatch, OutcomeUnknown):
-                # Unknown: the block may be reserved, by us or, had we lost, by another with the same numbers. Nobody
-                # can tell, so it is abandoned.
+                # Unknown: this process may have reserved the block, or another process the same numbers. The two cases
+                # look alike, so the block is abandoned.
                 continue
             return start, stop
         raise Unavailable(f"no transaction ids could be reserved in {self._attempts_max} attempts")
@@ -68,9 +68,10 @@ class TransactionIds:
 
 class SharedTransactionIds:
     """
-    The ids of the coordinators that this host holds, so that hosts do not meet at one counter.
+    The ids of the coordinators that this host holds, so that hosts do not contend for one counter.
 
-    A host that holds none begins at any of them: its ids are as good, it only meets others when it reserves a block.
+    A host that holds none uses a random coordinator: its ids are as good, and it contends with other hosts only when it
+    reserves a block.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class SharedTransactionIds:
         self._of: dict[int, TransactionIds] = {}
 
     async def next_id(self) -> TxnID:
-        """Return an id that no process was ever given; raises as TransactionIds does."""
+        """Return an id that was never assigned in any process; errors are those of TransactionIds."""
         coordinator = min(await self._share.held(), default=self._any)
         if coordinator not in self._of:
             self._of[coordinator] = TransactionIds(self._store, coordinator, self._block_size, self._attempts_max)

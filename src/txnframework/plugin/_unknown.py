@@ -1,4 +1,4 @@
-"""What to say of a plugin's name that is not known: what was probably meant, and what to install."""
+"""The error for an unknown plugin name, with the probably intended name and what to install."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from txnframework.tables import nearest
 
 def unknown_plugin(role: str, name: str, installed: Iterable[str]) -> UnknownPlugin:
     """
-    Return the error for ``name``, with the nearest name and, where it is known, the distribution that brings it.
+    Return the error for ``name``, with the nearest name and, if known, the distribution that provides it.
 
-    A distribution is only ever named from the list that comes with this release, never made up from what was
-    typed: installing whatever a misspelling leads to would run a stranger's code.
+    A distribution is named only from the list of this release, never derived from the given name: installing what a
+    misspelling leads to would run a stranger's code.
     """
     names = set(installed)
     distributions = _distributions(role)

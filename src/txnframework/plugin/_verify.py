@@ -1,10 +1,10 @@
 """
-Whether a class or object keeps the contract of a role, as far as that can be seen without calling it.
+Verification that a class or object keeps the contract of a role, as far as it shows without a call.
 
-zope's own verification looks at names and the number of positional parameters. What it does not see is what goes
-wrong in practice: a method that is not ``async``, a parameter with another name, one that is keyword-only.
+zope's own verification checks names and the number of positional parameters. It misses the usual mistakes: a method
+that is not ``async``, a parameter with another name, a keyword-only parameter.
 
-An interface says with tagged values where it differs from most. ``plain_methods``: its methods are plain functions.
+An interface declares its exceptions with tagged values. ``plain_methods``: its methods are plain functions.
 ``class_attributes``: attributes, by name, that the class itself must have, and their types.
 """
 
@@ -30,9 +30,9 @@ def verify_provider(interface: Any, candidate: object, origin: Origin | None = N
     """
     Raise PluginContractError unless ``candidate`` keeps the contract of ``interface`` (such as IMetadataStore).
 
-    ``candidate`` is a Provider (its class is verified), a class, or an object. Only of an object are all
-    attributes verified: a class may set most of them when it makes one. Every sub-interface of
-    ``interface`` that is declared (a capability) is verified as well. ``origin`` is whom the error blames.
+    ``candidate`` is a Provider (its class is verified), a class, or an object. All attributes are verified only for an
+    object: a class may set most of them in its constructor. Every declared sub-interface of ``interface`` (a
+    capability) is verified as well. The error names ``origin``.
     """
     if isinstance(candidate, Provider):
         candidate = candidate.implementation
@@ -67,7 +67,7 @@ def _verify_interface(role: InterfaceClass, candidate: object, origin: Origin | 
             reason = None
         if reason:
             raise _broken(origin, role, name, reason)
-    try:  # what is left, by zope's own rules
+    try:  # the rest, by zope's own rules
         if isinstance(candidate, type):
             verifyClass(role, candidate)
         else:
@@ -103,7 +103,7 @@ def _method_problem(method: Method, candidate: object, name: str, plain: bool) -
 
 
 def _parameters(found: Callable[..., object], candidate: object, name: str) -> list[inspect.Parameter]:
-    """Return the parameters as a caller of the object sees them, without ``self``."""
+    """Return the parameters that a caller of the object sees, without ``self``."""
     parameters = list(inspect.signature(found).parameters.values())
     if isinstance(candidate, type) and inspect.isfunction(inspect.getattr_static(candidate, name)):
         return parameters[1:]
