@@ -1,9 +1,9 @@
 """
 The configuration: one TOML file, decoded into typed values, each with a default.
 
-``load_config`` reads a file, a table or nothing; ``check_config`` compares the result with the plugins that are
-installed; ``render_config`` writes the defaults as a commented file. ``parse_toml``, ``decode`` and ``Place`` are what
-it is read with, so that the files of plugins have errors of the same words.
+``load_config`` reads a file, a table or nothing. ``check_config`` compares the result with the installed plugins.
+``render_config`` writes the defaults as a commented file. ``parse_toml``, ``decode`` and ``Place`` do the reading, and
+are public so that the files of plugins have errors in the same words.
 """
 
 from __future__ import annotations

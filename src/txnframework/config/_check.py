@@ -1,4 +1,4 @@
-"""Whether the names and options in a configuration fit the plugins that are installed."""
+"""Checks of a configuration's names and options against the installed plugins."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def check_config(config: Config, registry: PluginRegistry, file: str | None = No
     """
     Raise ConfigurationError for the first name or option in ``config`` that no installed plugin accepts.
 
-    A domain whose plugins are the defaults, none of them installed, is let pass: it works without transactions, and
-    says so when one is used. A domain's plugins come whole: where one of the three is installed the others must be. The
-    two stores are always needed.
+    A domain whose plugins are the defaults is accepted if none of them is installed: it works without transactions, and
+    reports that when one is used. A domain needs all of its plugins: if one of the three is installed, the others must
+    be, too. The two stores are always needed.
     """
     top = Place(file=file)
     stores: tuple[tuple[str, str, dict[str, object], Find], ...] = (
@@ -56,7 +56,7 @@ def _store(url: str, place: Place, find: Find) -> Provider[Any, Any]:
 
 
 def _require_ledger_in(name: str, place: Place, registry: PluginRegistry) -> None:
-    """Raise ConfigurationError if the metadata store ``name`` is one that keeps no messages."""
+    """Raise ConfigurationError if the metadata store ``name`` cannot store messages."""
     try:
         registry.ledger_store(name)
     except UnknownPlugin as exc:
@@ -82,7 +82,7 @@ def _option_tables(
 
 
 def _domains(config: Config, top: Place) -> Iterator[tuple[str, Place, DomainSection]]:
-    """Every choice of plugins that the configuration makes: for all namespaces, and where one overrides it."""
+    """Yield every choice of plugins in the configuration: for all namespaces, and for each override."""
     for domain in ("segment", "persistent"):
         yield domain, top / "domains" / domain, getattr(config.domains, domain)
         for namespace, overrides in config.namespaces.items():

@@ -1,4 +1,4 @@
-"""Reading the configuration: a file, a table, or nothing at all."""
+"""Loading of the configuration from a file, a table, or nothing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from txnframework.tables import Place, decode
 
 def load_config(source: Path | str | Mapping[str, object] | None = None) -> Config:
     """
-    Return the configuration in ``source``: the path of a TOML file, a table as such a file holds, or None.
+    Return the configuration in ``source``: the path of a TOML file, a table with the content of such a file, or None.
 
-    None is the embedded default: one database in ``./txnframework-data``. A store's relative path is relative to
-    the working directory of the process, not to the file. Which plugins are installed is not looked at here; that
-    is ``check_config``.
+    None is the embedded default: one database in ``./txnframework-data``. A store's relative path is relative to the
+    working directory of the process, not to the file. This function does not look at the installed plugins;
+    ``check_config`` does.
 
-    :raises ConfigurationError: the file cannot be read or is not TOML (naming file and line), or something in it
-        does not fit (naming the path in the file, what was found and what is allowed).
-    :raises InvalidInput: ``source`` is nothing of this.
+    :raises ConfigurationError: the file cannot be read or is not TOML; the error names file and line. Or something in
+        it does not fit; the error names the path in the file, what was found and what is allowed.
+    :raises InvalidInput: ``source`` is none of these.
     """
     if source is None:
         return _resolved(Config())
@@ -44,7 +44,7 @@ def load_config(source: Path | str | Mapping[str, object] | None = None) -> Conf
 
 
 def _resolved(config: Config) -> Config:
-    """Fill in what defaults to another value, so that nobody else has to know the rule."""
+    """Fill in the values that default to another value, so that no other code needs the rule."""
     if config.ledger.url:
         return config
     ledger = msgspec.structs.replace(config.ledger, url=config.metadata.url)
@@ -52,7 +52,7 @@ def _resolved(config: Config) -> Config:
 
 
 def parse_toml(path: Path, if_missing: str = "is not there") -> dict[str, object]:
-    """Return the tables of a TOML file; ConfigurationError names the file, and the line where it is not TOML."""
+    """Return the tables of a TOML file; ConfigurationError names the file, and the line if it is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
@@ -81,5 +81,5 @@ def _syntax(message: str, text: str) -> tuple[int, str]:
     if twice := re.fullmatch(r"Cannot declare \((.*)\) twice", reason):
         name = ".".join(part.strip(" '\"") for part in twice[1].split(",") if part.strip())
         return line, f"the table [{name}] stands here twice; keep one of the two"
-    # The parser quotes keys and single characters only, never values: no password can be in its message.
+    # The parser quotes only keys and single characters, never values: its message cannot contain a password.
     return line, f"{reason[:1].lower()}{reason[1:]}" if reason else message

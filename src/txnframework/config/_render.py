@@ -1,4 +1,4 @@
-"""A commented configuration file, written from the sections themselves so that the two cannot differ."""
+"""A commented configuration file, generated from the sections, so that the two cannot differ."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ _HEAD = (
 
 
 Options = Mapping[str, Mapping[str, type[msgspec.Struct]]]
-"""By the place of a table of options (``coordinators``, ``metadata.options``), what each installed plugin takes."""
+"""
+The options that each installed plugin takes, by the place of their table (``coordinators``, ``metadata.options``).
+"""
 
 
 def render_config(installed: Mapping[str, Iterable[str]] | None = None, options: Options | None = None) -> str:
     """
-    Return the default configuration as a commented TOML file that says nothing but the defaults.
+    Return the default configuration as a commented TOML file that sets nothing but the defaults.
 
-    :param installed: the names that can be used at a path (``metadata.url``, ``domains.segment.buffer``), to
-        be named in its comment.
-    :param options: what the installed plugins can be told.
+    :param installed: the names that can be used at a path (``metadata.url``, ``domains.segment.buffer``), to be listed
+        in its comment.
+    :param options: the options of the installed plugins.
     """
     lines = [*_comment(_HEAD), ""]
     lines.extend(_table(Config(), "", installed or {}, options or {}))
@@ -65,7 +67,7 @@ def _table(
 
 
 def _options(kind: type[msgspec.Struct]) -> Iterator[str]:
-    """What one plugin can be told; what has no default is left open."""
+    """Yield the options of one plugin; an option without a default has no value."""
     for field in msgspec.structs.fields(kind):
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
         yield from _comment(_described(field.type)[0])
@@ -79,7 +81,7 @@ def _options(kind: type[msgspec.Struct]) -> Iterator[str]:
 def _subtable(
     section: msgspec.Struct, place: str, installed: Mapping[str, Iterable[str]], options: Options
 ) -> Iterator[str]:
-    """A header only where values follow directly: an empty table would say nothing."""
+    """Yield a table, with a header only if values follow directly: an empty table would have no meaning."""
     values = [getattr(section, field.name) for field in msgspec.structs.fields(section)]
     if not all(isinstance(value, msgspec.Struct) for value in values):
         yield from _comment((type(section).__doc__ or "").strip().replace("``", ""))

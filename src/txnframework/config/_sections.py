@@ -11,7 +11,7 @@ from txnframework.plugin import TransactionsSection
 from txnframework.urls import redact_url
 
 DEFAULT_STORE_URL = "sqlite:///txnframework-data/txn.db"
-"""The embedded default, a string and no more: core does not know what stands behind it."""
+"""The embedded default, a plain string: the core does not know the plugin that opens it."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,11 +23,11 @@ class _StoreSection(Section, frozen=True, kw_only=True):
     options: dict[str, object] = {}
 
     def __repr__(self) -> str:
-        """Return the section without passwords: a configuration ends up in logs."""
+        """Return the section without passwords, because configurations end up in logs."""
         return f"{type(self).__name__}(url={redact_url(self.url)!r}, options={sorted(self.options)!r})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return what ``repr`` shows: rich would print the fields themselves."""
+        """Return what ``repr`` shows, because rich would print the fields themselves."""
         return [("url", redact_url(self.url)), ("options", sorted(self.options))]
 
 
@@ -260,11 +260,11 @@ class Config(Section, frozen=True, kw_only=True):
     ] = {}
 
     def __repr__(self) -> str:
-        """Return the configuration without the values of plugins' options: some are secret."""
+        """Return the configuration without the values of plugins' options, because some are secret."""
         return f"Config({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Return each section; of the tables of options their keys alone."""
+        """Return each section; of the tables of options only their keys."""
         found: list[tuple[str, Any]] = []
         for name in self.__struct_fields__:
             value = getattr(self, name)
@@ -274,7 +274,7 @@ class Config(Section, frozen=True, kw_only=True):
 
     def domain(self, namespace: str, domain: str) -> DomainSection:
         """
-        Return which plugins serve ``domain`` (``segment``, ``topic`` or ``persistent``) in ``namespace``.
+        Return the plugins that serve ``domain`` (``segment``, ``topic`` or ``persistent``) in ``namespace``.
 
         :raises KeyError: there is no such domain.
         """
@@ -288,7 +288,7 @@ class Config(Section, frozen=True, kw_only=True):
         )
 
     def retention_of(self, namespace: str) -> RetentionSection:
-        """Return what is kept of the topics in ``namespace``."""
+        """Return the retention of the topics in ``namespace``."""
         override = self.namespaces.get(namespace, NamespaceSection()).retention
         given = {key: value for key, value in msgspec.structs.asdict(override).items() if value is not None}
         return msgspec.structs.replace(self.retention, **given)
