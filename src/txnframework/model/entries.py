@@ -1,4 +1,5 @@
-"""Writing entries, and the door to reading them: one batch of messages of one producer, in columns.
+"""
+Encoding of entries, and the names needed to read them: one batch of messages of one producer, in columns.
 
 ``model.entry_view`` documents the stored form.
 """
@@ -51,14 +52,14 @@ __all__ = [
 ]
 
 ENTRY_BYTES_MAX: Final = 2**31 - 8
-"""What int32 offsets can reach; producers keep their batches far below."""
+"""The most that int32 offsets can address; producers keep their batches far below."""
 
 
 def encode_entry(messages: Sequence[EntryMessage], producer: str, branch: Branch | None) -> bytes:
     """Return the entry with these messages; ValueError as from ``encode_columns``."""
     if not messages:
         raise ValueError("an entry holds at least one message")
-    # The columns of Python values fit by the way they are made, so they are not checked as those of a stranger are.
+    # Columns of Python values fit by construction, so they need not be checked like columns from outside.
     numbers = [message.sequence_id for message in messages]
     _require_growing(numbers)
     values = [message.value for message in messages]
@@ -81,20 +82,20 @@ def encode_entry(messages: Sequence[EntryMessage], producer: str, branch: Branch
 
 
 def _column_of(items: Sequence[bytes | None]) -> tuple[Buffer, Buffer]:
-    """Return offsets and data of byte strings; ValueError where the offsets do not fit."""
+    """Return offsets and data of byte strings; ValueError if the offsets do not fit."""
     present = [item or b"" for item in items]
     return packed("i", accumulate(map(len, present), initial=0)), b"".join(present)
 
 
 def _keys_of(keys: Sequence[bytes | None]) -> tuple[Buffer, ...]:
-    """Return validity, offsets and data of the keys; nothing where no message has one."""
+    """Return validity, offsets and data of the keys; nothing if no message has a key."""
     if keys.count(None) == len(keys):
         return ()
     return (validity_bytes(validity_of(keys), len(keys), "keys"), *_column_of(keys))
 
 
 def _headers_of(messages: Sequence[EntryMessage], pairs: Sequence[tuple[str, bytes]]) -> tuple[Buffer, ...]:
-    """Return the five buffers of the headers, which are these pairs."""
+    """Return the five buffers of the headers; ``pairs`` are the headers of all messages."""
     offsets = packed("i", accumulate((len(message.headers) for message in messages), initial=0))
     names, contents = [name.encode() for name, _ in pairs], [content for _, content in pairs]
     return (offsets, *_column_of(names), *_column_of(contents))
@@ -108,11 +109,11 @@ def _require_growing(numbers: list[int]) -> None:
 @dataclass(frozen=True, slots=True)
 class _Buffers:
     """
-    What an entry is made of, all of it checked.
+    The checked buffers of an entry.
 
-    ``values``: offsets and data. ``nulls``: their validity, nothing where none is null. ``keys``: validity, offsets and
-    data, nothing where no message has one. ``headers``: offsets, then offsets and data of names and of contents,
-    nothing without any.
+    ``values``: offsets and data. ``nulls``: the validity of the values, empty if no value is null. ``keys``: validity,
+    offsets and data, empty if no message has a key. ``headers``: offsets, then offsets and data of names and of
+    contents, empty if there are none.
     """
 
     count: int
@@ -126,11 +127,12 @@ class _Buffers:
 
 
 def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) -> bytes:
-    """Return the entry with these columns; nothing is done in Python for each message unless offsets must be shifted.
+    """
+    Return the entry with these columns; Python does no work for each message unless offsets must be shifted.
 
-    ValueError, where there is no message, where buffers are too short or offsets fall, where the entry would be larger
-    than ENTRY_BYTES_MAX, or where the sequence ids do not grow from message to message: a ledger recognises a repeated
-    entry by its first and its last one.
+    Raises ValueError if there is no message, if buffers are too short or offsets decrease, or if the entry would be
+    larger than ENTRY_BYTES_MAX. Also if the sequence ids do not grow from message to message: a ledger recognises a
+    repeated entry by its first and its last one.
     """
     count = columns.count
     if count < 1:
@@ -152,7 +154,7 @@ def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) 
 
 
 def _nulls(validity: Buffer | None, count: int) -> bytes:
-    """Return the validity of the values; nothing where no value is null."""
+    """Return the validity of the values; nothing if no value is null."""
     if validity is None:
         return b""
     bits = validity_bytes(validity, count, "values")
@@ -160,7 +162,7 @@ def _nulls(validity: Buffer | None, count: int) -> bytes:
 
 
 def _key_buffers(columns: EntryColumns) -> tuple[Buffer, ...]:
-    """Return validity, offsets and data of the keys; nothing where no message has one."""
+    """Return validity, offsets and data of the keys; nothing if no message has a key."""
     if columns.keys is None:
         return ()
     validity = validity_bytes(columns.keys_validity, columns.count, "keys")
@@ -168,7 +170,7 @@ def _key_buffers(columns: EntryColumns) -> tuple[Buffer, ...]:
 
 
 def _header_buffers(headers: HeaderColumns | None, count: int) -> tuple[tuple[Buffer, ...], int]:
-    """Return the five buffers of the headers and their number; nothing where no message has any."""
+    """Return the five buffers of the headers and their number; nothing if no message has a header."""
     if headers is None:
         return (), 0
     outer = exactly(headers.offsets, 4 * (count + 1), "headers offsets")
@@ -223,9 +225,11 @@ def _assembled(entry: _Buffers, producer: str, branch: Branch | None) -> bytes:
 
 
 def slice_entry(data: Buffer, first: int, last: int) -> bytes:
-    """Return an entry of the messages ``first`` to ``last`` of another, both included; IndexError where there are none.
+    """
+    Return an entry of the messages ``first`` to ``last`` of another entry, both included.
 
-    For a batch that is partly stored: what is left is sent as an entry of its own, by the same producer and branch.
+    Raises IndexError if there are no such messages. Used for a batch that is partly stored: the rest is sent as an
+    entry of its own, by the same producer and branch.
     """
     view = EntryView(data)
     if not 0 <= first <= last < view.count:

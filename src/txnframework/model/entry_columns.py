@@ -1,4 +1,4 @@
-"""Messages as columns, laid out as Arrow does, and the checks that make them safe to store."""
+"""Messages as columns in Arrow's layout, and the checks that make them safe to store."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def packed(code: str, numbers: Iterable[int]) -> memoryview:
         raise ValueError(f"a number does not fit its column: {error}") from error
 
 
-# -- checked and cut to what is needed ----------------------------------------------------------------
+# -- checks and cutting to size -----------------------------------------------------------------------
 
 
 def exactly(buffer: Buffer, size: int, what: str) -> memoryview:

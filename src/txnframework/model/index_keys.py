@@ -1,7 +1,8 @@
-"""Keys of secondary indexes: components encoded so that byte order is component order.
+"""
+Keys of secondary indexes: components encoded so that byte order is component order.
 
-No encoded component is a prefix of another one, so "everything that begins with these components" is one range of
-bytes which holds nothing else: ``sub`` never finds ``sub-2``, nor ``a`` what belongs to ``a/b``.
+No encoded component is a prefix of another one. So "everything that begins with these components" is one range of
+bytes, which holds nothing else: ``sub`` never finds ``sub-2``, and ``a`` finds nothing of ``a/b``.
 
 =========  ===============================================================================================
 component  encoding
@@ -31,12 +32,12 @@ _ABOVE_TAGS = b"\xff"
 
 
 def encode(*components: Component) -> bytes:
-    """Return the key of these components; TypeError or ValueError for what has no encoding (bool, negative, float)."""
+    """Return the key of these components; TypeError or ValueError if one has no encoding (bool, negative, float)."""
     return b"".join(map(_encode_one, components))
 
 
 def decode(key: bytes) -> tuple[Component, ...]:
-    """Return the components that ``encode`` was given; ValueError where ``key`` is not exactly what it returns."""
+    """Return the components that were encoded; ValueError if ``key`` is not exactly a result of ``encode``."""
     components: list[Component] = []
     at = 0
     while at < len(key):
@@ -52,7 +53,8 @@ def prefix_range(index: str, *components: Component) -> IndexRange:
 
 
 def range_below(index: str, *prefix_and_upper: Component) -> IndexRange:
-    """Return the range of the keys that begin with a prefix and go on with an int up to the last argument, inclusive.
+    """
+    Return the range of the keys that begin with a prefix and continue with an int up to the last argument, inclusive.
 
     ``range_below("txn-by-final-state", "COMMITTED", 5)`` holds ``("COMMITTED", 5, ...)`` and not ``("COMMITTED", 6)``.
     An upper bound below zero gives an empty range: a clock may not have reached the age that is subtracted from it.

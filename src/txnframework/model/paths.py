@@ -302,7 +302,7 @@ def lease_of(path: str) -> str:
     return _name_of(path, name)
 
 
-# -- taking paths apart -------------------------------------------------------------------------------
+# -- parsing of paths ---------------------------------------------------------------------------------
 
 
 def _below(path: str, partition: str | None = None) -> KeyRange:

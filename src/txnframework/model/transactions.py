@@ -59,7 +59,7 @@ class End:
     A request to end a transaction.
 
     ``branches``: those that count. The same End again succeeds; another action *or other branches* does not.
-    ``operator``: end the transaction whoever owns it; used by operators, and by the framework itself when the owner's
+    ``operator``: end the transaction of any owner; used by operators, and by the framework itself when the owner's
     process is gone.
     """
 
@@ -145,7 +145,7 @@ class Swept:
     next_ms: int | None = None
 
 
-# -- applications: exactly once across restarts, without an id that is used again ----------------------
+# -- applications: exactly once across restarts, without reuse of ids ----------------------------------
 
 
 @dataclass(frozen=True, slots=True)
