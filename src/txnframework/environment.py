@@ -1,4 +1,4 @@
-"""Time, randomness and ids: the only module of the core that knows a clock or a source of randomness."""
+"""Time and randomness: the only module of the core that reads a clock or a source of randomness."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Environment(Protocol):
-    """What the core may know of the outside world; a simulation passes its own."""
+    """The core's access to the outside world; a simulation passes its own."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970."""

@@ -1,14 +1,15 @@
-"""Every public exception: one class per thing that a caller can branch on, what happened as attributes.
+"""
+Every public exception: one class for each case that a caller can branch on, with the details as attributes.
 
-The families, by what a caller does next:
+The families, by the caller's next step:
 
-* ``InvalidInput``: somebody typed something wrong; say so and stop.
-* ``Conflict``: the state forbids it; read again, then decide.
-* ``NotFound``: it is not there.
+* ``InvalidInput``: invalid usage by a person; report it and stop.
+* ``Conflict``: the state forbids the call; read again, then decide.
+* ``NotFound``: the object does not exist.
 * ``Unavailable``: trying again may help.
-* ``OutcomeUnknown``: it may or may not have been applied; read before trying again.
-* ``Closed``: this object is done; open another.
-* ``Corrupt``: what was stored cannot be read; never skipped silently.
+* ``OutcomeUnknown``: the operation may or may not have been applied; read before trying again.
+* ``Closed``: this object was closed; open another.
+* ``Corrupt``: stored data cannot be read; never skipped silently.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from txnframework.values.states import State
 
 
 class TxnFrameworkError(Exception):
-    """The root of every exception that this framework raises on purpose."""
+    """The root of all exceptions that this framework raises deliberately."""
 
 
 _EXCERPT_CHARACTERS = 100
 
 
 def excerpt(given: object) -> str:
-    """Return what was given as a sentence can quote it: its beginning, with control characters escaped."""
+    """Return a value in a form that a sentence can quote: its beginning, with control characters escaped."""
     if isinstance(given, int) and given.bit_length() > 4 * _EXCERPT_CHARACTERS:
         return f"a number of {given.bit_length()} bits"  # Python refuses to write longer ones in digits
     if isinstance(given, str | bytes) and len(given) > _EXCERPT_CHARACTERS:
@@ -40,11 +41,11 @@ def excerpt(given: object) -> str:
 
 
 def ascii_safe(text: str) -> str:
-    """Return text that every output takes: lone surrogates, which have no UTF-8 form, are escaped."""
+    """Return text that every output accepts: lone surrogates, which have no UTF-8 form, are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-# -- somebody typed something wrong -------------------------------------------------------------------
+# -- invalid usage ------------------------------------------------------------------------------------
 
 
 class InvalidInput(TxnFrameworkError):
@@ -72,7 +73,7 @@ class InvalidName(InvalidInput):
 
 
 class MissingExtra(InvalidInput):
-    """``what`` needs a package that this installation lacks; ``extra`` brings it."""
+    """``what`` needs a package that is not installed; the extra ``extra`` installs it."""
 
     def __init__(self, what: str, extra: str, package: str) -> None:
         self.what = what
@@ -82,7 +83,7 @@ class MissingExtra(InvalidInput):
 
 
 class PluginError(InvalidInput):
-    """A plugin could not be used; ``distribution`` and ``version`` say whose it is, where that is known."""
+    """A plugin could not be used; ``distribution`` and ``version`` are the plugin's, if known."""
 
     def __init__(self, message: str, distribution: str | None = None, version: str | None = None) -> None:
         self.distribution = distribution
@@ -91,7 +92,7 @@ class PluginError(InvalidInput):
 
 
 class UnknownPlugin(PluginError):
-    """No installed plugin provides ``name`` for ``role``; the distribution ``brought_by`` does, where that is known."""
+    """No installed plugin provides ``name`` for ``role``; the distribution ``brought_by`` does, if known."""
 
     def __init__(
         self, role: str, name: str, known: Iterable[str], hint: str = "", brought_by: str | None = None
@@ -105,7 +106,7 @@ class UnknownPlugin(PluginError):
 
 
 class WithoutTransactions(PluginError):
-    """``segment`` holds what a transaction did, and nobody here knows its outcome: ``reason`` says what is missing."""
+    """``segment`` holds what a transaction did, and its outcome is unknown here; ``reason`` says what is missing."""
 
     def __init__(self, segment: str, what: str, reason: str) -> None:
         self.segment = segment
@@ -114,7 +115,7 @@ class WithoutTransactions(PluginError):
 
 
 class PluginContractError(PluginError):
-    """A plugin's object does not keep the contract of its role; ``method`` is where."""
+    """A plugin's object does not keep the contract of its role; ``method`` says where."""
 
     def __init__(
         self, distribution: str | None, version: str | None, role: str, method: str | None, reason: str
@@ -126,11 +127,11 @@ class PluginContractError(PluginError):
         super().__init__(f"{whose} does not keep the contract of {where}: {reason}", distribution, version)
 
 
-# -- the state forbids it -----------------------------------------------------------------------------
+# -- conflicts with the present state -----------------------------------------------------------------
 
 
 class Conflict(TxnFrameworkError):
-    """The present state forbids what was asked; nothing was changed."""
+    """The present state forbids the call; nothing was changed."""
 
 
 class VersionMismatch(Conflict):
@@ -144,7 +145,7 @@ class VersionMismatch(Conflict):
 
 
 class TransactionConflict(Conflict):
-    """``txn_id`` cannot do this: it has ended, or another transaction (``other``) is in the way."""
+    """``txn_id`` cannot do this: it has ended, or it conflicts with another transaction (``other``)."""
 
     def __init__(self, txn_id: TxnID | None, reason: str, other: TxnID | None = None) -> None:
         self.txn_id = txn_id
@@ -154,7 +155,7 @@ class TransactionConflict(Conflict):
 
 
 class InvalidTransactionState(Conflict):
-    """``txn_id`` has already ended, as ``actual``, or with other branches than asked."""
+    """``txn_id`` has already ended, as ``actual``, or with other branches than requested."""
 
     def __init__(self, txn_id: TxnID, actual: State, reason: str) -> None:
         self.txn_id = txn_id
@@ -224,7 +225,7 @@ class SubscriptionOwnedElsewhere(Conflict):
 
 
 class ConsumerBusy(Conflict):
-    """The subscription takes one consumer only and has one: ``consumer``."""
+    """The subscription allows only one consumer and has one: ``consumer``."""
 
     def __init__(self, subscription: str, consumer: str) -> None:
         self.subscription = subscription
@@ -233,7 +234,7 @@ class ConsumerBusy(Conflict):
 
 
 class TopicExists(Conflict):
-    """The topic is there already."""
+    """The topic already exists."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -241,7 +242,7 @@ class TopicExists(Conflict):
 
 
 class TopicInUse(Conflict):
-    """The topic is not deleted: ``reason`` names who still uses it."""
+    """The topic was not deleted: ``reason`` says what still uses it."""
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic = topic
@@ -258,7 +259,7 @@ class LayoutConflict(Conflict):
 
 
 class CommitOrderUnknown(Conflict):
-    """Messages of ``segment`` cannot be put in the order of their commits; ``reason`` says what is not known."""
+    """Messages of ``segment`` cannot be sorted by commit time; ``reason`` says what is not known."""
 
     def __init__(self, segment: str, reason: str) -> None:
         self.segment = segment
@@ -269,7 +270,7 @@ class CommitOrderUnknown(Conflict):
 
 
 class CompactedInOtherOrder(Conflict):
-    """``segment`` was compacted in the order of commits, and what that left out was trimmed since."""
+    """``segment`` was compacted in the order of commits, and what this left out was trimmed since."""
 
     def __init__(self, segment: str) -> None:
         self.segment = segment
@@ -304,11 +305,11 @@ class StoreMismatch(Conflict):
         super().__init__(f"metadata store and ledger do not belong together: {reason}")
 
 
-# -- it is not there ----------------------------------------------------------------------------------
+# -- missing objects ----------------------------------------------------------------------------------
 
 
 class NotFound(TxnFrameworkError):
-    """What was named is not there."""
+    """The named object does not exist."""
 
 
 class TransactionNotFound(NotFound):
@@ -322,7 +323,7 @@ class TransactionNotFound(NotFound):
 
 
 class TopicNotFound(NotFound):
-    """There is no such topic; ``deleted``: there was one."""
+    """The topic does not exist; ``deleted``: it existed before."""
 
     def __init__(self, topic: str, *, deleted: bool = False) -> None:
         self.topic = topic
@@ -331,7 +332,7 @@ class TopicNotFound(NotFound):
 
 
 class SubscriptionNotFound(NotFound):
-    """There is no such subscription."""
+    """The subscription does not exist."""
 
     def __init__(self, topic: str, subscription: str) -> None:
         self.topic = topic
@@ -340,7 +341,7 @@ class SubscriptionNotFound(NotFound):
 
 
 class LedgerNotFound(NotFound):
-    """There is no managed ledger of this name."""
+    """No managed ledger has this name."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -348,7 +349,7 @@ class LedgerNotFound(NotFound):
 
 
 class EntryTrimmed(NotFound):
-    """The entry at ``position`` was there and was trimmed; ``first`` is the first one left, if any."""
+    """The entry at ``position`` existed and was trimmed; ``first`` is the first entry that is left, if any."""
 
     def __init__(self, name: str, position: Position, first: Position | None = None) -> None:
         self.name = name
@@ -357,11 +358,11 @@ class EntryTrimmed(NotFound):
         super().__init__(f"entry {position} of {name} was trimmed")
 
 
-# -- trying again may help, or must not be done blindly -----------------------------------------------
+# -- failures after which a retry may help ------------------------------------------------------------
 
 
 class Unavailable(TxnFrameworkError):
-    """It could not be done now and nothing was changed; trying again may help."""
+    """The operation could not be done now, and nothing was changed; trying again may help."""
 
 
 class ReceiveTimeout(Unavailable):
@@ -373,7 +374,7 @@ class ReceiveTimeout(Unavailable):
 
 
 class EndTransactionTimeout(Unavailable):
-    """Ending did not reach every participant in time; the decision stands, ask for the outcome."""
+    """Not every participant was reached in time; the decision is final, and its outcome can be read."""
 
     def __init__(self, txn_id: TxnID, timeout_ms: int) -> None:
         self.txn_id = txn_id
@@ -386,7 +387,7 @@ class OutcomeUnknown(TxnFrameworkError):
 
 
 class LeaseLost(TxnFrameworkError):
-    """The lease is gone, and with it what it allowed."""
+    """The lease is lost, and with it what it allowed."""
 
     def __init__(self, name: str, advice: str = "") -> None:
         self.name = name
@@ -397,11 +398,11 @@ class Closed(TxnFrameworkError):
     """This object was closed; open another."""
 
 
-# -- what was stored cannot be read -------------------------------------------------------------------
+# -- unreadable data ----------------------------------------------------------------------------------
 
 
 class Corrupt(TxnFrameworkError):
-    """Stored data cannot be read as what it should be."""
+    """Stored data does not have its expected form."""
 
 
 class CorruptEntry(Corrupt):
@@ -415,7 +416,7 @@ class CorruptEntry(Corrupt):
 
 
 def entry_named(position: Position | None, segment: str = "") -> str:
-    """Return how an entry is named in a sentence, as far as it is known which one it is."""
+    """Return an entry's name for a sentence, as far as it is known."""
     return ("an entry" if position is None else f"entry {position}") + (f" of {segment}" if segment else "")
 
 

@@ -1,5 +1,5 @@
 """
-What a process measures, in Prometheus' words.
+What a process measures, in Prometheus' terms.
 
 ::
 
@@ -10,8 +10,8 @@ What a process measures, in Prometheus' words.
     async with txnframework.open("txnframework.toml", metrics=metrics) as client:
         ...
 
-Needs the extra ``metrics``. Without a ``Metrics`` nothing is measured, and nothing is spent on it. The state of the
-stores, as how many transactions are open, is no process's own: ``txnframework metrics`` tells it.
+Needs the extra ``metrics``. Without a ``Metrics`` nothing is measured, at no cost. The state of the stores, such as the
+number of open transactions, belongs to no single process: ``txnframework metrics`` exports it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ except ImportError as error:
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 LATENCY_BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Upper bounds, in seconds, that tell an in-memory store from a database beside it and one that is far away."""
+"""Upper bounds in seconds; they distinguish an in-memory store, a database nearby and one that is far away."""
 
 
 class Metrics:
     """
-    Families of one registry by name: whoever asks for one first makes it, so that several hosts may share them.
+    Metric families of one registry by name; the first request for a family creates it, so that several hosts may share
+    it.
 
-    ``registry``: where they are collected; default: one of their own.
+    ``registry``: where they are collected; default: a registry of their own.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
@@ -58,7 +59,9 @@ class Metrics:
         labels: Sequence[str] = (),
         bounds: Sequence[float] = LATENCY_BUCKETS_S,
     ) -> Histogram:
-        """Return the histogram of that name; ``bounds``: upper bounds of its buckets, in the unit that it names."""
+        """
+        Return the histogram of that name; ``bounds``: upper bounds of its buckets, in the unit that the name contains.
+        """
         return self._family(
             Histogram, name, lambda: Histogram(name, description, labels, buckets=bounds, registry=self.registry)
         )
