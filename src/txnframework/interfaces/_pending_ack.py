@@ -57,10 +57,10 @@ class IPendingAckStore(Interface):
         """
         Record acks that take effect if the branch's commit counts; repeating the same acks in the same branch succeeds.
 
-        The number of records does not depend on the number of calls. If the store is an IAtomicBatchStore, all acks of
-        one process in a branch need one record for single acks and one for cumulative acks. A further record is needed
-        only when one is full; configuration names this bound. Concurrent calls may be recorded together; each call
-        receives its own conflict.
+        On an IAtomicBatchStore the number of records does not depend on the number of calls. All acks of one process in
+        a branch need one record for single acks and one for cumulative acks. A further record is needed only when one
+        is full; configuration names this bound. Concurrent calls may be recorded together; each call receives its own
+        conflict.
 
         :raises TransactionConflict: nothing is recorded, and nothing takes effect. The transaction has ended, or acks
             of another transaction overlap, or the cursor has passed, or it has another incarnation. Or a cumulative ack
