@@ -87,7 +87,12 @@ class Worker:
                 if self._begun % ABORTED_EVERY == 0:
                     raise Given
         except Given:
-            say("aborted" if txn.state is State.ABORTED else "unsure", txn.id)
+            if txn.state is State.ABORTED:
+                say("aborted", txn.id)
+            else:
+                # The abort failed; the context manager passes on what ended the block, not that.
+                say("unsure", txn.id)
+                say("trouble", "the abort was not confirmed")
             await consumer.redeliver_unacknowledged()
         except TransactionHasFailedOperations:
             say("aborted", txn.id)
