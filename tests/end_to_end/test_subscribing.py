@@ -205,7 +205,7 @@ def test_giving_up_is_tried_again_only_where_it_ends_one_life(
             await client.create_topic("orders")
             await client.subscribe("orders", NAME, start="earliest")
             subscribing: Any = client.host.topics._subscribing
-            name = "bury" if lives else "strike_off"
+            name = "tombstone" if lives else "unlist"
             step, failed = getattr(subscribing, name), False
 
             async def fails_once(*arguments: Any) -> None:

@@ -238,14 +238,14 @@ class StoredCursor:
         another tombstone. So a process that is about to create a cursor of the deleted life is refused.
         """
 
-        async def bury(record: Record | None) -> Put | None:
+        async def replaced(record: Record | None) -> Put | None:
             if await self._starts_at() is not None:
                 return None
             if record is None:
                 return self._write(record, Cursor(FIRST_INCARNATION - 1, EARLIEST, tombstone=True))
             return self._write(record, replace(_decoded(record), deleted=(), partial={}, tombstone=True))
 
-        await update_record(self._store, self._key, bury)
+        await update_record(self._store, self._key, replaced)
 
     async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
         """
@@ -282,13 +282,13 @@ class StoredCursor:
         """
 
         async def begin(record: Record | None) -> Put | None:
-            buried = None if record is None else _decoded(record)
-            if buried is not None and not buried.tombstone:
+            former = None if record is None else _decoded(record)
+            if former is not None and not former.tombstone:
                 return None
             at = await self._starts_at()
             if at is None:
                 return None
-            return self._write(record, Cursor(FIRST_INCARNATION if buried is None else buried.incarnation + 1, at))
+            return self._write(record, Cursor(FIRST_INCARNATION if former is None else former.incarnation + 1, at))
 
         await update_record(self._store, self._key, begin)
 

@@ -49,9 +49,9 @@ class SubscriptionCalls(Calls):
     async def _unsubscribe(self, named: TopicName, subscription: str) -> None:
         # This deletes one incarnation of the subscription. After an unknown outcome, a retry could delete a
         # subscription that was created in the meantime.
-        await self._retrying.run(lambda: self.host.topics.strike_off(named, subscription), _raise_unknown)
+        await self._retrying.run(lambda: self.host.topics.unlist(named, subscription), _raise_unknown)
         try:
-            await self._retrying.run(lambda: self.host.topics.bury(named, subscription))
+            await self._retrying.run(lambda: self.host.topics.tombstone(named, subscription))
         except Unavailable as error:
             raise OutcomeUnknown(
                 f"subscription {subscription} was given up, and not all that it left: {error}"

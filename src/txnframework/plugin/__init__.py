@@ -46,6 +46,7 @@ from txnframework.plugin._contexts import (
     SubscriptionContext,
     options_as,
 )
+from txnframework.plugin._foreign_data import foreign_data
 from txnframework.plugin._load import load_commands, load_plugins
 from txnframework.plugin._origin import Origin
 from txnframework.plugin._provider import Command, Provider
@@ -53,7 +54,6 @@ from txnframework.plugin._registry import PluginDescription, PluginRegistry, Reg
 from txnframework.plugin._roles import Role
 from txnframework.plugin._servers import EmbeddedServer, Server
 from txnframework.plugin._specs import GROUP, hookimpl
-from txnframework.plugin._strangers import written_elsewhere
 from txnframework.plugin._transactions import TransactionsSection
 from txnframework.plugin._txn_ids import SharedTransactionIds, TransactionIds
 from txnframework.plugin._verify import verify_provider
@@ -80,10 +80,10 @@ __all__ = [
     "SubscriptionContext",
     "TransactionIds",
     "TransactionsSection",
+    "foreign_data",
     "hookimpl",
     "load_commands",
     "load_plugins",
     "options_as",
     "verify_provider",
-    "written_elsewhere",
 ]

@@ -28,7 +28,7 @@ from txnframework.model.layout import FIRST_LIFE
 from txnframework.model.names import topic_of
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode
-from txnframework.plugin import PluginRegistry, SegmentContext, StoreContext, SubscriptionContext, written_elsewhere
+from txnframework.plugin import PluginRegistry, SegmentContext, StoreContext, SubscriptionContext, foreign_data
 
 
 class Opening:
@@ -151,7 +151,7 @@ def _require_family(name: str, topic: TopicRecord, plugins: DomainPlugins) -> No
     for family in topic.families:
         if family not in plugins.buffer.families:
             what = f"what transactions of the {family} family wrote or acknowledged"
-            raise written_elsewhere(name, what, "plugins of that family")
+            raise foreign_data(name, what, "plugins of that family")
 
 
 async def open_stores(

@@ -172,7 +172,7 @@ class TopicDeletion:
                 await coordinator.forget_segment(name, layout.last_ledger)
             await self._let_go(name, layout.last_ledger)
         for subscription in await self._subscriptions(layout):
-            await self._subscribing.bury(layout, subscription)
+            await self._subscribing.tombstone(layout, subscription)
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
             # A persistent topic's name may return, and its segment has the same name. So its cursors stay as

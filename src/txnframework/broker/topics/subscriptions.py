@@ -48,15 +48,15 @@ class SubscriptionChanges:
             layout, version = await self._layouts.load(topic)
             if name not in layout.subscriptions:
                 check_new_name(name, "subscription name")
-                await self.bury(layout, name)
+                await self.tombstone(layout, name)
                 await self._layouts.put_if(with_subscription(layout, name, await self._starts(layout, start)), version)
             elif name not in layout.starting or await self._finish(layout, version, name):
                 return
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
-    async def strike_off(self, topic: TopicName, name: str) -> None:
+    async def unlist(self, topic: TopicName, name: str) -> None:
         """
-        Unlist a subscription, which ends its life; ``bury`` handles its records.
+        Unlist a subscription, which ends its life; ``tombstone`` handles its records.
 
         :raises SubscriptionNotFound: the subscription does not exist, and no record of an earlier life is left.
         :raises OutcomeUnknown: the subscription may be unlisted; a repeated call may end another life that has begun
@@ -95,20 +95,20 @@ class SubscriptionChanges:
         for name in layout.subscriptions:
             await self._make_cursor(layout, segment_id, name)
 
-    async def bury(self, layout: Layout, name: str) -> None:
+    async def tombstone(self, layout: Layout, name: str) -> None:
         """Write the tombstones of a subscription that is not listed; its record is last and marks completion."""
         for segment_id in layout.segments:
             await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).give_up()
         key = paths.subscription_key(str(layout.topic), name)
 
-        async def bury(record: Record | None) -> Put | None:
+        async def replaced(record: Record | None) -> Put | None:
             if await self._listed(layout.topic, name):
                 return None
             after = records.SubscriptionRecord() if record is None else _decoded(record)
             after.deleted, after.registrations, after.history = True, [], []
             return Put(key, records.encode(after), expected_version(record), subscription_indexes(after))
 
-        await update_record(self._store, key, bury)
+        await update_record(self._store, key, replaced)
 
     # -- single steps ---------------------------------------------------------------------------------
 

@@ -194,28 +194,28 @@ class Topics:
         Delete a subscription; its cursors stay as tombstones, so that its acknowledgments cannot affect a later life.
 
         A call that is repeated after a failure completes the deletion, but may end another life that began in the
-        meantime. A caller that retries therefore uses ``strike_off`` and ``bury`` separately.
+        meantime. A caller that retries therefore uses ``unlist`` and ``tombstone`` separately.
 
         :raises SubscriptionNotFound: the subscription does not exist.
         """
-        await self.strike_off(topic, name)
-        await self.bury(topic, name)
+        await self.unlist(topic, name)
+        await self.tombstone(topic, name)
 
-    async def strike_off(self, topic: TopicName, name: str) -> None:
+    async def unlist(self, topic: TopicName, name: str) -> None:
         """
         Unlist a subscription, which ends its life; the name may be subscribed again at once.
 
         :raises SubscriptionNotFound: the subscription does not exist.
         :raises OutcomeUnknown: its life may have ended.
         """
-        await self._subscribing.strike_off(topic, name)
+        await self._subscribing.unlist(topic, name)
 
-    async def bury(self, topic: TopicName, name: str) -> None:
+    async def tombstone(self, topic: TopicName, name: str) -> None:
         """
         Write the tombstones of a subscription whose life has ended, unless another life has begun; may be repeated.
         """
         layout, _ = await self._layouts.load(topic)
-        await self._subscribing.bury(layout, name)
+        await self._subscribing.tombstone(layout, name)
 
     # -- single steps ---------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from txnframework.model import (
     Transaction,
     Visibility,
 )
-from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as, written_elsewhere
+from txnframework.plugin import AbortRetention, Appending, SegmentContext, foreign_data, options_as
 from txnframework_legacy.beside import SIDECAR, beside
 from txnframework_legacy.buffer.admission import EnlistedBranches
 from txnframework_legacy.buffer.closing import Closing
@@ -231,7 +231,7 @@ class MarkerBuffer:
         except LedgerNotFound:
             return
         await sidecar.close()
-        raise written_elsewhere(self.segment, "messages of transactions in a sidecar", "the buffer sidecar")
+        raise foreign_data(self.segment, "messages of transactions in a sidecar", "the buffer sidecar")
 
     async def _visibility_of_copy(self, branch: Branch, position: Position) -> Visibility:
         """Return the visibility of an earlier copy of an entry."""

@@ -17,7 +17,7 @@ from txnframework.model.entries import encode_entry
 from txnframework.model.entry_view import EntryMessage, EntryView
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.records import UNREADABLE
-from txnframework.plugin import written_elsewhere
+from txnframework.plugin import foreign_data
 
 MARKER_BRANCH = 1 << BRANCH_BITS
 _PRODUCER = "__transaction-marker"
@@ -55,7 +55,7 @@ def require_own_family(branch: Branch, position: Position, topic: str) -> None:
     """
     if branch.txn_id.family != LOG_FAMILY:
         what = f"entry {position} of a transaction of the {branch.txn_id.family} family"
-        raise written_elsewhere(topic, what, "plugins of that family")
+        raise foreign_data(topic, what, "plugins of that family")
 
 
 def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
@@ -73,9 +73,7 @@ def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
     if branch.number != MARKER_BRANCH:
         return branch
     if view.producer != _PRODUCER:
-        raise written_elsewhere(
-            segment, f"entry {entry.position}, the end of a transaction", "the buffer that wrote it"
-        )
+        raise foreign_data(segment, f"entry {entry.position}, the end of a transaction", "the buffer that wrote it")
     try:
         document = msgspec.json.decode(view.message(0).value or b"", type=_Document)
     except UNREADABLE as error:

@@ -24,7 +24,7 @@ from txnframework.model.cursor import Cursor
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
-from txnframework.plugin import SubscriptionContext, options_as, written_elsewhere
+from txnframework.plugin import SubscriptionContext, foreign_data, options_as
 from txnframework_legacy.batching.following import SharedSwitches
 from txnframework_legacy.batching.switches import LogKind, Scope
 from txnframework_legacy.batching.writers import LogWriters
@@ -168,7 +168,7 @@ class LogPendingAcks:
         held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
         if (await self._store.scan_index(held, 1)).records:
             what = f"acknowledgments of the metadata family's transactions in subscription {self.subscription}"
-            raise written_elsewhere(self.segment, what, "plugins of that family (until these have taken effect)")
+            raise foreign_data(self.segment, what, "plugins of that family (until these have taken effect)")
         self._is_alone = True
 
     # -- holding --------------------------------------------------------------------------------------

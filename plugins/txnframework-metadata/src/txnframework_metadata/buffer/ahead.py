@@ -11,7 +11,7 @@ from txnframework.model.entries import EntryView
 from txnframework.model.ids import METADATA_FAMILY, Branch
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EntryRange, Limit, Position
-from txnframework.plugin import AbortRetention, written_elsewhere
+from txnframework.plugin import AbortRetention, foreign_data
 from txnframework_metadata.buffer.visibility import Intent
 
 BranchedEntry = tuple[LedgerEntry, Branch | None]
@@ -29,7 +29,7 @@ def branched(entries: Iterable[LedgerEntry], segment: str) -> tuple[BranchedEntr
     for entry, branch in found:
         if branch is not None and branch.txn_id.family != METADATA_FAMILY:
             what = f"entry {entry.position} of a transaction of the {branch.txn_id.family} family"
-            raise written_elsewhere(segment, what, "plugins of that family")
+            raise foreign_data(segment, what, "plugins of that family")
     return found
 
 

@@ -19,7 +19,7 @@ from txnframework.errors import CorruptEntry, UnknownFormat
 from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, Position, TxnID
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.records import UNREADABLE
-from txnframework.plugin import written_elsewhere
+from txnframework.plugin import foreign_data
 from txnframework_legacy.buffer.markers import MARKER_BRANCH, require_own_family
 from txnframework_sidecar.model.parts import Part, Run, Span
 
@@ -177,7 +177,7 @@ def read_topic_entry(entry: LedgerEntry, topic: str) -> Marker | None:
     require_own_family(view.branch, entry.position, topic)
     if view.branch.number != MARKER_BRANCH or view.producer != _MARKERS:
         what = f"entry {entry.position}, which a transaction wrote through another buffer"
-        raise written_elsewhere(topic, what, "that buffer")
+        raise foreign_data(topic, what, "that buffer")
     document = _document(view, entry.position, topic, _MarkerDocument)
     try:
         spans = tuple(map(Span.parse, document.spans))

@@ -6,7 +6,7 @@ from txnframework.errors import ConfigurationError
 from txnframework.model.names import PERSISTENT, topic_of
 
 
-def written_elsewhere(segment: str, what: str, serve: str) -> ConfigurationError:
+def foreign_data(segment: str, what: str, serve: str) -> ConfigurationError:
     """
     Return the error of a topic that is configured for other plugins than those that wrote it.
 
