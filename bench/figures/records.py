@@ -9,7 +9,7 @@ from counting import CountingStore
 from rig import Found, Run, Target, unsettled
 
 from txnframework import Client, Consumer, Message, Producer
-from txnframework.broker import Foundation, Host, open_host
+from txnframework.broker import Host, HostContext, open_host
 from txnframework.config import load_config
 from txnframework.interfaces import IMetadataStore
 
@@ -104,7 +104,7 @@ async def _counted(config: Mapping[str, object]) -> AsyncIterator[tuple[Client, 
     inner = await open_host(load_config({**config, "transactions": {"sweep": False}}))
     store = CountingStore(inner.metadata)
     metadata = IMetadataStore(store)
-    host = Host(Foundation(inner.config, inner.registry, inner.environment, metadata, inner.ledgers))
+    host = Host(HostContext(inner.config, inner.registry, inner.environment, metadata, inner.ledgers))
     try:
         yield Client(host), store
     finally:

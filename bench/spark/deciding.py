@@ -16,7 +16,7 @@ from rig import Found, Target
 from stage import Stage
 
 from txnframework import blocking
-from txnframework.broker import Foundation, Host, open_host
+from txnframework.broker import Host, HostContext, open_host
 from txnframework.config import load_config
 from txnframework.model.ids import Branch
 from txnframework.model.names import TopicName
@@ -142,7 +142,7 @@ async def _counted(stage: Stage) -> AsyncIterator[tuple[Host, CountingStore]]:
     """A host whose metadata store counts."""
     inner = await open_host(load_config(stage.stores["config"]))
     store = CountingStore(inner.metadata)
-    host = Host(Foundation(inner.config, inner.registry, inner.environment, store, inner.ledgers))
+    host = Host(HostContext(inner.config, inner.registry, inner.environment, store, inner.ledgers))
     try:
         yield host, store
     finally:

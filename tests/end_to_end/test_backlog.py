@@ -100,7 +100,7 @@ def test_by_segment(stores: Stores) -> None:
             for number in range(4):
                 await producer.send(b"new", key=b"%d" % number)
             assert (await client.lag("orders", "billing")).messages == 6
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             lag = await client.lag("orders", "billing")
             assert (lag.segments[0].messages, lag.messages, lag.exact) == (1, 5, True)
             assert [one.segment for one in lag.segments] == [

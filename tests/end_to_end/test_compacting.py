@@ -193,7 +193,7 @@ def test_an_order_that_was_trimmed_is_refused(stores: Stores) -> None:
             await send(client, (b"a", b"1"), (b"a", b"2"))
             await client.compact("prices", order="commit")
             await opened.ledger.roll()
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             await send(client, (b"a", b"3"))
             with pytest.raises(CompactedInOtherOrder, match=r"trimmed since$"):
                 await client.compact("prices")
@@ -214,11 +214,11 @@ def test_trimming_waits_for_compaction(stores: Stores) -> None:
             await opened.ledger.roll()
             await send(client, (b"a", b"2"))
             await opened.ledger.roll()
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "prices") == [b"2"]
             assert await compacted(client) == [b"1", b"1", b"2"]
             await client.compact("prices")
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "prices") == []
             assert await compacted(client) == [b"1", b"2"]
             await send(client, (b"a", b"3"))
@@ -345,7 +345,7 @@ def test_a_crash_at_any_step(memory: Stores, applied: bool) -> None:
             await client.create_topic("prices")
             await send(client, (b"a", b"0"))
             await client.compact("prices")
-            compacting: Any = client.host.compacting
+            compacting: Any = client.host.compaction
             died, steps = True, 0
             while died:
                 await send(client, (b"a", b"%d" % (steps + 1)))
@@ -375,7 +375,7 @@ def test_the_later_of_two_compactions_counts(memory: Stores) -> None:
         async with memory.open() as client, memory.open() as other:
             await client.create_topic("prices")
             await send(client, (b"a", b"1"), (b"a", b"2"))
-            compacting: Any = client.host.compacting
+            compacting: Any = client.host.compaction
             steps = ((compacting, "_write"), (compacting.attempts, "finish"), (compacting.attempts, "_remove"))
             for has, step in steps:
                 original = getattr(has, step)

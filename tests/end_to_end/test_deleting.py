@@ -275,7 +275,7 @@ def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
             await aborted(client, topic, b"aborted")
             consumer = await client.consumer(topic, "billing", start="earliest")
             await consumer.close()
-            deleting: Any = client.topics.deleting
+            deleting: Any = client.topics.deletion
             budget = [steps]
             coordinator: Any = await client.host.coordinator()
             store = Dying(client.host.metadata, budget, applied)
@@ -295,8 +295,8 @@ def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
                 assert list((await other.layout(topic)).segments) == [2]
                 await other.delete_topic(topic)
             elif finisher == "upkeep":
-                client.host.upkeep._lease = "another"
-                await other.host.upkeep.round()
+                client.host.maintenance._lease = "another"
+                await other.host.maintenance.round()
             else:
                 try:
                     await other.delete_topic(topic)

@@ -122,7 +122,7 @@ def test_how_the_stores_stand(stores: Stores) -> None:
             await txn.begin()
             await orders.send(b"undecided", txn=txn)
             await orders.send(b"behind it")
-            report = await client.host.standing.report()
+            report = await client.host.status.report()
             family = of_metadata(report)
             assert (family.family, family.open_count, family.operations_left) == ("metadata", 1, 0)
             assert family.oldest_age_ms is not None
@@ -131,7 +131,7 @@ def test_how_the_stores_stand(stores: Stores) -> None:
             assert list(topic.undecided.values()) == [2]
             assert topic.lags == {"billing": 1}
             await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT))
-            family = of_metadata(await client.host.standing.report())
+            family = of_metadata(await client.host.status.report())
             assert family == FamilyStatus("metadata", 0, None, 1)
 
     stores.run(work())
@@ -179,7 +179,7 @@ def test_while_the_stores_are_away(
 
     async def work() -> None:
         async with stores.open() as client:
-            standing = client.host.standing
+            standing = client.host.status
             report = standing.report
 
             async def away() -> Any:

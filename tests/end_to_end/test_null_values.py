@@ -168,7 +168,7 @@ def test_a_null_that_comes_between_the_looks_stays(memory: Stores, monkeypatch: 
             await client.create_topic("prices")
             await send(client, (b"a", b"1"))
             await client.split("prices", 0)
-            attempts = client.host.compacting.attempts
+            attempts = client.host.compaction.attempts
             finish = attempts.finish
 
             async def delete_then_finish(*given: object) -> None:
@@ -256,7 +256,7 @@ def test_of_two_compactions_none_brings_a_key_back(memory: Stores) -> None:
             await client.create_topic("prices")
             await send(client, (b"a", b"1"))
             await client.split("prices", 0)
-            compacting = client.host.compacting
+            compacting = client.host.compaction
             looking = compacting._deleted
 
             async def overtaken(*given: object) -> object:
@@ -302,7 +302,7 @@ def test_a_compaction_while_a_reader_opens(memory: Stores, monkeypatch: pytest.M
             await send(client, (b"a", b"1"))
             await client.split("prices", 0)
             await send(client, (b"a", None))
-            attempts = client.host.compacting.attempts
+            attempts = client.host.compaction.attempts
             part, opened = attempts.part, 0
 
             async def compact_in_between(segment: str) -> object:

@@ -332,7 +332,7 @@ def test_retention(stores: Stores) -> None:
                 await producer.send(value)
                 await ledger.roll()
             await consumer.ack_cumulative((await take(consumer, 2))[-1])
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, ORDERS) == [b"3"]
             await consumer.close()
 
@@ -672,7 +672,7 @@ def test_a_paused_deletion_does_nothing_to_the_next_topic_of_the_name(memory: St
             await client.create_topic(ORDERS)
             await (await client.producer(ORDERS)).send(b"old", key=b"k")
             await client.compact(ORDERS)
-            deleting: Any = client.topics.deleting
+            deleting: Any = client.topics.deletion
             coordinator = await client.host.coordinator("persistent")
             if paused_at == "forget_segment":
                 paused = _Paused(coordinator, paused_at)
@@ -682,13 +682,13 @@ def test_a_paused_deletion_does_nothing_to_the_next_topic_of_the_name(memory: St
 
                 deleting._coordinator = serve
             elif paused_at == "fence":
-                attempts: Any = client.host.compacting.attempts
+                attempts: Any = client.host.compaction.attempts
                 paused = attempts._store = _Paused(client.host.metadata, "get")
             else:
                 paused = deleting._ledgers = _Paused(client.host.ledgers, paused_at)
             removing = asyncio.ensure_future(client.delete_topic(ORDERS))
             await paused.reached.wait()
-            await elsewhere.topics.deleting.finish(TopicName.parse(ORDERS))
+            await elsewhere.topics.deletion.finish(TopicName.parse(ORDERS))
             await elsewhere.create_topic(ORDERS)
             async with await elsewhere.producer(ORDERS) as producer:
                 txn = elsewhere.transaction()
@@ -719,7 +719,7 @@ def test_a_deletion_that_is_tried_again_means_the_topic_that_was_there(memory: S
         for topic in (ORDERS, "orders"):
             async with memory.open() as client, memory.open() as elsewhere:
                 await client.create_topic(topic)
-                deleting: Any = client.topics.deleting
+                deleting: Any = client.topics.deletion
                 layouts = deleting._layouts
                 paused = _Paused(layouts, "find")
                 whole = layouts.put_if
@@ -733,7 +733,7 @@ def test_a_deletion_that_is_tried_again_means_the_topic_that_was_there(memory: S
                 removing = asyncio.ensure_future(client.delete_topic(topic))
                 await paused.reached.wait()
                 layouts.put_if = whole
-                await elsewhere.topics.deleting.finish(TopicName.parse(topic))
+                await elsewhere.topics.deletion.finish(TopicName.parse(topic))
                 await elsewhere.create_topic(topic)
                 await (await elsewhere.producer(topic)).send(b"new")
                 paused.go.set()

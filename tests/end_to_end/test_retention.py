@@ -51,7 +51,7 @@ def test_by_default_everything_stays(stores: Stores) -> None:
         async with stores.open() as client:
             await client.create_topic("orders")
             await send_rolled(client, "orders", b"1", b"2")
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "orders") == [b"1", b"2"]
 
     stores.run(work())
@@ -69,16 +69,16 @@ def test_what_every_subscription_acknowledged_goes(stores: Stores) -> None:
             for _ in range(3):
                 await fast.ack(await fast.receive())
             await slow.ack(await slow.receive())
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "orders") == [b"2", b"3"]
             assert await stores.receive(slow, 2) == [b"2", b"3"]
             await slow.close()
             await client.topics.unsubscribe(TopicName.parse("orders"), "slow")
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "orders") == []
             await send_rolled(client, "orders", b"4")
             assert await stores.receive(fast, 1) == [b"4"]
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "orders") == [b"4"]
             await fast.close()
         async with stores.open() as client:
@@ -106,7 +106,7 @@ def test_aborted_messages_hold_nothing_back_while_a_consumer_is_busy(memory: Sto
             received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
             await consumer.ack(*received[:2])
             await run_ready()
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await memory.read(client, "orders") == [b"3"]
             await consumer.close()
 
@@ -128,14 +128,14 @@ def test_pending_acknowledgments_and_open_transactions_hold_back(stores: Stores)
             await consumer.ack(await consumer.receive(), txn=txn)
             sent = await producer.send(b"open", txn=txn)
             await (await client.host.segment(sent.segment)).ledger.roll()
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "orders") == [b"1"]
             await txn.commit()
             assert await stores.read(client, "free") == [b"open"]
             await consumer.close()
         async with stores.open(retention=AT_ONCE) as client:
             await client.host.coordinator()
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "orders") == []
             assert await stores.read(client, "free") == []
 
@@ -159,7 +159,7 @@ def test_the_last_batches_of_a_pipeline_stay(stores: Stores) -> None:
                 processed = ProcessedRange("query", batch, start, ledger.last, 1)
                 await cursor.apply((await cursor.load()).incarnation, (_upto(ledger.last),), processed)
                 start = ledger.last
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, "orders") == [b"3", b"4"]
 
     stores.run(work())
@@ -200,17 +200,17 @@ def test_a_backlog_that_is_too_old_is_lost_by_an_explicit_rule_only(memory: Stor
             async with await client.producer("orders") as producer:
                 await producer.send(b"1")
                 await clock.advance(600)
-                await keeping.host.upkeep.round()
-                await client.host.upkeep.round()  # the other one has the lease
+                await keeping.host.maintenance.round()
+                await client.host.maintenance.round()  # the other one has the lease
                 assert len(await ledger_of(client, "orders")) == 1
                 await keeping.host.close()
-                await client.host.upkeep.round()
+                await client.host.maintenance.round()
                 await producer.send(b"2")
             assert await memory.read(client, "orders") == [b"1", b"2"]
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await memory.read(client, "orders") == [b"1", b"2"]
             await clock.advance(500)
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await memory.read(client, "orders") == [b"2"]
             consumer = await client.consumer("orders", "billing")
             assert await memory.receive(consumer, 1) == [b"2"]
@@ -287,8 +287,8 @@ def test_rounds_go_on_where_one_was_done_by_hand(memory: Stores) -> None:
                 await clock.advance(1_500)
                 await waiting.host.coordinator()
                 await clock.advance(1_500)
-                held: Any = elected.host.upkeep._held
-                await asyncio.gather(held.release(), waiting.host.upkeep.round())
+                held: Any = elected.host.maintenance._held
+                await asyncio.gather(held.release(), waiting.host.maintenance.round())
             await send_rolled(waiting, "orders", b"old")
             await clock.advance(2_000)
             assert await memory.read(waiting, "orders") == []
@@ -311,10 +311,10 @@ def test_a_segment_that_cannot_be_trimmed_keeps_no_other_from_it(memory: Stores)
                 raise Unavailable("it is away")
 
             opened.buffer.trim = failing
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert (await memory.read(client, "one"), await memory.read(client, "two")) == ([b"old"], [])
             opened.buffer.trim = trim
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await memory.read(client, "one") == []
 
     memory.run(work())
@@ -366,7 +366,7 @@ def test_several_trim_at_once(stores: Stores) -> None:
             record = await client.host.metadata.get(paths.topic_key(topic))
             assert record is not None
             document = records.decode(records.TopicRecord, record)
-            await asyncio.gather(*(one.host.upkeep._tend(topic, document) for one in (client, other, client)))
+            await asyncio.gather(*(one.host.maintenance._tend(topic, document) for one in (client, other, client)))
             assert await stores.read(other, "orders") == [b"%d" % number for number in range(15, 20)]
             assert await stores.receive(consumer, 5) == [b"%d" % number for number in range(15, 20)]
             await consumer.close()
@@ -386,7 +386,7 @@ def test_a_topic_without_transactions(stores: Stores) -> None:
                     await producer.send(b"%d" % number)
             await (await client.host.segment(topic)).ledger.roll()
         async with stores.open(retention=AT_ONCE) as client:
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             assert await stores.read(client, topic) == []
 
     stores.run(work())
@@ -424,7 +424,7 @@ def test_a_process_that_dies_while_it_trims(memory: Stores, applied: bool) -> No
             died = False
             for _ in range(2):
                 try:
-                    await client.host.upkeep.round()
+                    await client.host.maintenance.round()
                 except Dies:
                     died = True
                 assert await memory.read(other, topic) in ([b"1", b"2"], [b"2"])
@@ -432,7 +432,7 @@ def test_a_process_that_dies_while_it_trims(memory: Stores, applied: bool) -> No
             store = client.host.metadata
             await (await store.acquire_lease("upkeep with trimming", store.session)).release()
             for _ in range(3):
-                await other.host.upkeep.round()
+                await other.host.maintenance.round()
                 await clock.advance(1_000)
             assert await memory.read(other, topic) == [b"2"]
             page = await other.host.metadata.scan(KeyRange("/txn-aborted/", "/txn-aborted0"), 100)

@@ -184,6 +184,6 @@ def test_nobody_reads_its_ledger_without_the_buffer(stores: HostStores) -> None:
             buffer = (await client.host.segment(ORDERS)).buffer
             assert not IPlannableBuffer.providedBy(buffer)
             with pytest.raises(InvalidInput, match="cannot be read from the ledger alone; use 'txnframework topic"):
-                await client.host.compacting.plan(ORDERS, None, "position", 10)
+                await client.host.compaction.plan(ORDERS, None, "position", 10)
 
     stores.run(work())

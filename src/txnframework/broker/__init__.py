@@ -7,25 +7,25 @@ Compare-and-set in the metadata store decides between concurrent hosts.
 
 from __future__ import annotations
 
-from txnframework.broker._dispatch.acknowledging import FINISHED_ELSEWHERE, GIVEN_UP
-from txnframework.broker._dispatch.deliveries import HeldMessage
-from txnframework.broker._dispatch.dispatches import Attached, Dispatches, Place
-from txnframework.broker._dispatch.dispatching import SegmentDispatch
-from txnframework.broker._dispatch.open_acks import acks_of, cumulative_ack
-from txnframework.broker._dispatch.parts import Delivery, Joining, Listener
-from txnframework.broker._host import Host, open_host
-from txnframework.broker._serving.domains import DomainPlugins, NoPlugins, plugins_of
-from txnframework.broker._serving.foundation import Foundation
-from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.broker.backlog import Lag, SegmentLag
 from txnframework.broker.compaction.attempts import Attempt, CompactionResult, PartWriter
 from txnframework.broker.compaction.compactors import Compactor, DecidedMessage, LatestByKey
 from txnframework.broker.compaction.copies import EVERYTHING, Copied, CopyPlan, CopyRange, copies
 from txnframework.broker.compaction.messages import CommitTimes, Order
 from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.dispatch.ack_state import acks_of, cumulative_ack
+from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, GIVEN_UP
+from txnframework.broker.dispatch.consumers import Delivery, Joining, Listener
+from txnframework.broker.dispatch.deliveries import HeldMessage
+from txnframework.broker.dispatch.dispatches import Attachment, Dispatches, SubscriptionRef
+from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
+from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker.host import Host, open_host
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
+from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.broker.status import FamilyStatus, HangingTransaction, StatusReport, TopicStatus, ack_status
+from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.subscriptions import Start
 from txnframework.broker.topics.topics import Topics
 from txnframework.runtime.forwarding import ForwardingProxy
@@ -35,7 +35,7 @@ __all__ = [
     "EVERYTHING",
     "FINISHED_ELSEWHERE",
     "GIVEN_UP",
-    "Attached",
+    "Attachment",
     "Attempt",
     "CommitTimes",
     "CompactionResult",
@@ -50,10 +50,10 @@ __all__ = [
     "DomainPlugins",
     "FamilyStatus",
     "ForwardingProxy",
-    "Foundation",
     "HangingTransaction",
     "HeldMessage",
     "Host",
+    "HostContext",
     "Joining",
     "Lag",
     "LatestByKey",
@@ -62,7 +62,6 @@ __all__ = [
     "OpenSegment",
     "Order",
     "PartWriter",
-    "Place",
     "RestoreReport",
     "RestoreRequest",
     "Restored",
@@ -73,6 +72,7 @@ __all__ = [
     "Start",
     "StatusReport",
     "StoredCursor",
+    "SubscriptionRef",
     "TopicStatus",
     "Topics",
     "ack_status",

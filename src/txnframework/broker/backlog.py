@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from txnframework.broker._dispatch.deliveries import HeldMessage
-from txnframework.broker._serving.segments import OpenSegment
 from txnframework.broker.cursors import cursor_on
+from txnframework.broker.dispatch.deliveries import HeldMessage
+from txnframework.broker.segments import OpenSegment
 from txnframework.errors import EntryTrimmed, SubscriptionNotFound
 from txnframework.interfaces import IMetadataStore, IPlannableBuffer
 from txnframework.model.acks import AckState

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from txnframework.broker._serving.segments import OpenSegment
 from txnframework.broker.cursors import cursor_on, replayed_from
+from txnframework.broker.segments import OpenSegment
 from txnframework.config import RetentionSection
 from txnframework.environment import Environment
 from txnframework.interfaces import IManagedLedger, IMetadataStore
@@ -116,11 +116,15 @@ class Trimmer:
     """
 
     def __init__(
-        self, store: IMetadataStore, visit: Visit, keeps_beside: Callable[[str], bool], environment: Environment
+        self,
+        store: IMetadataStore,
+        visit: Visit,
+        stores_outside_segment: Callable[[str], bool],
+        environment: Environment,
     ) -> None:
         self._store = store
         self._visit = visit
-        self._keeps_beside = keeps_beside
+        self._stores_outside_segment = stores_outside_segment
         self._environment = environment
 
     async def trim(self, layout: Layout, rule: RetentionSection) -> None:
@@ -135,7 +139,7 @@ class Trimmer:
         for segment_id in layout.made():
             if not keeps_all:
                 await self._trim(layout, segment_id, rule)
-            elif self._keeps_beside(str(layout.name_of(segment_id))):
+            elif self._stores_outside_segment(str(layout.name_of(segment_id))):
                 await self._trim_beside(str(layout.name_of(segment_id)))
 
     async def _trim_beside(self, name: str) -> None:

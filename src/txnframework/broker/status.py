@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from txnframework.broker._dispatch.open_acks import OpenAcks
-from txnframework.broker._serving.segments import SegmentSubscription
 from txnframework.broker.backlog import Backlog
 from txnframework.broker.coordinators.sessions import Sessions
+from txnframework.broker.dispatch.ack_state import OpenAcks
+from txnframework.broker.segments import SegmentSubscription
 from txnframework.broker.topics.topics import Topics
 from txnframework.environment import Environment
 from txnframework.errors import NotFound

@@ -98,7 +98,7 @@ class _Scraped:
         self._is_up = True
 
     def collect(self) -> Iterator[Metric]:
-        looking = asyncio.run_coroutine_threadsafe(self._client.host.standing.report(), self._loop)
+        looking = asyncio.run_coroutine_threadsafe(self._client.host.status.report(), self._loop)
         try:
             report = looking.result(SCRAPE_S)
         except TxnFrameworkError as error:
@@ -144,7 +144,7 @@ async def _printed(client: Client) -> str:
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(_Looked(await client.host.standing.report()))
+    registry.register(_Looked(await client.host.status.report()))
     return generate_latest(registry).decode()
 
 

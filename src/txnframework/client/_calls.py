@@ -66,7 +66,7 @@ async def require_topics(host: Host, layouts: Iterable[Layout]) -> None:
     """
     for layout in layouts:
         segment = str(layout.name_of(next(iter(layout.segments))))
-        if await host.topics.deleting.is_deleted(segment, layout.life):
+        if await host.topics.deletion.is_deleted(segment, layout.life):
             raise TopicNotFound(str(layout.topic), deleted=True)
 
 

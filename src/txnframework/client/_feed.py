@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from txnframework.broker import Attached, Delivery, Host, Listener, Place, SegmentDispatch
+from txnframework.broker import Attachment, Delivery, Host, Listener, SegmentDispatch, SubscriptionRef
 from txnframework.client._messages import Message, received
 from txnframework.errors import LeaseLost, Unavailable
 from txnframework.model.ids import Branch
@@ -121,7 +121,7 @@ class Feed:
 
     def __init__(
         self,
-        place: Place,
+        place: SubscriptionRef,
         inbox: Inbox,
         delivered: Callable[[], None],
         changed: Callable[[], None],
@@ -131,7 +131,7 @@ class Feed:
         self.place = place
         self.missed = missed
         self.follows = follows
-        self.attached: Attached | None = None
+        self.attached: Attachment | None = None
         self.finished = False
         """Everything in the segment is acknowledged, and the segment is sealed."""
         self.lost = False
@@ -186,7 +186,7 @@ class Feed:
         """Return the callbacks for the dispatch."""
         return Listener(self._deliver, self._reset, self._changed, self._ended)
 
-    def attach_to(self, attached: Attached) -> None:
+    def attach_to(self, attached: Attachment) -> None:
         """Set the dispatch from which messages may now be taken."""
         self.attached = attached
         self.missed.begin_at(attached.dispatch.incarnation)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from txnframework.broker import Host, Joining, Place, RetryingTasks, dispatching_lease
+from txnframework.broker import Host, Joining, RetryingTasks, SubscriptionRef, dispatching_lease
 from txnframework.client._feed import Feed, Inbox, Missed
 from txnframework.client._terms import Terms
 from txnframework.errors import (
@@ -274,7 +274,7 @@ class Membership:
         """
         segment = feed.place.segment
         life = self.layouts[topic_of(segment)].life
-        deleting = self._host.topics.deleting
+        deleting = self._host.topics.deletion
         if isinstance(error, NotFound | Closed) and await deleting.is_deleted(segment, life):
             raise TopicNotFound(feed.place.topic, deleted=True) from error
         if not isinstance(error, LeaseLost):
@@ -360,7 +360,7 @@ class Membership:
     async def _attach(self, segment: str, topic: TopicName, at: Segment) -> None:
         """Attach to a segment, given by its full name and its place in the topic's layout."""
         terms = self._terms
-        place = Place(str(topic), terms.subscription, segment, terms.type.name)
+        place = SubscriptionRef(str(topic), terms.subscription, segment, terms.type.name)
         # Once per segment: otherwise two live consumers of one name would replace each other for ever.
         replaces = terms.named and segment not in self._tried
         self._tried.add(segment)

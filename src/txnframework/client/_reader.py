@@ -119,7 +119,7 @@ class Reader:
             raise TopicNotFound(str(self._topic), deleted=True) from error
 
     async def _is_deleted(self, opened: OpenSegment) -> bool:
-        return await self._host.topics.deleting.is_deleted(opened.name, self._life)
+        return await self._host.topics.deletion.is_deleted(opened.name, self._life)
 
     async def _messages(self) -> AsyncIterator[Message]:
         while not self._closed:
@@ -202,7 +202,7 @@ class Reader:
         compacted: AsyncGenerator[CompactedEntry, None] | None = None
         # A segment that joins later is read uncompacted: its compacted part may lack nulls for keys already read from
         # parents.
-        part = await self._host.compacting.attempts.part(opened.name) if self._compacted and not joins else None
+        part = await self._host.compaction.attempts.part(opened.name) if self._compacted and not joins else None
         if part is not None:
             compacted, upto = part.entries(), part.upto
         end = await self._readable(opened) if until_now else None

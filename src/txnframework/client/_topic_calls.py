@@ -59,7 +59,7 @@ class TopicCalls(Calls):
         """
         await self.host.coordinators()  # only opened coordinators are swept
         await self.host.sweeps.sweep()
-        await self.host.upkeep.all_topics()
+        await self.host.maintenance.all_topics()
 
     async def delete_topic(self, topic: Name, *, force: bool = False) -> None:
         """
@@ -81,7 +81,7 @@ class TopicCalls(Calls):
     async def _delete(self, name: TopicName, force: bool) -> None:
         tried = False
         # Retries must not delete a topic that is created under this name in the meantime.
-        life = await self._retrying.run(lambda: self.host.topics.deleting.life(name))
+        life = await self._retrying.run(lambda: self.host.topics.deletion.life(name))
 
         async def delete() -> None:
             nonlocal tried
@@ -169,4 +169,4 @@ class TopicCalls(Calls):
         if order not in ("position", "commit"):
             raise InvalidInput(f"messages are compacted in order of 'position' or 'commit', not {excerpt(order)}")
         layout = await self.host.topics.layout(self._topic(topic))
-        await self._retrying.run(lambda: self.host.compacting.compact(layout, compactor, order))
+        await self._retrying.run(lambda: self.host.compaction.compact(layout, compactor, order))

@@ -142,7 +142,9 @@ class TransactionCalls(Calls):
         """
         whole_number(age_ms_min, "age_ms_min", 0, TIME_MS_MAX)
         whole_number(transactions_max, "transactions_max", 1)
-        return await self._retrying.run(lambda: self.host.hanging.find(age_ms_min, after, transactions_max))
+        return await self._retrying.run(
+            lambda: self.host.hanging_transactions.find(age_ms_min, after, transactions_max)
+        )
 
     async def _end(self, end: End) -> None:
         coordinator = await self.host.coordinator_for(end.txn_id)

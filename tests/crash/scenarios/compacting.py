@@ -61,7 +61,7 @@ class Compact(Scenario):
         bystander = self.world.machines["bystander"]
         self.story.check_topic(ORDERS, bystander.do(self.compacted(bystander.client)), "a late reader of it")
         left = self.world.space.rows.list_names("compacted:", "", 100)
-        kept = bystander.do(bystander.client.host.compacting.attempts.kept(SEGMENT))
+        kept = bystander.do(bystander.client.host.compaction.attempts.kept(SEGMENT))
         assert kept is not None
         assert left == kept.ledgers, f"ledgers {left} are left"
 
@@ -70,7 +70,7 @@ class CompactInParts(Compact):
     """The same, copied as several processes do it: each range to a ledger of its own, and one of them twice."""
 
     async def operate(self, client: Client) -> None:
-        compacting = client.host.compacting
+        compacting = client.host.compaction
         attempt = await compacting.attempts.begin(SEGMENT)
         plan = await compacting.plan(SEGMENT, attempt.earlier, "position", 1)
         names = []

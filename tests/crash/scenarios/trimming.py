@@ -64,7 +64,7 @@ class Trim(Scenario):
     async def trim(self, client: Client) -> None:
         """Trim, and collect the abort records when their time has come."""
         for _ in range(2):
-            await client.host.upkeep.round()
+            await client.host.maintenance.round()
             await self.pass_time(client, 2 * ABORT_RETENTION_MS)
 
     async def carry_on(self, client: Client, failed: bool) -> None:

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from txnframework.broker._dispatch.plain_acks import PlainAcks
 from txnframework.broker.coordinators.coordinators import ServedCoordinator
 from txnframework.broker.coordinators.sweeps import BUSY_DELAY_MS, Sweeps
+from txnframework.broker.dispatch.acknowledgments import CursorAckWriter
 from txnframework.config import TransactionsSection
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Ack, Position, Swept
@@ -143,7 +143,7 @@ def test_acknowledgments_share_writes() -> None:
     async def run() -> None:
         cursor = SlowCursor()
         cursor.fails = 1
-        plain = PlainAcks(cast(Any, cursor), VirtualEnvironment(), 0)
+        plain = CursorAckWriter(cast(Any, cursor), VirtualEnvironment(), 0)
 
         def write(entry: int, incarnation: int = 1) -> asyncio.Future[None]:
             return asyncio.ensure_future(plain.write(incarnation, (Ack(Position(1, entry)),)))

@@ -15,7 +15,7 @@ OWN_WAITS = {
     "txnframework_sql/postgresql/_listener.py": "a heartbeat",
     "txnframework_sql/sqlite/_polling.py": "a poll at the configured interval",
     "broker/maintenance.py": "rounds at the configured interval",
-    "broker/_dispatch/plain_acks.py": "gathers acknowledgments; no attempt failed",
+    "broker/dispatch/acknowledgments.py": "gathers acknowledgments; no attempt failed",
 }
 """Loops that wait by themselves and catch errors as well, and why that is no retry."""
 

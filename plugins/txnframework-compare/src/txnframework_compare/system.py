@@ -9,7 +9,7 @@ from typing import Final
 
 import txnframework
 from txnframework import Client, Message, Producer, Transaction, TxnID
-from txnframework.broker import Foundation, Host, open_host
+from txnframework.broker import Host, HostContext, open_host
 from txnframework.client import Consumer
 from txnframework.config import Config, check_config, load_config
 from txnframework.model.transactions import Action
@@ -115,7 +115,7 @@ async def opened(
     inner = await open_host(config, registry)
     counts = Counts()
     metadata, ledgers = counting_metadata(inner.metadata, counts), counting_ledgers(inner.ledgers, counts)
-    host = _UnsettledHost(Foundation(config, registry, inner.environment, metadata, ledgers))
+    host = _UnsettledHost(HostContext(config, registry, inner.environment, metadata, ledgers))
     system = System(family, workload, config, host, counts)
     try:
         yield system

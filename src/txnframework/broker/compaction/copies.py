@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from txnframework.broker._serving.segments import OpenSegment
 from txnframework.broker.compaction.attempts import CompactionResult, continued_from
 from txnframework.broker.compaction.messages import CommitTimes, Order, readable_end
+from txnframework.broker.segments import OpenSegment
 from txnframework.errors import CommitOrderUnknown, CompactedInOtherOrder, EntryTrimmed, InvalidInput
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IPlannableBuffer
 from txnframework.model.compacted import decode_compacted, encode_whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Literal
 
-from txnframework.broker._serving.segments import OpenSegment
+from txnframework.broker.segments import OpenSegment
 from txnframework.errors import (
     CommitOrderUnknown,
     CompactedInOtherOrder,

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import replace
 
-from txnframework.broker._serving.segments import OpenSegment
 from txnframework.broker.compaction.attempts import Attempt, Attempts, CompactionResult, continued_from
 from txnframework.broker.compaction.compactors import Compactor, DecidedMessage
 from txnframework.broker.compaction.copies import CopyPlan, plan_copies
@@ -19,6 +18,7 @@ from txnframework.broker.compaction.messages import (
     in_order_of_positions,
     readable_end,
 )
+from txnframework.broker.segments import OpenSegment
 from txnframework.environment import Environment
 from txnframework.errors import Fenced, LedgerNotFound
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator

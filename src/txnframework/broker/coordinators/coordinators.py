@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from zope.interface import implementer
 
-from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
-from txnframework.broker._serving.foundation import Foundation
-from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
 from txnframework.broker.coordination import Election
 from txnframework.broker.coordinators.shares import CoordinatorShare
+from txnframework.broker.domains import DomainPlugins, NoPlugins
 from txnframework.broker.metrics import measured_coordinator
+from txnframework.broker.segments import OpenSegment, SegmentSubscription
+from txnframework.broker.stores import HostContext
 from txnframework.config import Config
 from txnframework.errors import LedgerNotFound, TransactionNotFound, Unavailable, UnknownPlugin
 from txnframework.interfaces import IParticipants, ITransactionCoordinator
@@ -156,18 +156,18 @@ class Coordinators:
 
     def __init__(
         self,
-        foundation: Foundation,
+        context: HostContext,
         participants: IParticipants,
         elected: Callable[[], None],
     ) -> None:
-        self._config = foundation.config
-        self._registry = foundation.registry
-        self._environment = foundation.environment
-        self._metadata = foundation.metadata
-        self._ledgers = foundation.ledgers
+        self._config = context.config
+        self._registry = context.registry
+        self._environment = context.environment
+        self._metadata = context.metadata
+        self._ledgers = context.ledgers
         self._participants = participants
         self._elected = elected
-        self._metrics = foundation.metrics
+        self._metrics = context.metrics
         self._served: SharedOpenings[str, ServedCoordinator] = SharedOpenings()
 
     async def get(self, name: str) -> ServedCoordinator:

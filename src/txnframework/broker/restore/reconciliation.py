@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from txnframework.broker._host import Host
+from txnframework.broker.host import Host
 from txnframework.errors import (
     EndTransactionTimeout,
     InvalidTransactionState,

@@ -8,12 +8,10 @@ from enum import Enum
 
 import msgspec
 
-from txnframework.broker._host import Host
-from txnframework.broker._serving.belonging import beyond_reserved
-from txnframework.broker._serving.foundation import Foundation
-from txnframework.broker._serving.opening import open_stores
 from txnframework.broker.coordination import expected_version, held_leases
+from txnframework.broker.host import Host
 from txnframework.broker.restore.reconciliation import Counts, Reconciliation, UndecidedEntries
+from txnframework.broker.stores import HostContext, beyond_reserved, open_stores
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import InvalidInput, LeaseHeld, StoreMismatch, Unavailable
@@ -203,7 +201,7 @@ async def restore(
     alone = msgspec.structs.replace(config.transactions, sweep=False, end_timeout_ms=telling_ms)
     quiet = msgspec.structs.replace(config, transactions=alone)
     metadata, ledgers = await open_stores(quiet, registry, environment, as_they_are=True)
-    host = Host(Foundation(quiet, registry, environment, metadata, ledgers))
+    host = Host(HostContext(quiet, registry, environment, metadata, ledgers))
     try:
         return await _restore(host, request, progress)
     finally:

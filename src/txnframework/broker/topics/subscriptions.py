@@ -18,7 +18,7 @@ from txnframework.model.names import TopicName, check_new_name
 from txnframework.model.positions import EARLIEST, Position
 
 if TYPE_CHECKING:
-    from txnframework.broker._serving.segments import OpenSegment
+    from txnframework.broker.segments import OpenSegment
 
 
 Start = Literal["earliest", "latest"]

@@ -29,7 +29,7 @@ from txnframework.model.metadata import Expect, KeyRange, Record
 from txnframework.model.names import INTERNAL_PREFIX, TOPIC_DOMAINS, TopicName, check_new_topic
 
 if TYPE_CHECKING:
-    from txnframework.broker._serving.segments import OpenSegment
+    from txnframework.broker.segments import OpenSegment
 
 
 LIST_ITEMS_MAX = 1_000
@@ -57,7 +57,7 @@ class Topics:
         self._segment = segment
         self._layouts = StoredLayouts(store)
         self._subscribing = SubscriptionChanges(store, self._layouts, segment)
-        self.deleting = TopicDeletion(store, ledgers, self._layouts, self._subscribing, coordinator, let_go)
+        self.deletion = TopicDeletion(store, ledgers, self._layouts, self._subscribing, coordinator, let_go)
 
     async def create(self, topic: TopicName, segments: int = 1) -> Layout:
         """
@@ -70,7 +70,7 @@ class Topics:
         """
         if topic.internal:
             raise InvalidName(str(topic), f"names that begin with {INTERNAL_PREFIX!r} are kept for internal topics")
-        await self.deleting.finish(topic)
+        await self.deletion.finish(topic)
         before = await self._layouts.find(topic)
         if before is not None and not before[0].deleted:
             raise TopicExists(str(topic))
@@ -95,7 +95,7 @@ class Topics:
         :raises TopicInUse: ``force`` is not set, and the topic has subscriptions or open transactions took part in it.
         :raises TopicNotFound: the topic does not exist, and nothing is left of a deleted one.
         """
-        await self.deleting.delete(topic, force=force, life=life)
+        await self.deletion.delete(topic, force=force, life=life)
 
     async def delete_all(self, tenant: str, namespace: str, *, force: bool = False) -> None:
         """
@@ -106,7 +106,7 @@ class Topics:
         names = await self.list(tenant, namespace)
         for name in () if force else names:
             with contextlib.suppress(TopicNotFound):  # another process deleted it meanwhile, as below
-                await self.deleting.require_unused(await self.layout(name))
+                await self.deletion.require_unused(await self.layout(name))
         for name in names:
             with contextlib.suppress(TopicNotFound):
                 await self.delete(name, force=force)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage, Standing
-from txnframework.broker._dispatch.open_acks import OpenAcks, acks_of
+from txnframework.broker.dispatch.ack_state import OpenAcks, acks_of
+from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage, MessageState
 from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryMessage
@@ -83,7 +83,7 @@ def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> N
     assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
     held = deliveries.get(_at(1))
     assert held is not None
-    assert held.standing is Standing.PENDING_ACK
+    assert held.state is MessageState.PENDING_ACK
     assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1)}
 
 

@@ -86,7 +86,7 @@ class Compaction:
         if self.dry_run:
             with progress.tasks(f"{title}: reading", spark, meter):
                 return self._measured(spark, before, meter)
-        attempt = process.run(host.compacting.attempts.begin(segment))
+        attempt = process.run(host.compaction.attempts.begin(segment))
         try:
             if attempt.earlier != before.earlier:  # another compaction has finished since
                 before = process.run(standing(host, segment, self.order, self.messages_max))
@@ -94,7 +94,7 @@ class Compaction:
                 return self._copied(spark, host, before, attempt, meter)
         except BaseException as error:
             raise_as = self._why(host, attempt, error)
-            process.run(host.compacting.attempts.give_up(attempt))
+            process.run(host.compaction.attempts.give_up(attempt))
             if raise_as is error:
                 raise
             raise raise_as from error
@@ -121,7 +121,7 @@ class Compaction:
         rows.sort(key=lambda row: row["part"])  # partitions of sorted copies are in order
         ledgers = tuple(row["ledger"] for row in rows) or (process.run(_empty(host, attempt)),)
         kept = CompactionResult(ledgers, before.plan.upto, EVERYTHING, self.order)
-        process.run(host.compacting.attempts.finish(attempt, kept))
+        process.run(host.compaction.attempts.finish(attempt, kept))
         messages, size = sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows)
         return Result(before, COMPACTED, messages, size, len(ledgers))
 
@@ -133,13 +133,13 @@ class Compaction:
         """Return the error to raise: after a newer attempt, a task may have failed with any error."""
         if not isinstance(error, Exception) or isinstance(error, Fenced):
             return error
-        if not process.run(host.compacting.attempts.goes_on(attempt)):
+        if not process.run(host.compaction.attempts.goes_on(attempt)):
             return Fenced(f"compaction of {attempt.segment}", "one that began later")
         return JobFailed(f"{attempt.segment} was not compacted: {sentence_of(error)}")
 
 
 async def _empty(host: Host, attempt: Attempt) -> str:
     """Write an empty ledger, for a segment of which nothing was kept; return its name."""
-    async with host.compacting.attempts.writing(attempt) as writer:
+    async with host.compaction.attempts.writing(attempt) as writer:
         await writer.seal()
         return writer.name

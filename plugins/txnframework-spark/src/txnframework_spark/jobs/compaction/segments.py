@@ -70,8 +70,8 @@ async def standing(host: Host, segment: str, order: Order, messages_max: int) ->
 
     :raises CommitOrderUnknown: its first messages were trimmed.
     """
-    earlier = await host.compacting.attempts.kept(segment)
-    plan = await host.compacting.plan(segment, earlier, order, messages_max)
+    earlier = await host.compaction.attempts.kept(segment)
+    plan = await host.compaction.plan(segment, earlier, order, messages_max)
     ledger = (await host.segment(segment)).ledger
     tail = await ledger.tail()
     size, last = 0, -1

@@ -62,7 +62,7 @@ def copying(stores: StoreOptions, plan: CopyPlan, meter: Meter) -> Callable[[Bat
 
 def _pages(host: Host, plan: CopyPlan, planned: CopyRange) -> Iterator[list[Copied]]:
     """Yield the copies of a range, page by page."""
-    times = process.run(host.compacting.commit_times(plan.segment)) if plan.order == "commit" else None
+    times = process.run(host.compaction.commit_times(plan.segment)) if plan.order == "commit" else None
 
     async def page() -> list[Copied]:
         taken: list[Copied] = []
@@ -108,7 +108,7 @@ def writing(stores: StoreOptions, attempt: Attempt) -> Callable[[Batches], Batch
             return
         part = f"{context.partitionId():06}-{host.environment.random_bits(_RANDOM_BITS):016x}"
         entries = messages = size = 0
-        with process.entered(host.compacting.attempts.writing(attempt, part)) as writer:
+        with process.entered(host.compaction.attempts.writing(attempt, part)) as writer:
             for batch in chain((first,), filled):
                 datas, counts = batch.column("data").to_pylist(), batch.column("messages").to_pylist()
                 process.run(writer.add_all(tuple(zip(datas, counts, strict=True))))

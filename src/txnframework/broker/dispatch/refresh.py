@@ -18,7 +18,7 @@ INTERVAL_MS = 100
 """The shortest time between two refreshes caused by store changes, of which some are this process's own."""
 
 
-class Looking:
+class RefreshTrigger:
     """
     Calls ``look`` when a transaction that holds messages ended, and when the subscription's records changed.
 

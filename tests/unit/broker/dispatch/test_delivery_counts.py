@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from txnframework.broker._dispatch.redeliveries import Redeliveries, RememberedRedeliveries
+from txnframework.broker.dispatch.deliveries import DeliveryCounts
+from txnframework.broker.dispatch.dispatches import DeliveryCountCache
 from txnframework.model import Position
 from txnframework.model.cursor import Cursor
 
@@ -13,22 +14,22 @@ def _counts(*entries: int) -> dict[Position, int]:
 
 def test_counts_hold_under_the_same_cursor_only() -> None:
     """Someone who sought begins anew; what is done is left out."""
-    ended = Redeliveries(3, _counts(0, 1, 2))
+    ended = DeliveryCounts(3, _counts(0, 1, 2))
     assert ended.under(Cursor(4, Position(1, -1))) == {}
     assert ended.under(Cursor(3, Position(1, 0), partial={Position(1, 1): frozenset({0})})) == _counts(2)
 
 
 def test_the_oldest_are_forgotten_beyond_the_bound() -> None:
     """Whole subscriptions at a time; what replaces an earlier one counts once; what is taken counts no more."""
-    remembered = RememberedRedeliveries(5)
-    remembered.keep(("s", "one"), Redeliveries(1, _counts(0, 1, 2)))
-    remembered.keep(("s", "one"), Redeliveries(1, _counts(0, 1)))
-    remembered.keep(("s", "two"), Redeliveries(1, _counts(0, 1, 2)))
-    remembered.keep(("s", "three"), Redeliveries(1))
+    remembered = DeliveryCountCache(5)
+    remembered.keep(("s", "one"), DeliveryCounts(1, _counts(0, 1, 2)))
+    remembered.keep(("s", "one"), DeliveryCounts(1, _counts(0, 1)))
+    remembered.keep(("s", "two"), DeliveryCounts(1, _counts(0, 1, 2)))
+    remembered.keep(("s", "three"), DeliveryCounts(1))
     assert remembered.take(("s", "two")).counts == _counts(0, 1, 2)
     assert remembered.take(("s", "two")).counts == {}
-    remembered.keep(("s", "four"), Redeliveries(1, _counts(0, 1, 2, 3)))
+    remembered.keep(("s", "four"), DeliveryCounts(1, _counts(0, 1, 2, 3)))
     assert remembered.take(("s", "one")).counts == {}
     assert remembered.take(("s", "four")).counts == _counts(0, 1, 2, 3)
-    remembered.keep(("s", "five"), Redeliveries(1, _counts(0, 1, 2, 3, 4, 5)))
+    remembered.keep(("s", "five"), DeliveryCounts(1, _counts(0, 1, 2, 3, 4, 5)))
     assert remembered.take(("s", "five")).counts == {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
-from txnframework.broker._dispatch.open_acks import OpenAcks
-from txnframework.broker._serving.segments import OpenSegment
+from txnframework.broker.dispatch.ack_state import OpenAcks
+from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
+from txnframework.broker.segments import OpenSegment
 from txnframework.config import SubscriptionsSection
 from txnframework.errors import EntryTrimmed
 from txnframework.model.cursor import Cursor
@@ -16,7 +16,7 @@ from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reading import EntryPage, ReadRequest
 
 
-class ReadingAhead:
+class ReadAhead:
     """
     Reads committed messages through the segment's buffer into ``deliveries``.
 

@@ -3,15 +3,82 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from txnframework.broker.cursors import StoredCursor
+from txnframework.config import Config, redact_url, store_name
+from txnframework.environment import Environment
 from txnframework.errors import StoreMismatch
-from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
+from txnframework.interfaces import (
+    ILedgerStore,
+    IManagedLedger,
+    IMetadataStore,
+)
 from txnframework.model import paths, records
 from txnframework.model.positions import Position
+from txnframework.plugin import PluginRegistry, StoreContext
+
+if TYPE_CHECKING:
+    from txnframework.metrics import Metrics
 
 
-async def check_belonging(store: IMetadataStore, ledgers: ILedgerStore, store_url: str, ledger_url: str) -> None:
+@dataclass(frozen=True, slots=True)
+class HostContext:
+    """
+    The configuration, the plugins, time and randomness, and the two open stores.
+
+    ``metrics`` records metrics; with None there are none.
+    """
+
+    config: Config
+    registry: PluginRegistry
+    environment: Environment
+    metadata: IMetadataStore
+    ledgers: ILedgerStore
+    metrics: Metrics | None = None
+
+
+async def open_stores(
+    config: Config, registry: PluginRegistry, environment: Environment, *, as_they_are: bool = False
+) -> tuple[IMetadataStore, ILedgerStore]:
+    """
+    Open both stores; with ``as_they_are``, also if the ledgers belong to another metadata store.
+
+    :raises UnknownPlugin: no installed plugin serves a URL.
+    :raises StoreMismatch: the ledgers belong to another metadata store.
+    """
+    metadata = await _open_metadata(config, registry, environment)
+    try:
+        ledgers = await _open_ledgers(config, registry, environment, None if as_they_are else metadata.identity)
+    except StoreMismatch as error:
+        await metadata.close()
+        raise StoreMismatch(
+            f"{error.reason}; metadata.url is {redact_url(config.metadata.url)} and ledger.url is "
+            f"{redact_url(config.ledger.url)}: name the two that were made together"
+        ) from error
+    except BaseException:
+        await metadata.close()
+        raise
+    return metadata, ledgers
+
+
+async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
+    """Open the configured metadata store."""
+    provider = registry.metadata_store(store_name(config.metadata.url))
+    options = registry.decode_options(provider, config.metadata.options)
+    return await registry.open(provider, StoreContext(config.metadata.url, environment, options))
+
+
+async def _open_ledgers(
+    config: Config, registry: PluginRegistry, environment: Environment, identity: str | None
+) -> ILedgerStore:
+    """Open the configured ledger store; a new one adopts ``identity``."""
+    provider = registry.ledger_store(store_name(config.ledger.url))
+    options = registry.decode_options(provider, config.ledger.options)
+    return await registry.open(provider, StoreContext(config.ledger.url, environment, options, identity))
+
+
+async def verify_store_pair(store: IMetadataStore, ledgers: ILedgerStore, store_url: str, ledger_url: str) -> None:
     """
     Refuse a pair of stores of which one was restored from a backup.
 
@@ -55,7 +122,7 @@ async def beyond_reserved(store: IMetadataStore, ledgers: ILedgerStore) -> Beyon
     return None
 
 
-async def check_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
+async def verify_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
     """
     Refuse a cursor that is ahead of its segment, which shows that the ledger store was restored from a backup.
 

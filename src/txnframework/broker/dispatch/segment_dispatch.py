@@ -5,24 +5,40 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from txnframework.broker._dispatch.acknowledging import Acknowledging, Sized
-from txnframework.broker._dispatch.attached import AttachedConsumers
-from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
-from txnframework.broker._dispatch.looking import Looking
-from txnframework.broker._dispatch.open_acks import OpenAcks
-from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
-from txnframework.broker._dispatch.plain_acks import PlainAcks
-from txnframework.broker._dispatch.reading_ahead import ReadingAhead
-from txnframework.broker._dispatch.redeliveries import Redeliveries
-from txnframework.broker._serving.segments import dispatching_lease
+from txnframework.broker.coordinators.coordinators import KnownOutcomes
+from txnframework.broker.dispatch.ack_state import OpenAcks
+from txnframework.broker.dispatch.acknowledgments import AckRecorder, CursorAckWriter, Sized
+from txnframework.broker.dispatch.consumers import AttachedConsumers, Joining, Listener
+from txnframework.broker.dispatch.deliveries import Deliveries, DeliveryCounts, HeldMessage
+from txnframework.broker.dispatch.read_ahead import ReadAhead
+from txnframework.broker.dispatch.refresh import RefreshTrigger
+from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease
+from txnframework.config import SubscriptionsSection
+from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseLost
-from txnframework.interfaces import ILease
+from txnframework.interfaces import IDispatcher, ILease, IMetadataStore, ITransactionCoordinator
 from txnframework.model.acks import Ack
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 from txnframework.runtime.tasks import RetryingTasks
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchParts:
+    """The parts of a dispatch; without a ``coordinator`` there are no transactions."""
+
+    segment: OpenSegment
+    subscription: SegmentSubscription
+    subscription_type: str
+    dispatcher: IDispatcher
+    coordinator: ITransactionCoordinator | None
+    store: IMetadataStore
+    environment: Environment
+    bounds: SubscriptionsSection
+    outcomes: KnownOutcomes
 
 
 class SegmentDispatch:
@@ -34,7 +50,7 @@ class SegmentDispatch:
     """
 
     def __init__(
-        self, parts: DispatchParts, lease: ILease, earlier: Redeliveries, *, may_be_replaced: bool = False
+        self, parts: DispatchParts, lease: ILease, earlier: DeliveryCounts, *, may_be_replaced: bool = False
     ) -> None:
         self._may_be_replaced = may_be_replaced
         self.subscription_type = parts.subscription_type
@@ -52,17 +68,17 @@ class SegmentDispatch:
         self.tenure = object()
         """Identifies deliveries under this lease."""
         self._deliveries = Deliveries(parts.outcomes.counts)
-        self._reading = ReadingAhead(parts.segment, self._deliveries, parts.bounds)
+        self._reading = ReadAhead(parts.segment, self._deliveries, parts.bounds)
         self._consumers = AttachedConsumers(parts.dispatcher, self._deliveries, parts.bounds, self.tenure)
         self._cursor: Cursor | None = None
         self._open_acks = OpenAcks({}, 0)
         self._wake = asyncio.Event()
         self._one_look = asyncio.Lock()
-        self._plain = PlainAcks(parts.subscription.cursor, parts.environment, parts.bounds.cursor_delay_ms)
-        self._looking = Looking(
+        self._plain = CursorAckWriter(parts.subscription.cursor, parts.environment, parts.bounds.cursor_delay_ms)
+        self._looking = RefreshTrigger(
             parts.store, parts.coordinator, parts.environment, self._deliveries.holders, self.refresh
         )
-        self._acknowledging = Acknowledging(
+        self._acknowledging = AckRecorder(
             self._deliveries,
             self._plain,
             parts.subscription.pending_acks,
@@ -103,9 +119,9 @@ class SegmentDispatch:
         await self._lease.release()
 
     @property
-    def redeliveries(self) -> Redeliveries:
+    def redeliveries(self) -> DeliveryCounts:
         """The delivery counts of unacknowledged messages, for the next dispatch."""
-        return Redeliveries(self.incarnation, self._deliveries.redeliveries())
+        return DeliveryCounts(self.incarnation, self._deliveries.redeliveries())
 
     # -- consumers ------------------------------------------------------------------------------------
 
@@ -310,7 +326,7 @@ class SegmentDispatch:
         freed = self._deliveries.clear()
         self.incarnation = cursor.incarnation
         self._deliveries.remember(self._earlier.under(cursor))
-        self._earlier = Redeliveries()
+        self._earlier = DeliveryCounts()
         self._reading.begin_at(cursor.mark_delete)
         self.drained = self.done = False
         self._consumers.tell(lambda listener: listener.reset())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from zope.interface import implementer
 
-from txnframework.broker._dispatch.looking import Looking
 from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.dispatch.refresh import RefreshTrigger
 from txnframework.interfaces import ITellingWatch
 from txnframework.model.metadata import Key, Record
 from txnframework.testing.clock import VirtualEnvironment
@@ -39,8 +39,8 @@ class Watch:
 class Store:
     """Holds one cursor, and gives out the watches that it was made with."""
 
-    def __init__(self, standing: bytes, *watches: Watch) -> None:
-        self._standing = standing
+    def __init__(self, state: bytes, *watches: Watch) -> None:
+        self._standing = state
         self._watches = list(watches)
 
     async def watch(self, _: object) -> Watch:
@@ -51,10 +51,10 @@ class Store:
 
 
 @pytest.mark.parametrize(
-    ("told", "standing", "looks"),
+    ("told", "state", "looks"),
     [(OWN, OWN, 0), (OTHERS, OTHERS, 1), (OTHERS, OWN, 1), (None, OWN, 0), (None, OTHERS, 1), (OWN, OTHERS, 1)],
 )
-def test_only_what_this_process_wrote_alone_needs_no_look(told: bytes | None, standing: bytes, looks: int) -> None:
+def test_only_what_this_process_wrote_alone_needs_no_look(told: bytes | None, state: bytes, looks: int) -> None:
     """Of an own change and another one that come as one, the own one may be told: it looks all the same."""
     looked: list[None] = []
 
@@ -63,11 +63,11 @@ def test_only_what_this_process_wrote_alone_needs_no_look(told: bytes | None, st
 
     async def run() -> None:
         watch = Watch(told)
-        store: Any = Store(standing, Watch(), watch)
+        store: Any = Store(state, Watch(), watch)
         cursor = StoredCursor(store, "topic", "segment", "subscription")
         cursor.own_writes.replacing(b"before", OWN)
         cursor.own_writes.looking()
-        looking = Looking(store, None, VirtualEnvironment(1), frozenset, look)
+        looking = RefreshTrigger(store, None, VirtualEnvironment(1), frozenset, look)
         await looking.arm("segment", "subscription", cursor)
         task = asyncio.ensure_future(looking.at_changes())
         watch.fire()

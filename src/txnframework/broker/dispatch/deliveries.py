@@ -10,12 +10,11 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
-from txnframework.broker._dispatch.claims import Claims
-from txnframework.broker._dispatch.open_acks import OpenAcks
+from txnframework.broker.dispatch.ack_state import Claims, OpenAcks
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.dispatching import Candidate
@@ -26,11 +25,11 @@ from txnframework.model.positions import Position
 _Counted = TypeVar("_Counted")
 
 
-NOBODY = 0
+DETACHED = 0
 """The id for a consumer that has been detached."""
 
 
-class Standing(Enum):
+class MessageState(Enum):
     """The state of an unfinished message."""
 
     WAITING = "waiting"
@@ -47,7 +46,7 @@ class HeldMessage:
     * ``holder``: the branch whose acknowledgment is in progress or pending; None outside transactions.
     * ``delivery``: the number of the latest delivery; copies of earlier deliveries are void.
     * ``given_to``: the last consumer whose user received the message and may still process it, even if it waits again;
-      NOBODY if that consumer was detached.
+      DETACHED if that consumer was detached.
     * ``own``: the consumer that received the message acknowledged it in ``holder``, or does so outside transactions,
       and no failure of this is known.
     * ``since``: the number of the last refresh (see ``Deliveries.look``) that began before the acknowledgment was
@@ -60,7 +59,7 @@ class HeldMessage:
     message: EntryMessage
     producer: str
     branch: Branch | None
-    standing: Standing = Standing.WAITING
+    state: MessageState = MessageState.WAITING
     consumer: int | None = None
     given_to: int | None = None
     own: bool = False
@@ -176,17 +175,17 @@ class Deliveries:
     def is_held(self, position: Position) -> bool:
         """Return whether an acknowledgment of a message is in progress or pending."""
         held = self._held.get(position)
-        return held is not None and held.standing in (Standing.ACKING, Standing.PENDING_ACK)
+        return held is not None and held.state in (MessageState.ACKING, MessageState.PENDING_ACK)
 
     def is_being_acknowledged(self, position: Position) -> bool:
         """Return whether an acknowledgment of a message is in progress, so its result is not known yet."""
         held = self._held.get(position)
-        return held is not None and held.standing is Standing.ACKING
+        return held is not None and held.state is MessageState.ACKING
 
     def is_pending(self, position: Position) -> bool:
         """Return whether a transaction held a message at the last refresh or later."""
         held = self._held.get(position)
-        return held is not None and held.standing is Standing.PENDING_ACK
+        return held is not None and held.state is MessageState.PENDING_ACK
 
     def claimed(self, consumer: int, upto: Position) -> list[HeldMessage]:
         """
@@ -230,20 +229,20 @@ class Deliveries:
         if held.position in self._held or state_of(cursor, held.position) is AckState.DELETED:
             return
         self._held[held.position] = held
-        self._set(held, Standing.WAITING)
+        self._set(held, MessageState.WAITING)
         holder = pending.holder(held.position)
         if holder is not None:
             held.cumulative = holder.ack.cumulative
-            self._set(held, Standing.PENDING_ACK, holder.branch)
+            self._set(held, MessageState.PENDING_ACK, holder.branch)
 
     def deliver(self, position: Position, consumer: int) -> HeldMessage | None:
         """Give a waiting message to a consumer; return None if the message is not waiting."""
         held = self._held.get(position)
-        if held is None or held.standing is not Standing.WAITING:
+        if held is None or held.state is not MessageState.WAITING:
             return None
         self._made += 1
         held.consumer, held.delivery, held.own = consumer, self._made, False
-        self._set(held, Standing.DELIVERED)
+        self._set(held, MessageState.DELIVERED)
         return held
 
     def hand_out(self, consumer: int, position: Position, delivery: int) -> bool:
@@ -255,7 +254,7 @@ class Deliveries:
         if not self.has(consumer, position, delivery):
             return False
         held = self._held[position]
-        if held.given_to is not None and held.given_to not in (NOBODY, consumer):
+        if held.given_to is not None and held.given_to not in (DETACHED, consumer):
             # The previous consumer's user may still process the message, and another consumer will finish it now.
             self.claims.finished(held.given_to, position, None)
         held.given_to = consumer
@@ -270,7 +269,7 @@ class Deliveries:
             held = self._held.get(position)
             if held is not None and _has(held, consumer):
                 held.redeliveries += position not in unseen
-                self._set(held, Standing.WAITING)
+                self._set(held, MessageState.WAITING)
                 returned.append(position)
         return returned
 
@@ -282,12 +281,12 @@ class Deliveries:
         """
         for held in self._held.values():
             if held.consumer == consumer:
-                if held.standing is Standing.DELIVERED:
+                if held.state is MessageState.DELIVERED:
                     held.redeliveries += held.position not in unseen
-                    self._set(held, Standing.WAITING)
+                    self._set(held, MessageState.WAITING)
                 held.consumer = None
             if held.given_to == consumer:
-                held.given_to = NOBODY
+                held.given_to = DETACHED
         self._outstanding.pop(consumer, None)
         self.claims.forget(consumer)
 
@@ -295,7 +294,7 @@ class Deliveries:
         """Forget that a consumer received waiting messages, after its request for redelivery."""
         self.claims.forget(consumer)
         for held in self._held.values():
-            if held.given_to == consumer and held.standing is Standing.WAITING:
+            if held.given_to == consumer and held.state is MessageState.WAITING:
                 held.given_to = None
 
     def begin_ack(
@@ -309,10 +308,10 @@ class Deliveries:
         begun = []
         for position in positions:
             held = self._held.get(position)
-            if held is not None and held.standing in (Standing.WAITING, Standing.DELIVERED):
+            if held is not None and held.state in (MessageState.WAITING, MessageState.DELIVERED):
                 held.cumulative, held.passed_over = cumulative, False
                 held.own = consumer is None or held.given_to == consumer
-                self._set(held, Standing.ACKING, holder)
+                self._set(held, MessageState.ACKING, holder)
                 begun.append(held)
         return begun
 
@@ -325,19 +324,19 @@ class Deliveries:
         """
         unsure = False
         for held in begun:
-            if self._held.get(held.position) is held and held.standing is Standing.ACKING:
+            if self._held.get(held.position) is held and held.state is MessageState.ACKING:
                 held.own = False
                 if held.passed_over:
                     unsure = True
                     self._pend(held)
                 else:
-                    self._set(held, Standing.WAITING if held.consumer is None else Standing.DELIVERED)
+                    self._set(held, MessageState.WAITING if held.consumer is None else MessageState.DELIVERED)
         return unsure
 
     def pend(self, begun: Iterable[HeldMessage]) -> None:
         """Mark messages as pending after an acknowledgment that was, or may have been, recorded."""
         for held in begun:
-            if self._held.get(held.position) is held and held.standing is Standing.ACKING:
+            if self._held.get(held.position) is held and held.state is MessageState.ACKING:
                 self._pend(held)
 
     def take_over(
@@ -352,15 +351,15 @@ class Deliveries:
         for one in held:
             if self._is_own(one):
                 continue  # skipped: the previous transaction counts, and the next refresh finds it finished
-            if self._held.get(one.position) is one and one.standing is not Standing.ACKING:
+            if self._held.get(one.position) is one and one.state is not MessageState.ACKING:
                 one.since, one.cumulative = self._looks, cumulative
                 one.own = consumer is None or one.given_to == consumer
-                self._set(one, Standing.PENDING_ACK, holder)
+                self._set(one, MessageState.PENDING_ACK, holder)
 
     def finished_outside(self, done: Iterable[HeldMessage]) -> None:
         """Note, for messages that were given to another consumer, that they were acknowledged outside transactions."""
         for held in done:
-            if not (held.own and held.standing is Standing.ACKING):
+            if not (held.own and held.state is MessageState.ACKING):
                 self._claim(held)
 
     def forget(self, done: Iterable[HeldMessage]) -> frozenset[Position]:
@@ -405,7 +404,7 @@ class Deliveries:
         """
         freed: set[Position] = set()
         for position, held in list(self._held.items()):
-            if held.standing is Standing.ACKING:
+            if held.state is MessageState.ACKING:
                 held.passed_over = True
                 continue
             if state_of(cursor, position) is AckState.DELETED:
@@ -416,8 +415,8 @@ class Deliveries:
             if holder is not None:
                 held.cumulative = holder.ack.cumulative
                 held.own = held.own and held.holder == holder.branch
-                self._set(held, Standing.PENDING_ACK, holder.branch)
-            elif held.standing is Standing.PENDING_ACK and held.since < look:
+                self._set(held, MessageState.PENDING_ACK, holder.branch)
+            elif held.state is MessageState.PENDING_ACK and held.since < look:
                 self._release(held)
                 freed.add(position)
         return frozenset(freed)
@@ -426,56 +425,56 @@ class Deliveries:
 
     def _pend(self, held: HeldMessage) -> None:
         held.since = self._looks
-        self._set(held, Standing.PENDING_ACK, held.holder)
+        self._set(held, MessageState.PENDING_ACK, held.holder)
 
     def _is_own(self, held: HeldMessage) -> bool:
         """
         Return whether its consumer acknowledged it in a transaction that counts, or is doing so outside transactions.
         """
         if held.holder is None:
-            return held.own and held.standing is Standing.ACKING
+            return held.own and held.state is MessageState.ACKING
         return held.own and self._counts(held.holder) is True
 
     def _claim(self, held: HeldMessage) -> None:
         """Note that a consumer's message was found finished, unless this consumer acknowledged it."""
-        if held.given_to is not None and held.given_to != NOBODY:
+        if held.given_to is not None and held.given_to != DETACHED:
             self.claims.finished(held.given_to, held.position, held.holder if held.own else None)
 
     def _release(self, held: HeldMessage) -> None:
         held.own = False
         if held.cumulative and held.consumer is not None:
-            self._set(held, Standing.DELIVERED)
+            self._set(held, MessageState.DELIVERED)
             return
         held.redeliveries += 1
-        self._set(held, Standing.WAITING)
+        self._set(held, MessageState.WAITING)
 
-    def _set(self, held: HeldMessage, standing: Standing, holder: Branch | None = None) -> None:
+    def _set(self, held: HeldMessage, state: MessageState, holder: Branch | None = None) -> None:
         self._leave(held)
-        held.standing, held.holder = standing, holder
-        if standing is Standing.PENDING_ACK and holder is not None:
+        held.state, held.holder = state, holder
+        if state is MessageState.PENDING_ACK and holder is not None:
             self._holding[holder.txn_id] += 1
-        if standing is Standing.WAITING:
+        if state is MessageState.WAITING:
             held.consumer = None
             bisect.insort(self._waiting, held.position)
             self.waiting_bytes += held.size_bytes
         elif held.consumer is not None:
             self._outstanding[held.consumer] += 1
-            if standing is Standing.DELIVERED:
+            if state is MessageState.DELIVERED:
                 self._delivered[held.consumer] += 1
                 self._delivered_bytes[held.consumer] += held.size_bytes
 
     def _leave(self, held: HeldMessage) -> None:
         """Remove a message from the counters of its state."""
-        if held.standing is Standing.PENDING_ACK and held.holder is not None:
+        if held.state is MessageState.PENDING_ACK and held.holder is not None:
             _take(self._holding, held.holder.txn_id)
-        if held.standing is Standing.WAITING:
+        if held.state is MessageState.WAITING:
             at = bisect.bisect_left(self._waiting, held.position)
             if at < len(self._waiting) and self._waiting[at] == held.position:
                 del self._waiting[at]
                 self.waiting_bytes -= held.size_bytes
         elif held.consumer is not None:
             _take(self._outstanding, held.consumer)
-            if held.standing is Standing.DELIVERED:
+            if held.state is MessageState.DELIVERED:
                 _take(self._delivered_bytes, held.consumer, held.size_bytes)
                 _take(self._delivered, held.consumer)
 
@@ -487,4 +486,18 @@ def _take(counts: Counter[_Counted], counted: _Counted, amount: int = 1) -> None
 
 
 def _has(held: HeldMessage, consumer: int) -> bool:
-    return held.standing is Standing.DELIVERED and held.consumer == consumer
+    return held.state is MessageState.DELIVERED and held.consumer == consumer
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryCounts:
+    """Delivery counts of unacknowledged messages, under one incarnation of the cursor."""
+
+    incarnation: int = 0
+    counts: Mapping[Position, int] = field(default_factory=dict)
+
+    def under(self, cursor: Cursor) -> dict[Position, int]:
+        """Return the counts of messages that are still unacknowledged; none if the subscription was moved meanwhile."""
+        if self.incarnation != cursor.incarnation:
+            return {}
+        return {at: count for at, count in self.counts.items() if state_of(cursor, at) is not AckState.DELETED}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from txnframework.broker._dispatch.deliveries import Deliveries
-from txnframework.broker._dispatch.open_acks import OpenAcks
-from txnframework.broker._dispatch.reading_ahead import ReadingAhead
+from txnframework.broker.dispatch.ack_state import OpenAcks
+from txnframework.broker.dispatch.deliveries import Deliveries
+from txnframework.broker.dispatch.read_ahead import ReadAhead
 from txnframework.config import SubscriptionsSection
 from txnframework.errors import Unavailable
 from txnframework.model import EARLIEST, Position
@@ -48,7 +48,7 @@ def test_the_end_is_read_once_until_the_segment_has_advanced() -> None:
     async def main() -> None:
         buffer = Buffer()
         segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
-        reading = ReadingAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
+        reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
         reading.begin_at(Position(1, -1))
         assert not reading.at_end
         assert await reading.read() is None
@@ -73,7 +73,7 @@ def test_reading_that_begins_anew_is_not_at_the_end() -> None:
 
     async def main() -> None:
         segment: Any = type("Segment", (), {"buffer": Buffer(), "ledger": None})()
-        reading = ReadingAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
+        reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=10))
         reading.begin_at(Position(1, -1))
         assert await reading.read() is None
         reading.begin_at(Position(0, -1))
@@ -90,7 +90,7 @@ def test_behind_a_page_with_room_left_nothing_is_read_until_the_segment_has_adva
         buffer = Buffer()
         segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
         woken: list[None] = []
-        reading = ReadingAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
+        reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
         reading.begin_at(Position(1, -1))
         reading.take(
             EntryPage((), Position(1, 1), (Position(1, 0), Position(1, 1))), Cursor(1, EARLIEST), OpenAcks({}, 1)
@@ -119,7 +119,7 @@ def test_looking_out_fails_once_and_begins_anew_with_the_reading() -> None:
         buffer = Buffer()
         buffer.announced = Position(1, 5)
         segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
-        reading = ReadingAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
+        reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
         reading.begin_at(Position(1, 9))
         reading.look_out(lambda: None)
         await run_ready()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from txnframework.broker._dispatch.dispatching import SegmentDispatch
-from txnframework.broker._dispatch.parts import DispatchParts, Joining, Listener
-from txnframework.broker._dispatch.redeliveries import RememberedRedeliveries
-from txnframework.broker._serving.segments import dispatching_lease
+from txnframework.broker.dispatch.consumers import Joining, Listener
+from txnframework.broker.dispatch.deliveries import DeliveryCounts
+from txnframework.broker.dispatch.segment_dispatch import DispatchParts, SegmentDispatch
+from txnframework.broker.segments import dispatching_lease
 from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -28,12 +29,44 @@ from txnframework.runtime.concurrency import KeyedLock
 from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import RetryingTasks
 
+
+class DeliveryCountCache:
+    """
+    The counts of ended dispatches, for at most ``messages_max`` messages; the oldest are forgotten first.
+
+    They are kept in memory: after a take-over or a restart, counting starts again.
+    """
+
+    def __init__(self, messages_max: int) -> None:
+        self._messages_max = messages_max
+        self._messages = 0
+        self._kept: OrderedDict[tuple[str, str], DeliveryCounts] = OrderedDict()
+
+    def keep(self, key: tuple[str, str], ended: DeliveryCounts) -> None:
+        """Remember the counts of an ended dispatch."""
+        self.take(key)
+        if not ended.counts:
+            return
+        self._kept[key] = ended
+        self._messages += len(ended.counts)
+        while self._messages > self._messages_max:
+            self.take(next(iter(self._kept)))
+
+    def take(self, key: tuple[str, str]) -> DeliveryCounts:
+        """Remove and return the counts of the last dispatch, empty if there was none."""
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return DeliveryCounts()
+        self._messages -= len(kept.counts)
+        return kept
+
+
 IN = " in "
 """The separator between a consumer's name and its process's session in the name of a lease holder."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SubscriptionRef:
     """A subscription on a segment, with its subscription type."""
 
     topic: str
@@ -48,10 +81,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
+class Attachment:
     """A consumer that is attached to a dispatch."""
 
-    place: Place
+    ref: SubscriptionRef
     dispatch: SegmentDispatch
     consumer_id: int
 
@@ -62,7 +95,7 @@ class Dispatches:
     def __init__(
         self,
         store: IMetadataStore,
-        parts: Callable[[Place], Awaitable[DispatchParts]],
+        parts: Callable[[SubscriptionRef], Awaitable[DispatchParts]],
         bounds: SubscriptionsSection,
         environment: Environment,
         steps: Steps,
@@ -71,15 +104,19 @@ class Dispatches:
         self._giving_back = RetryingTasks(environment, lambda _: None)
         self._store = store
         self._parts = parts
-        self._remembered = RememberedRedeliveries(bounds.redelivery_counts_max)
+        self._remembered = DeliveryCountCache(bounds.redelivery_counts_max)
         self._open: dict[tuple[str, str], SegmentDispatch] = {}
         # Changes of a dispatch are serialized: a consumer must not attach to a dispatch that is being closed.
         self._changing: KeyedLock[tuple[str, str]] = KeyedLock()
         self._closed = False
 
     async def attach(
-        self, place: Place, joining: Joining, listener: Listener, got: Callable[[Attached], None] = lambda _: None
-    ) -> Attached:
+        self,
+        ref: SubscriptionRef,
+        joining: Joining,
+        listener: Listener,
+        got: Callable[[Attachment], None] = lambda _: None,
+    ) -> Attachment:
         """
         Attach a consumer; ``got`` is called with its attachment before anything is delivered.
 
@@ -90,12 +127,12 @@ class Dispatches:
         :raises UnknownPlugin: no installed plugin provides the subscription type.
         """
         return await self._steps.finish(
-            lambda: self._attach(place, joining, listener, got), (place.key,), undo=self._take_back
+            lambda: self._attach(ref, joining, listener, got), (ref.key,), undo=self._take_back
         )
 
-    async def detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
+    async def detach(self, attached: Attachment, unseen: frozenset[Position]) -> None:
         """Detach a consumer; its unacknowledged messages go to others, those in ``unseen`` as if never delivered."""
-        await self._steps.finish(lambda: self._detach(attached, unseen), (attached.place.key,))
+        await self._steps.finish(lambda: self._detach(attached, unseen), (attached.ref.key,))
 
     async def close(self) -> None:
         """Close every dispatch, and notify its consumers."""
@@ -105,14 +142,14 @@ class Dispatches:
                 await self._close(key, dispatch)
         await self._giving_back.stop()  # leases that were not released end with the session
 
-    async def _take_back(self, attached: Attached) -> None:
+    async def _take_back(self, attached: Attachment) -> None:
         """Detach a consumer of a cancelled caller, which has received nothing."""
         await self._detach(attached, attached.dispatch.delivered_to(attached.consumer_id))
 
     async def _attach(
-        self, place: Place, joining: Joining, listener: Listener, got: Callable[[Attached], None]
-    ) -> Attached:
-        key = place.key
+        self, ref: SubscriptionRef, joining: Joining, listener: Listener, got: Callable[[Attachment], None]
+    ) -> Attachment:
+        key = ref.key
         async with self._changing.hold(key):
             if self._closed:
                 raise Closed("the host was closed")
@@ -121,27 +158,27 @@ class Dispatches:
                 await self._close(key, dispatch)
                 dispatch = None
             if dispatch is None:
-                dispatch = await self._begin(place, joining)
+                dispatch = await self._begin(ref, joining)
                 self._open[key] = dispatch
             else:
                 # Messages that were acknowledged elsewhere before now must not be delivered to it, and a watch may be
                 # late.
                 await dispatch.refresh()
             try:
-                if dispatch.subscription_type != place.subscription_type:
+                if dispatch.subscription_type != ref.subscription_type:
                     raise Conflict(
-                        f"subscription {place.subscription} is used as {dispatch.subscription_type} here, "
-                        f"not as {place.subscription_type}"
+                        f"subscription {ref.subscription} is used as {dispatch.subscription_type} here, "
+                        f"not as {ref.subscription_type}"
                     )
-                attached = Attached(place, dispatch, dispatch.attach(joining, listener))
+                attached = Attachment(ref, dispatch, dispatch.attach(joining, listener))
                 got(attached)
                 return attached
             finally:
                 if not dispatch.consumers:
                     await self._close(key, dispatch)
 
-    async def _detach(self, attached: Attached, unseen: frozenset[Position]) -> None:
-        key = attached.place.key
+    async def _detach(self, attached: Attachment, unseen: frozenset[Position]) -> None:
+        key = attached.ref.key
         async with self._changing.hold(key):
             try:
                 await attached.dispatch.detach(attached.consumer_id, unseen)
@@ -149,13 +186,13 @@ class Dispatches:
                 if not attached.dispatch.consumers:
                     await self._close(key, attached.dispatch)
 
-    async def _begin(self, place: Place, joining: Joining) -> SegmentDispatch:
-        parts = await self._parts(place)
-        key = place.key
+    async def _begin(self, ref: SubscriptionRef, joining: Joining) -> SegmentDispatch:
+        parts = await self._parts(ref)
+        key = ref.key
         try:
             lease = await self._hold(key, joining)
         except LeaseHeld as held:
-            raise SubscriptionOwnedElsewhere(place.segment, place.subscription, held.holder) from held
+            raise SubscriptionOwnedElsewhere(ref.segment, ref.subscription, held.holder) from held
         except (OutcomeUnknown, asyncio.CancelledError):
             self._giving_back.start(partial(self._give_back, key))
             raise

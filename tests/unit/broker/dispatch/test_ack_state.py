@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from txnframework.broker._dispatch import claims
-from txnframework.broker._dispatch.claims import Claims
-from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
-from txnframework.broker._dispatch.open_acks import OpenAcks
+from txnframework.broker.dispatch import ack_state
+from txnframework.broker.dispatch.ack_state import Claims, OpenAcks
+from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.model.acks import Ack, PendingAck
 from txnframework.model.cursor import Cursor, unite
 from txnframework.model.entries import EntryMessage
@@ -160,13 +159,13 @@ def test_what_is_remembered_is_bounded() -> None:
     """Of many transactions whose outcome nobody has heard, some are to be asked for; those that are known go first."""
     outcomes = Outcomes()
     kept = Claims(outcomes.counts)
-    for number in range(claims.UNDECIDED_MAX):
+    for number in range(ack_state.UNDECIDED_MAX):
         kept.finished(CONSUMER, _message(number), _branch(number))
     assert not kept.crowded()
-    kept.finished(CONSUMER, _message(0), _branch(claims.UNDECIDED_MAX))
-    assert len(kept.crowded()) == claims.UNDECIDED_MAX + 1
+    kept.finished(CONSUMER, _message(0), _branch(ack_state.UNDECIDED_MAX))
+    assert len(kept.crowded()) == ack_state.UNDECIDED_MAX + 1
     outcomes |= {_branch(number): True for number in range(10)}
     assert not kept.crowded()
-    assert len(kept.undecided(CONSUMER, _message(claims.UNDECIDED_MAX))) == claims.UNDECIDED_MAX - 9
+    assert len(kept.undecided(CONSUMER, _message(ack_state.UNDECIDED_MAX))) == ack_state.UNDECIDED_MAX - 9
     kept.forget(CONSUMER)
-    assert not kept.undecided(CONSUMER, _message(claims.UNDECIDED_MAX))
+    assert not kept.undecided(CONSUMER, _message(ack_state.UNDECIDED_MAX))

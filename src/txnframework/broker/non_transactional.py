@@ -1,4 +1,4 @@
-"""The buffer of a segment whose domain has no plugins installed: it works without transactions."""
+"""The buffer and the pending-ack store of a domain that has no plugins installed: they work without transactions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import asyncio
 from zope.interface import implementer
 
 from txnframework.errors import Closed, TransactionDomainMismatch, Unavailable, WithoutTransactions
-from txnframework.interfaces import IManagedLedger, ITransactionBuffer
+from txnframework.interfaces import IManagedLedger, IMetadataStore, IPendingAckStore, ITransactionBuffer
+from txnframework.model.acks import AckRequest, PendingAcks
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
+from txnframework.model.index_keys import prefix_range
+from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.model.ledger import Append, Appended, LedgerEntry
+from txnframework.model.names import topic_of
+from txnframework.model.paths import topic_key
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reading import EntryPage, ReadableEntry, ReadRequest, Visibility
+from txnframework.model.records import TopicRecord, decode
 from txnframework.model.transactions import Swept, Transaction
 from txnframework.runtime.tasks import first_completed
 
@@ -22,7 +28,7 @@ TRIM_PAGES_MAX = 16
 
 
 @implementer(ITransactionBuffer)
-class PlainBuffer:
+class NonTransactionalBuffer:
     """
     Appends go directly to the ledger, and every confirmed entry may be read.
 
@@ -167,3 +173,64 @@ class PlainBuffer:
     def _require_open(self) -> None:
         if self._closing.is_set():
             raise Closed(f"the buffer of {self.segment} was closed")
+
+
+@implementer(IPendingAckStore)
+class NonTransactionalPendingAcks:
+    """
+    A store in which no acknowledgment is ever pending.
+
+    Another process that has the plugins may acknowledge in transactions. The messages that it holds must not be
+    delivered, and the outcomes cannot be decided here. Recovery then fails with an error whose ``reason`` names the
+    missing plugins. A family with records of its own is named in the topic's record before it writes the first one.
+    """
+
+    def __init__(self, segment: str, subscription: str, store: IMetadataStore, reason: str) -> None:
+        self.segment: str = segment
+        self.subscription: str = subscription
+        self._store = store
+        self._reason = reason
+
+    async def recover(self) -> PendingAcks:
+        """
+        Return that no acknowledgment is pending.
+
+        :raises WithoutTransactions: acknowledgments are, or may be, pending.
+        """
+        await self._require_no_family()
+        held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
+        if (await self._store.scan_index(held, 1)).records:
+            what = f"what transactions acknowledged in subscription {self.subscription}"
+            raise WithoutTransactions(self.segment, what, self._reason)
+        return PendingAcks()
+
+    async def add(self, request: AckRequest) -> None:
+        """
+        Raise, because there are no transactions here.
+
+        :raises TransactionDomainMismatch: always; nothing is recorded.
+        """
+        txn_id = request.branch.txn_id
+        raise TransactionDomainMismatch(txn_id, txn_id.family, self.segment, self._reason)
+
+    async def settle(self, ended: Transaction) -> None:
+        """
+        Raise, so that a process with the plugins settles the transaction.
+
+        :raises Unavailable: always; the caller keeps its records of the transaction.
+        """
+        raise Unavailable(
+            f"transaction {ended.txn_id} cannot be settled at subscription {self.subscription} of {self.segment} here: "
+            f"{self._reason}"
+        )
+
+    async def close(self) -> None:
+        """Do nothing; there are no resources."""
+
+    async def _require_no_family(self) -> None:
+        topic = topic_of(self.segment)
+        record = await self._store.get(topic_key(topic))
+        families = [] if record is None else decode(TopicRecord, record).families
+        if families:
+            what = f"what transactions of the {' and '.join(families)} family may have acknowledged in {topic}"
+            raise WithoutTransactions(self.segment, what, self._reason)

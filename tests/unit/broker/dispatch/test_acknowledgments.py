@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from txnframework.broker._dispatch.acknowledging import Acknowledging
-from txnframework.broker._dispatch.deliveries import Deliveries, HeldMessage
-from txnframework.broker._dispatch.open_acks import OpenAcks
-from txnframework.broker._dispatch.plain_acks import PlainAcks
+from txnframework.broker.dispatch.ack_state import OpenAcks
+from txnframework.broker.dispatch.acknowledgments import AckRecorder, CursorAckWriter
+from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
 from txnframework.model import Ack, AckRequest, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
@@ -44,8 +43,14 @@ def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_t
 
         cursor: Any = Cursors()
         unused: Any = None
-        acknowledging = Acknowledging(
-            deliveries, PlainAcks(cursor, VirtualEnvironment(), 0), unused, deliveries.forget, look, unused, lambda: 1
+        acknowledging = AckRecorder(
+            deliveries,
+            CursorAckWriter(cursor, VirtualEnvironment(), 0),
+            unused,
+            deliveries.forget,
+            look,
+            unused,
+            lambda: 1,
         )
         await acknowledging.single(((FREE, 1),), 1, None, "", lambda: EARLIER)
         assert (written, looks) == ([FREE.entry], 0)
@@ -80,9 +85,9 @@ def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None,
                 raise Unavailable("away")
 
         stores: Any = Stores()
-        plain = PlainAcks(stores, VirtualEnvironment(), 0)
+        plain = CursorAckWriter(stores, VirtualEnvironment(), 0)
         unused: Any = None
-        acknowledging = Acknowledging(deliveries, plain, stores, deliveries.forget, look, unused, lambda: 1)
+        acknowledging = AckRecorder(deliveries, plain, stores, deliveries.forget, look, unused, lambda: 1)
         asked = ((FREE, 1), (unread, 1))
         if away:
             with pytest.raises(OutcomeUnknown, match="it was acknowledged"):
@@ -107,9 +112,9 @@ class OneMessage:
         self.looks = 0
         self.looks_asked_for = 0
         stores: Any = self
-        self.acknowledging = Acknowledging(
+        self.acknowledging = AckRecorder(
             self.deliveries,
-            PlainAcks(stores, VirtualEnvironment(), 0),
+            CursorAckWriter(stores, VirtualEnvironment(), 0),
             stores,
             self.deliveries.forget,
             self.look,

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from txnframework.broker._serving.belonging import check_cursor
+from txnframework.broker.stores import verify_cursor
 from txnframework.errors import StoreMismatch
 from txnframework.model import Position, Tail
 from txnframework.model.cursor import Cursor
@@ -34,7 +34,7 @@ class Fixed:
 
 def _check(cursor: Cursor | None, open_ledger_id: int = 2) -> None:
     fixed = cast(Any, Fixed(cursor, Tail(END, open_ledger_id, sealed=False)))
-    asyncio.run(check_cursor(fixed, fixed))
+    asyncio.run(verify_cursor(fixed, fixed))
 
 
 @pytest.mark.parametrize(

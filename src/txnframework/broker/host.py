@@ -7,14 +7,6 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from txnframework.broker._dispatch.dispatches import Dispatches, Place
-from txnframework.broker._dispatch.parts import DispatchParts
-from txnframework.broker._serving.belonging import check_belonging
-from txnframework.broker._serving.domains import DomainPlugins, NoPlugins
-from txnframework.broker._serving.foundation import Foundation
-from txnframework.broker._serving.kept import KeptOpen
-from txnframework.broker._serving.opening import Opening, open_stores
-from txnframework.broker._serving.segments import OpenSegment, SegmentSubscription
 from txnframework.broker.backlog import Backlog
 from txnframework.broker.compaction.segments import SegmentCompaction
 from txnframework.broker.coordinators.coordinators import (
@@ -25,10 +17,15 @@ from txnframework.broker.coordinators.coordinators import (
 )
 from txnframework.broker.coordinators.sessions import Sessions
 from txnframework.broker.coordinators.sweeps import Deadlines, Sweeps, open_with_retries
+from txnframework.broker.dispatch.dispatches import Dispatches, SubscriptionRef
+from txnframework.broker.dispatch.segment_dispatch import DispatchParts
+from txnframework.broker.domains import DomainPlugins, NoPlugins
 from txnframework.broker.maintenance import Maintenance
 from txnframework.broker.metrics import measured_store
 from txnframework.broker.retention import Trimmer
+from txnframework.broker.segments import OpenSegment, SegmentCache, SegmentOpener, SegmentSubscription
 from txnframework.broker.status import HangingTransactions, StoreStatus
+from txnframework.broker.stores import HostContext, open_stores, verify_store_pair
 from txnframework.broker.topics.topics import Topics
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
@@ -82,13 +79,13 @@ async def _open_host(
 ) -> Host:
     metadata, ledgers = await open_stores(config, registry, environment)
     try:
-        await check_belonging(metadata, ledgers, redact_url(config.metadata.url), redact_url(config.ledger.url))
+        await verify_store_pair(metadata, ledgers, redact_url(config.metadata.url), redact_url(config.ledger.url))
     except BaseException:
         await ledgers.close()
         await metadata.close()
         raise
-    foundation = Foundation(config, registry, environment, measured_store(metadata, metrics), ledgers, metrics)
-    host = Host(foundation, steps)
+    context = HostContext(config, registry, environment, measured_store(metadata, metrics), ledgers, metrics)
+    host = Host(context, steps)
     host.start()
     return host
 
@@ -101,32 +98,32 @@ class Host:
     processes may do the same with the same stores at the same time.
     """
 
-    def __init__(self, foundation: Foundation, steps: Steps | None = None) -> None:
-        self.steps = steps or Steps(foundation.environment)
+    def __init__(self, context: HostContext, steps: Steps | None = None) -> None:
+        self.steps = steps or Steps(context.environment)
         """Steps that are completed even if their callers are cancelled."""
-        self.config = config = foundation.config
-        self.registry = foundation.registry
-        self.environment = environment = foundation.environment
-        self.metadata = metadata = foundation.metadata
-        self.ledgers = ledgers = foundation.ledgers
-        self.metrics = foundation.metrics
-        self._opening = Opening(foundation, self._coordinator)
-        self._kept = KeptOpen(self._opening, self._keep_up)
+        self.config = config = context.config
+        self.registry = context.registry
+        self.environment = environment = context.environment
+        self.metadata = metadata = context.metadata
+        self.ledgers = ledgers = context.ledgers
+        self.metrics = context.metrics
+        self._opener = SegmentOpener(context, self._coordinator)
+        self._segments = SegmentCache(self._opener, self._keep_up)
         self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
         self.outcomes = KnownOutcomes(OUTCOMES_MAX)
         self.participants = HostParticipants(
-            self.segment, self.subscription, self.topics.deleting.is_deleted, self._opening.plugins_of
+            self.segment, self.subscription, self.topics.deletion.is_deleted, self._opener.plugins_of
         )
-        self._coordinators = Coordinators(foundation, self.participants, lambda: self.sweeps.wake())
+        self._coordinators = Coordinators(context, self.participants, lambda: self.sweeps.wake())
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
         self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
-        self.upkeep = Maintenance(metadata, environment, config, self._tend)
-        self.backlog = Backlog(metadata, self._kept.visit, config.subscriptions.read_entries_max)
-        self.compacting = SegmentCompaction(metadata, ledgers, self._kept.visit, self._coordinator_of, environment)
-        self.hanging = HangingTransactions(self.coordinators, self.sessions, environment)
-        self.standing = StoreStatus(self.coordinators, self.topics, self.backlog, environment)
-        self._trimming = Trimmer(metadata, self._kept.visit, self._opening.keeps_beside, environment)
+        self.maintenance = Maintenance(metadata, environment, config, self._tend)
+        self.backlog = Backlog(metadata, self._segments.visit, config.subscriptions.read_entries_max)
+        self.compaction = SegmentCompaction(metadata, ledgers, self._segments.visit, self._coordinator_of, environment)
+        self.hanging_transactions = HangingTransactions(self.coordinators, self.sessions, environment)
+        self.status = StoreStatus(self.coordinators, self.topics, self.backlog, environment)
+        self._trimming = Trimmer(metadata, self._segments.visit, self._opener.stores_outside_segment, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         bounds = config.transactions
         self._background = BackgroundQueue(
@@ -180,7 +177,7 @@ class Host:
 
     def shared_domain(self, *names: str) -> str | None:
         """Return the domain whose transactions can include all of these topics or segments; None if there is none."""
-        served = list(map(self._opening.plugins_of, names))
+        served = list(map(self._opener.plugins_of, names))
         for domain in TRANSACTION_DOMAINS:
             own = getattr(self.config.domains, domain).coordinator
             if all(isinstance(one, DomainPlugins) and one.coordinator.name == own for one in served):
@@ -195,12 +192,12 @@ class Host:
         """
         if self.closed:
             self._require_open()
-        return await self._kept.segment(name)
+        return await self._segments.segment(name)
 
     async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
         """Return a subscription on one segment; ``cursor.load`` raises if it does not exist."""
         self._require_open()
-        return await self._kept.subscription(topic, name, segment)
+        return await self._segments.subscription(topic, name, segment)
 
     def abort_in_time(self, begun: Transaction) -> None:
         """Abort a transaction that began here at its deadline, unless ``settle_soon`` is called for it before."""
@@ -233,7 +230,7 @@ class Host:
             last_first.push_async_callback(self.steps.close, 0)  # steps that began in the meantime find closed stores
             for close in (self.metadata.close, self.ledgers.close, self.sessions.close, self._close_opened):
                 last_first.push_async_callback(close)
-            for background in (self._starting, self.sweeps, self.upkeep, self._deadlines):
+            for background in (self._starting, self.sweeps, self.maintenance, self._deadlines):
                 await background.stop()
             await self.steps.close(self.config.client.close_timeout_ms)
             await self.dispatches.close()
@@ -245,7 +242,7 @@ class Host:
         self.closed = True
         async with AsyncExitStack() as last_first:
             last_first.push_async_callback(self._coordinators.close)
-            await self._kept.close()
+            await self._segments.close()
 
     def _sweeps_now(self) -> bool:
         """Return whether this host does background work: it is configured to, and is not closing."""
@@ -265,7 +262,7 @@ class Host:
             served.election.start()
             self.sessions.start()
             self.sweeps.start()
-            self.upkeep.start()
+            self.maintenance.start()
             self._deadlines.start()
         return served.coordinator
 
@@ -282,37 +279,37 @@ class Host:
     def _keep_up(self) -> None:
         """Start the rounds over all topics, also in a host that has no coordinator to start them."""
         if self._sweeps_now():
-            self.upkeep.start()
+            self.maintenance.start()
 
     async def _coordinator_of(self, name: str) -> ITransactionCoordinator | None:
         """Return the coordinator of a topic or segment; None if it is served without transactions."""
-        plugins = self._opening.plugins_of(name)
+        plugins = self._opener.plugins_of(name)
         return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
 
     async def _let_go_of(self, name: str, upto_ledger_id: int | None) -> None:
         """Close a deleted segment, and remove its compacted copies up to one ledger."""
-        await self.compacting.attempts.forget(name, upto_ledger_id)
-        await self._kept.let_go_of(name)
+        await self.compaction.attempts.forget(name, upto_ledger_id)
+        await self._segments.let_go_of(name)
 
     async def _tend(self, topic: TopicName, record: TopicRecord) -> None:
         """Do the periodic maintenance of a topic."""
         layout = from_record(topic, record)
         if layout.deleted:
-            await self.topics.deleting.finish(topic)
+            await self.topics.deletion.finish(topic)
             return
         await self._trimming.trim(layout, self.config.retention_of(f"{topic.tenant}/{topic.namespace}"))
 
-    async def _dispatch_parts(self, place: Place) -> DispatchParts:
-        kind = place.subscription_type
+    async def _dispatch_parts(self, ref: SubscriptionRef) -> DispatchParts:
+        kind = ref.subscription_type
         provider = self.registry.dispatcher(kind)
         options = self.registry.decode_options(provider, self.config.dispatchers.get(kind, {}))
-        context = DispatcherContext(place.segment, place.subscription, self.environment, options)
+        context = DispatcherContext(ref.segment, ref.subscription, self.environment, options)
         return DispatchParts(
-            segment=await self.segment(place.segment),
-            subscription=await self.subscription(place.topic, place.subscription, place.segment),
+            segment=await self.segment(ref.segment),
+            subscription=await self.subscription(ref.topic, ref.subscription, ref.segment),
             subscription_type=kind,
             dispatcher=await self.registry.open(provider, context),
-            coordinator=await self._coordinator_of(place.segment),
+            coordinator=await self._coordinator_of(ref.segment),
             store=self.metadata,
             environment=self.environment,
             bounds=self.config.subscriptions,

@@ -1,0 +1,291 @@
+"""Open segments, and open subscriptions on them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker.metrics import measured_pending_acks
+from txnframework.broker.non_transactional import NonTransactionalBuffer, NonTransactionalPendingAcks
+from txnframework.broker.stores import HostContext, verify_cursor
+from txnframework.errors import LedgerNotFound
+from txnframework.interfaces import (
+    ICommitOrderBuffer,
+    IManagedLedger,
+    IPendingAckStore,
+    ITransactionBuffer,
+    ITransactionCoordinator,
+)
+from txnframework.model.layout import FIRST_LIFE
+from txnframework.model.names import topic_of
+from txnframework.model.paths import topic_key
+from txnframework.model.records import TopicRecord, decode
+from txnframework.plugin import SegmentContext, SubscriptionContext, foreign_data
+from txnframework.runtime.concurrency import SharedOpenings
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSegment:
+    """
+    A segment: ``ledger`` for facts about it, ``buffer`` for every append and every read.
+
+    ``name_may_return``: after a deletion, a new topic may have a segment of the same name. ``life`` then says to which
+    of these topics the segment belongs.
+    """
+
+    name: str
+    ledger: IManagedLedger
+    buffer: ITransactionBuffer
+    name_may_return: bool = False
+    life: int = FIRST_LIFE
+
+    def is_of(self, life: int) -> bool:
+        """Return whether the segment belongs to this life of its topic."""
+        return not self.name_may_return or self.life == life
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSubscription:
+    """A subscription on one segment: its pending acknowledgments and its cursor."""
+
+    topic: str
+    name: str
+    segment: str
+    cursor: StoredCursor
+    pending_acks: IPendingAckStore
+
+
+def dispatching_lease(segment: str, subscription: str) -> str:
+    """Return the name of the lease whose holder dispatches a segment's messages to the subscription's consumers."""
+    return f"dispatch {subscription} of {segment}"
+
+
+class SegmentOpener:
+    """Opens segments and subscriptions of one host; ``coordinator`` returns a coordinator by name, opened if needed."""
+
+    def __init__(self, context: HostContext, coordinator: Callable[[str], Awaitable[ITransactionCoordinator]]) -> None:
+        self._config = context.config
+        self._registry = context.registry
+        self._environment = context.environment
+        self._metadata = context.metadata
+        self._ledgers = context.ledgers
+        self._coordinator = coordinator
+        self._metrics = context.metrics
+
+    def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
+        """
+        Return the plugins of a topic or segment, by its topic's domain and its namespace's overrides.
+
+        :raises UnknownPlugin: only some of the domain's plugins are installed.
+        """
+        topic = topic_of(name)
+        return plugins_of(self._config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._registry)
+
+    def stores_outside_segment(self, name: str) -> bool:
+        """
+        Return whether the segment's buffer keeps messages outside the segment, where retention does not count them.
+        """
+        plugins = self.plugins_of(name)
+        return isinstance(plugins, DomainPlugins) and ICommitOrderBuffer.implementedBy(plugins.buffer.implementation)
+
+    async def segment(self, name: str) -> OpenSegment:
+        """
+        Open a segment and recover it.
+
+        :raises LedgerNotFound: the segment does not exist.
+        :raises ConfigurationError: transactions of a family that does not serve the segment now wrote to it.
+        """
+        # The plugins are looked up first, so that a domain with missing plugins fails before anything is opened.
+        plugins = self.plugins_of(name)
+        ledger = await self._ledgers.open(name)
+        try:
+            returns = name == str(topic_of(name))
+            # Read after the ledger was opened: if the record belongs to another life, the opened ledger was deleted.
+            topic = await self._record_of(name)
+            if returns and topic is not None and topic.deleted and not topic.segments:
+                raise LedgerNotFound(name)  # the ledger belongs to a topic whose creation is not complete
+            if topic is not None and isinstance(plugins, DomainPlugins):
+                _require_family(name, topic, plugins)
+            life = topic.life if returns and topic is not None else FIRST_LIFE
+            buffer = await self._buffer(ledger, plugins, life)
+            await buffer.recover()
+        except BaseException:
+            await ledger.close()
+            raise
+        return OpenSegment(name, ledger, buffer, name_may_return=returns, life=life)
+
+    async def subscription(self, topic: str, name: str, segment: OpenSegment) -> SegmentSubscription:
+        """
+        Open a subscription on one segment.
+
+        :raises StoreMismatch: the cursor is ahead of the segment.
+        """
+        plugins = self.plugins_of(segment.name)
+        cursor = StoredCursor(self._metadata, topic, segment.name, name, segment.ledger)
+        await verify_cursor(cursor, segment.ledger)
+        pending_acks = await self._pending_acks(cursor, plugins, segment.life)
+        return SegmentSubscription(topic, name, segment.name, cursor, pending_acks)
+
+    async def _record_of(self, name: str) -> TopicRecord | None:
+        record = await self._metadata.get(topic_key(topic_of(name)))
+        return None if record is None else decode(TopicRecord, record)
+
+    async def _buffer(
+        self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins, life: int
+    ) -> ITransactionBuffer:
+        if isinstance(plugins, NoPlugins):
+            return NonTransactionalBuffer(ledger, plugins.reason)
+        provider = plugins.buffer
+        context = SegmentContext(
+            ledger.name,
+            ledger,
+            self._ledgers,
+            self._metadata,
+            await self._coordinator(plugins.coordinator.name),
+            self._environment,
+            self._registry.decode_options(provider, self._config.buffers.get(provider.name, {})),
+            self._config.transactions,
+            self._metrics,
+            life,
+        )
+        return await self._registry.open(provider, context)
+
+    async def _pending_acks(
+        self, cursor: StoredCursor, plugins: DomainPlugins | NoPlugins, life: int
+    ) -> IPendingAckStore:
+        if isinstance(plugins, NoPlugins):
+            return NonTransactionalPendingAcks(cursor.segment, cursor.subscription, self._metadata, plugins.reason)
+        provider = plugins.pending_acks
+        context = SubscriptionContext(
+            cursor.topic,
+            cursor.segment,
+            cursor.subscription,
+            cursor,
+            self._ledgers,
+            self._metadata,
+            await self._coordinator(plugins.coordinator.name),
+            self._environment,
+            self._registry.decode_options(provider, self._config.pending_acks.get(provider.name, {})),
+            self._config.transactions,
+            self._metrics,
+            life,
+        )
+        return measured_pending_acks(await self._registry.open(provider, context), self._metrics)
+
+
+def _require_family(name: str, topic: TopicRecord, plugins: DomainPlugins) -> None:
+    """Raise ConfigurationError if a family wrote to the topic that the configured plugins cannot decide on."""
+    for family in topic.families:
+        if family not in plugins.buffer.families:
+            what = f"what transactions of the {family} family wrote or acknowledged"
+            raise foreign_data(name, what, "plugins of that family")
+
+
+class SegmentCache:
+    """
+    Opens segments and subscriptions on first use, and keeps them while the segment exists.
+
+    ``opened`` is called whenever a segment was opened.
+    """
+
+    def __init__(self, opener: SegmentOpener, opened: Callable[[], None]) -> None:
+        self._opener = opener
+        self._opened = opened
+        self._segments: SharedOpenings[str, OpenSegment] = SharedOpenings()
+        self._subscriptions: SharedOpenings[tuple[str, str], SegmentSubscription] = SharedOpenings()
+
+    async def segment(self, name: str) -> OpenSegment:
+        """
+        Return a segment by its full name.
+
+        :raises LedgerNotFound: the segment does not exist.
+        """
+        opened = await self._segments.get(name, lambda: self._open(name))
+        if opened.name_may_return and await _is_gone(opened):
+            # It was deleted, perhaps by another process, and a new topic may exist under the same name.
+            await self._let_go(opened)
+            return await self._segments.get(name, lambda: self._open(name))
+        return opened
+
+    async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
+        """
+        Return a subscription on one segment.
+
+        :raises LedgerNotFound: the segment does not exist.
+        """
+
+        async def open_it() -> SegmentSubscription:
+            return await self._opener.subscription(topic, name, await self.segment(segment))
+
+        return await self._subscriptions.get((segment, name), open_it)
+
+    @asynccontextmanager
+    async def visit(self, name: str) -> AsyncIterator[OpenSegment]:
+        """Yield the open segment, or open the segment for the duration of the block only."""
+        opened = self._segments.opened(name)
+        if opened is not None:
+            yield opened
+            return
+        visited = await self._open(name)
+        try:
+            yield visited
+        finally:
+            await _close(visited)
+
+    async def let_go_of(self, name: str) -> None:
+        """Close a deleted segment."""
+        opened = self._segments.opened(name)
+        if opened is None:
+            self._segments.forget(name)  # its opening may be in progress
+            await self._let_go_of_subscriptions(name)
+        elif not opened.name_may_return or await _is_gone(opened):
+            await self._let_go(opened)
+
+    async def close(self) -> None:
+        """Close all subscriptions, then all segments, even if some of them fail."""
+        subscriptions, segments = await self._subscriptions.drain(), await self._segments.drain()
+        async with AsyncExitStack() as last_first:
+            for segment in segments:
+                last_first.push_async_callback(segment.ledger.close)
+                last_first.push_async_callback(segment.buffer.close)
+            for subscription in subscriptions:
+                last_first.push_async_callback(subscription.pending_acks.close)
+
+    async def _open(self, name: str) -> OpenSegment:
+        opened = await self._opener.segment(name)
+        self._opened()
+        return opened
+
+    async def _let_go(self, opened: OpenSegment) -> None:
+        """
+        Close a deleted segment and its subscriptions, unless another task does; callers that wait on them get errors.
+        """
+        if self._segments.opened(opened.name) is opened:
+            self._segments.forget(opened.name)
+            await self._let_go_of_subscriptions(opened.name)
+            await _close(opened)
+
+    async def _let_go_of_subscriptions(self, segment: str) -> None:
+        for key in self._subscriptions.names():
+            if key[0] == segment:
+                subscription = self._subscriptions.opened(key)
+                self._subscriptions.forget(key)
+                if subscription is not None:
+                    await subscription.pending_acks.close()
+
+
+async def _close(segment: OpenSegment) -> None:
+    await segment.buffer.close()
+    await segment.ledger.close()
+
+
+async def _is_gone(opened: OpenSegment) -> bool:
+    """Return whether a segment was deleted, even if another segment has its name now."""
+    try:
+        await opened.ledger.tail()
+    except LedgerNotFound:
+        return True
+    return False
