@@ -11,8 +11,8 @@ from rig import Found, Run, Target, interleaved, opened, timed
 
 from txnframework import Client, Consumer, Message, Producer
 from txnframework.model import Action, Begin, End
-from txnframework_legacy.administration.standing import log_names, standing_of
-from txnframework_legacy.batching.switches import LogKind
+from txnframework_legacy.administration import log_names, read_statistics
+from txnframework_legacy.log.switches import LogKind
 
 TOGETHER = 512
 TOPIC = "persistent://public/default/t"
@@ -32,7 +32,7 @@ class Side:
         """Count what is in the transaction logs."""
         host, kind = self.client.host, LogKind.TRANSACTIONS
         names = [name async for name in log_names(host.ledgers, kind)]
-        found = [await standing_of(host.ledgers, host.environment, kind, name) for name in names]
+        found = [await read_statistics(host.ledgers, host.environment, kind, name) for name in names]
         return sum(one.entries for one in found if one), sum(one.records for one in found if one)
 
     async def decide(self) -> None:

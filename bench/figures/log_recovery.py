@@ -12,12 +12,11 @@ from rig import Found, Run, Target, interleaved, opened, p50, timed
 from txnframework import Client
 from txnframework.model import Position, State, TxnID
 from txnframework.model.ids import LOG_FAMILY_BIT
-from txnframework_legacy.administration.standing import opened as opened_log
-from txnframework_legacy.batching.switches import LogKind
-from txnframework_legacy.coordinator.log import TransactionLog
-from txnframework_legacy.coordinator.logs import log_name
+from txnframework_legacy.administration import opened as opened_log
+from txnframework_legacy.coordinator.log import TransactionLog, log_name
 from txnframework_legacy.coordinator.records import AnyRecord, Forget, New, Update
 from txnframework_legacy.log import BatchedLogWriter, Batching
+from txnframework_legacy.log.switches import LogKind
 from txnframework_legacy.pending_acks.log import PendingAckLog
 from txnframework_legacy.pending_acks.records import AckDocument, Acked, Settled
 from txnframework_legacy.pending_acks.store import log_name as ack_log_name

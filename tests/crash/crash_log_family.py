@@ -7,9 +7,9 @@ from typing import Any
 
 from txnframework.config._sections import DomainsSection, PersistentDomain, SegmentDomain
 from txnframework.model import Append, Appended, LedgerEntry, State, TxnID
-from txnframework_legacy.coordinator.logs import LOG_PREFIX
+from txnframework_legacy.coordinator.log import LOG_PREFIX
 from txnframework_legacy.coordinator.records import New, Update, decode
-from txnframework_legacy.log import LogRecord, Place
+from txnframework_legacy.log import LogRecord, RecordPosition
 from txnframework_legacy.log.format import decode_entry
 from txnframework_memory.space import MemorySpace
 
@@ -33,7 +33,7 @@ def note_decisions(space: MemorySpace, noted: Noted) -> None:
     def note(coordinator: int, entries: tuple[Append, ...], places: tuple[Appended, ...]) -> None:
         for entry, place in zip(entries, places, strict=True):
             for data in decode_entry(LedgerEntry(place.position, entry.data), "a log"):
-                record = decode(LogRecord(Place(place.position), data), "a log")
+                record = decode(LogRecord(RecordPosition(place.position), data), "a log")
                 if isinstance(record, New):
                     begun.add(TxnID(coordinator, record.number))
                 elif isinstance(record, Update) and record.expected == State.OPEN.value:

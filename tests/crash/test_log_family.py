@@ -19,8 +19,8 @@ from scenarios.publishing import JoinedBranch, Publish
 from scenarios.races import CommitWhileAborted, SendWhileAborted
 from scenarios.transactions import Abort, Begin, CollectAborted, CollectCommitted, Commit, TransformInOnePiece
 
-from txnframework_legacy.coordinator.ending import Ending
-from txnframework_legacy.pending_acks.settling import Settling
+from txnframework_legacy.coordinator.completion import TransactionCompletion
+from txnframework_legacy.pending_acks.settlement import AckSettlement
 
 if TYPE_CHECKING:
     from conftest import Explored
@@ -53,7 +53,7 @@ def test_killed_and_refused(scenario: type[Scenario], explored: Explored) -> Non
 
 def test_settled_before_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
     """An acknowledgment that is recorded as settled before the cursor moved is lost by a kill in between."""
-    settle = Settling._settle
+    settle = AckSettlement._settle
 
     async def swapped(self: Any, *rest: Any) -> None:
         shadow = copy.copy(self)
@@ -61,19 +61,19 @@ def test_settled_before_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
         await settle(shadow, *rest)
         await shadow._cursor.flush()
 
-    monkeypatch.setattr(Settling, "_settle", swapped)
+    monkeypatch.setattr(AckSettlement, "_settle", swapped)
     assert any("billing receives it" in failed for failed in failures(Commit, family="log"))
 
 
 def test_final_before_everybody_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that is final before its markers stand has none if its process is killed in between."""
-    finish = Ending.finish
+    finish = TransactionCompletion.finish
 
     async def swapped(self: Any, log: Any, logged: Any, timeout_ms: int) -> Any:
         await self._make_final(log, logged)
         return await finish(self, log, logged, timeout_ms)
 
-    monkeypatch.setattr(Ending, "finish", swapped)
+    monkeypatch.setattr(TransactionCompletion, "finish", swapped)
     assert any(failures(Commit, family="log"))
 
 

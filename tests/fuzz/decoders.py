@@ -39,7 +39,7 @@ from txnframework_legacy.buffer.markers import marker_of
 from txnframework_legacy.buffer.markers import read_entry as read_marked
 from txnframework_legacy.coordinator import records as log_records
 from txnframework_legacy.log import LogRecord
-from txnframework_legacy.log.format import Place, decode_entry, encode_batch, encode_plain
+from txnframework_legacy.log.format import RecordPosition, decode_entry, encode_batch, encode_plain
 from txnframework_legacy.pending_acks import records as ack_records
 from txnframework_sidecar import snapshots as sidecar_snapshots
 from txnframework_sidecar.compaction import format as compacted_sidecars
@@ -369,7 +369,7 @@ def _plugins() -> tuple[Decoder, ...]:
         txn=str(TXN), branch=0, token=1, incarnation=1, acks=[ack_records.AckDocument(position="3:7", indexes=[1])]
     )
     held = ack_records.Base(ledger=3, held=[ack_records.HeldDocument(entry="3:7", acked=acked)])
-    at = Place(AT)
+    at = RecordPosition(AT)
     return (
         Decoder(
             "entry of a log",

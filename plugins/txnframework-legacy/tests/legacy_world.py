@@ -17,7 +17,7 @@ from txnframework.plugin import CoordinatorContext
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.line import Line, wired
 from txnframework_legacy.coordinator.coordinator import LogCoordinator
-from txnframework_legacy.coordinator.logs import log_name
+from txnframework_legacy.coordinator.log import log_name
 from txnframework_legacy.coordinator.records import AnyRecord, decode
 from txnframework_legacy.log import read_records
 from txnframework_legacy.options import CoordinatorOptions

@@ -16,10 +16,9 @@ from txnframework import Client
 from txnframework.cli import main
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Position, State, TxnID
-from txnframework_legacy.administration.administering import Administration
-from txnframework_legacy.administration.standing import Standing
-from txnframework_legacy.batching.switches import Decision, LogKind, Scope
+from txnframework_legacy.administration import LogAdministration, LogStatistics
 from txnframework_legacy.log import Batching
+from txnframework_legacy.log.switches import Decision, LogKind, Scope
 from txnframework_legacy.options import CoordinatorOptions
 
 ORDERS = "persistent://public/default/orders"
@@ -27,14 +26,14 @@ BATCHING = CoordinatorOptions(batching=Batching(enabled=True, records_max=4, del
 FOREVER_MS = 3_600_000
 
 
-async def standings(administration: Administration, within: Scope = Scope()) -> list[Standing]:  # noqa: B008
+async def standings(administration: LogAdministration, within: Scope = Scope()) -> list[LogStatistics]:  # noqa: B008
     return [one.standing async for one in administration.logs(within)]
 
 
-async def administration_of(world: World) -> Administration:
+async def administration_of(world: World) -> LogAdministration:
     metadata = cast(IMetadataStore, await world.space.open_metadata())
     ledgers = cast(ILedgerStore, await world.space.open_ledgers())
-    return Administration(LogKind.TRANSACTIONS, metadata, ledgers, world.environment, configured=True)
+    return LogAdministration(LogKind.TRANSACTIONS, metadata, ledgers, world.environment, configured=True)
 
 
 # -- transaction logs ---------------------------------------------------------------------------------
@@ -50,7 +49,7 @@ async def test_what_is_in_a_transaction_log(world: World) -> None:
     ids = await asyncio.gather(*beginnings)
     (found,) = await standings(administration)
     ledger, log = found.last.ledger_id, Scope("8000")
-    assert found == Standing(
+    assert found == LogStatistics(
         log, 1, Position(ledger, 0), Position(ledger, 1), 2, 2, Position(ledger, 1), 6, 6, Position(ledger, 0, 0)
     )
     for txn in ids[:2]:

@@ -39,7 +39,7 @@ from txnframework.testing import WorldHarness
 from txnframework.testing.world import World
 from txnframework_legacy.buffer.markers import MARKER_BRANCH, Marker, marker_of, read_entry
 from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots, snapshots_name
-from txnframework_legacy.buffer.states import Dropped, TopicState
+from txnframework_legacy.buffer.state import AbortedBranch, TopicState
 
 ONE, TWO = TxnID(0x8000, 1), TxnID(0x8000, 2)
 Run = Callable[[type[WorldHarness], Callable[[WorldHarness], Awaitable[None]]], None]
@@ -102,7 +102,7 @@ def test_nothing_grows_with_finished_transactions() -> None:
     state.apply(Branch(ONE), at(1, 99))
     state.apply(Marker(ONE, frozenset()), at(2, 99))
     state.without(99, lambda: True)
-    assert state.aborted == {Branch(ONE): Dropped(at(1, 99), at(2, 99))}
+    assert state.aborted == {Branch(ONE): AbortedBranch(at(1, 99), at(2, 99))}
     state.without(100, lambda: False)  # a reader may still hold an entry of it
     assert state.aborted
     state.without(100, lambda: True)

@@ -19,26 +19,26 @@ from txnframework.errors import (
 from txnframework.model import Action, Append, Limit, OpenQuery, Position, State, TxnID
 from txnframework.model.ids import LOG_FAMILY_BIT
 from txnframework.testing.clock import run_ready
-from txnframework_legacy.coordinator.logs import log_name
+from txnframework_legacy.coordinator.log import log_name
 from txnframework_legacy.coordinator.records import AddPartition, AddSubscription, Forget, New, Update
-from txnframework_legacy.coordinator.states import NEXT, Transactions
-from txnframework_legacy.log import Place
+from txnframework_legacy.coordinator.state import NEXT, Transactions
+from txnframework_legacy.log import RecordPosition
 from txnframework_legacy.options import CoordinatorOptions
 
 BOTH = frozenset({HERE, THERE})
 
 
-def place(number: int, ledger: int = 1) -> Place:
-    return Place(Position(ledger, number))
+def position(number: int, ledger: int = 1) -> RecordPosition:
+    return RecordPosition(Position(ledger, number))
 
 
 def begun(*path: State) -> Transactions:
     """Return transactions of which number 1 went through these states."""
     found = Transactions(LOG_FAMILY_BIT)
-    found.apply(New(number=1, created_ms=10, deadline_ms=20), place(0))
+    found.apply(New(number=1, created_ms=10, deadline_ms=20), position(0))
     before = State.OPEN
     for number, state in enumerate(path):
-        found.apply(Update(number=1, expected=before.value, state=state.value, at_ms=30), place(number + 1))
+        found.apply(Update(number=1, expected=before.value, state=state.value, at_ms=30), position(number + 1))
         before = state
     return found
 
@@ -68,7 +68,7 @@ def test_transition_table(before: State, after: State) -> None:
         (State.ABORTING, State.ABORTED),
     }
     found = begun(*PATHS[before])
-    found.apply(Update(number=1, expected=before.value, state=after.value, at_ms=99), place(9))
+    found.apply(Update(number=1, expected=before.value, state=after.value, at_ms=99), position(9))
     assert (state(found) is after) is ((before, after) in allowed or before is after)
     assert (after in NEXT[before]) is ((before, after) in allowed)
 
@@ -77,7 +77,7 @@ def test_transition_table(before: State, after: State) -> None:
 def test_a_wrong_expected_state_changes_nothing(expected: State) -> None:
     """A record that was written on another state than the one it meets is passed over."""
     found = begun()
-    found.apply(Update(number=1, expected=expected.value, state=State.COMMITTING.value, at_ms=99), place(9))
+    found.apply(Update(number=1, expected=expected.value, state=State.COMMITTING.value, at_ms=99), position(9))
     assert state(found) is State.OPEN
 
 
@@ -85,10 +85,10 @@ def test_participants_are_added_once_and_only_while_open() -> None:
     """Topics and subscriptions are there once each, whatever was repeated; what comes after the decision is not."""
     found = begun()
     for _ in range(2):
-        found.apply(AddPartition(number=1, segments=[HERE.segment]), place(5))
-        found.apply(AddSubscription(number=1, subscriptions=[(THERE.segment, THERE.subscription)]), place(6))
-    found.apply(Update(number=1, expected="OPEN", state="ABORTING", at_ms=30), place(7))
-    found.apply(AddPartition(number=1, segments=["late"]), place(8))
+        found.apply(AddPartition(number=1, segments=[HERE.segment]), position(5))
+        found.apply(AddSubscription(number=1, subscriptions=[(THERE.segment, THERE.subscription)]), position(6))
+    found.apply(Update(number=1, expected="OPEN", state="ABORTING", at_ms=30), position(7))
+    found.apply(AddPartition(number=1, segments=["late"]), position(8))
     logged = found.get(1)
     assert logged is not None
     assert logged.transaction.participants == BOTH
@@ -104,7 +104,7 @@ def test_records_of_what_is_not_known_hinder_nothing() -> None:
         Forget(numbers=[7, 8]),
         New(number=1, created_ms=99, deadline_ms=99),
     ):
-        found.apply(record, place(9))
+        found.apply(record, position(9))
     assert [logged.transaction.created_ms for logged in found.all()] == [10]
     assert state(found) is State.COMMITTING
 
@@ -113,8 +113,8 @@ def test_what_is_needed_of_a_log() -> None:
     """A ledger is needed while a transaction that began in it is not forgotten; what is trimmed was."""
     found = Transactions(LOG_FAMILY_BIT)
     for number in (1, 2, 3):
-        found.apply(New(number=number, created_ms=0, deadline_ms=0), place(0, ledger=number))
-    found.apply(Forget(numbers=[1]), place(1, ledger=3))
+        found.apply(New(number=number, created_ms=0, deadline_ms=0), position(0, ledger=number))
+    found.apply(Forget(numbers=[1]), position(1, ledger=3))
     assert found.live.first_ledger() == 2
     found.trimmed(3)
     assert (found.live.first_ledger(), found.get(2)) == (3, None)

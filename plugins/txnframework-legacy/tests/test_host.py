@@ -16,7 +16,7 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import IPlannableBuffer
 from txnframework.model import Limit, State
-from txnframework_legacy.beside import KINDS, what_of
+from txnframework_legacy.ledger_names import KINDS, parse_ledger_name
 from txnframework_legacy.testing import BACKENDS, BUFFERS, HostStores, read_all
 
 ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
@@ -143,7 +143,7 @@ def test_what_is_beside_a_topic_goes_with_it(marked: HostStores) -> None:
             for number in range(2):
                 await use(client, b"%d" % number)
                 assert await read_all(other, ORDERS) == [b"%d" % number, b"%d again" % number]
-                assert [what_of(name)[1:] for name in await beside(client)] == [
+                assert [parse_ledger_name(name)[1:] for name in await beside(client)] == [
                     (number + 1, ""),
                     (number + 1, "billing"),
                 ]

@@ -24,14 +24,14 @@ from txnframework.model import EARLIEST, Append, EntryRange, LedgerEntry, Limit,
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
 from txnframework.testing.line import Line, wired
+from txnframework_legacy.coordinator.state import LiveRecords
 from txnframework_legacy.log import (
     BatchedLogWriter,
     Batching,
-    Flushed,
+    FlushMetrics,
     FlushReason,
-    LiveRecords,
     LogRecord,
-    Place,
+    RecordPosition,
     read_records,
 )
 from txnframework_memory.space import MemorySpace
@@ -46,15 +46,15 @@ class Log:
     writer: BatchedLogWriter
     environment: VirtualEnvironment
     line: Line
-    flushes: list[Flushed]
+    flushes: list[FlushMetrics]
 
-    async def begin(self, *records: bytes) -> list[asyncio.Task[Place]]:
+    async def begin(self, *records: bytes) -> list[asyncio.Task[RecordPosition]]:
         """Add records at the same time, and let everything run that does not wait for time."""
         tasks = [asyncio.ensure_future(self.writer.add(record)) for record in records]
         await run_ready()
         return tasks
 
-    async def add(self, *records: bytes) -> list[Place]:
+    async def add(self, *records: bytes) -> list[RecordPosition]:
         """Add records at the same time, and let the delay pass."""
         tasks = await self.begin(*records)
         await self.environment.advance(SMALL.delay_ms)
@@ -91,7 +91,7 @@ def in_log(batching: Batching) -> Callable[[Callable[[Log], Awaitable[None]]], C
 
 @asynccontextmanager
 async def opened(batching: Batching) -> AsyncIterator[Log]:
-    environment, line, flushes = VirtualEnvironment(), Line(), list[Flushed]()
+    environment, line, flushes = VirtualEnvironment(), Line(), list[FlushMetrics]()
     ledgers = await MemorySpace(environment).open_ledgers()
     ledger = wired(await ledgers.create("log"), line)
     log = Log(ledger, BatchedLogWriter(ledger, environment, batching, flushes.append), environment, line, flushes)
@@ -111,10 +111,10 @@ def records(count: int, size: int = 10) -> list[bytes]:
 @in_log(OFF)
 async def test_without_batching_each_record_is_an_entry(log: Log) -> None:
     """By default each record is written at once, alone, in the order of the calls; nothing is measured."""
-    places = [await task for task in await log.begin(*records(5))]
-    assert [(place.index, place.size) for place in places] == [(0, 1)] * 5
-    assert places == sorted(places)
-    assert [record.place for record in await log.replayed()] == places
+    positions = [await task for task in await log.begin(*records(5))]
+    assert [(position.index, position.size) for position in positions] == [(0, 1)] * 5
+    assert positions == sorted(positions)
+    assert [record.position for record in await log.replayed()] == positions
     assert [record.data for record in await log.replayed()] == records(5)
     assert log.flushes == []
 
@@ -125,13 +125,15 @@ async def test_without_batching_each_record_is_an_entry(log: Log) -> None:
 @in_log(SMALL)
 async def test_places_are_true(log: Log) -> None:
     """Each caller learns the entry, its place in the batch and the size of the batch; what is read back is equal."""
-    places = await log.add(*records(11))
-    assert [(place.index, place.size) for place in places] == [
+    positions = await log.add(*records(11))
+    assert [(position.index, position.size) for position in positions] == [
         *[(number, 4) for number in range(4)] * 2,
         *[(number, 3) for number in range(3)],
     ]
-    assert places == sorted(places)
-    assert [(record.place, record.data) for record in await log.replayed()] == [*zip(places, records(11), strict=True)]
+    assert positions == sorted(positions)
+    assert [(record.position, record.data) for record in await log.replayed()] == [
+        *zip(positions, records(11), strict=True)
+    ]
 
 
 @in_log(SMALL)
@@ -205,7 +207,7 @@ async def test_the_defaults(log: Log) -> None:
 
 @in_log(SMALL)
 async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
-    """While an append takes its time there is one timer at most and one append; order and places stay true."""
+    """While an append takes its time there is one timer at most and one append; order and positions stay true."""
     held = log.line.hold(1)
     tasks = await log.begin(*records(4))
     await held.reached.wait()
@@ -217,9 +219,9 @@ async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
     assert log.environment.next_ms() is None
     assert not any(task.done() for task in tasks)
     log.line.restore()
-    places = await asyncio.gather(*tasks)
-    assert places == sorted(places)
-    assert [record.place for record in await log.replayed()] == places
+    positions = await asyncio.gather(*tasks)
+    assert positions == sorted(positions)
+    assert [record.position for record in await log.replayed()] == positions
 
 
 @in_log(SMALL)
@@ -244,8 +246,8 @@ async def test_what_waits_is_bounded(log: Log) -> None:
     tasks = await log.begin(*records(20))
     await held.reached.wait()
     log.line.restore()
-    places = await asyncio.gather(*tasks)
-    assert places == sorted(places)
+    positions = await asyncio.gather(*tasks)
+    assert positions == sorted(positions)
     assert [record.data for record in await log.replayed()] == records(20)
 
 
@@ -289,7 +291,7 @@ async def test_a_caller_that_gives_up_disturbs_nobody(log: Log) -> None:
 
 @in_log(OFF)
 async def test_switching_at_run_time(log: Log) -> None:
-    """Batching goes on and off under way: nothing is lost, nothing changes places, what was gathered waits no more."""
+    """Batching is enabled and disabled at run time: no record is lost, and the order of the records is kept."""
     tasks = await log.begin(*records(3))
     log.writer.switch(batching=True)
     tasks += await log.begin(b"gathered", b"with it")
@@ -299,9 +301,9 @@ async def test_switching_at_run_time(log: Log) -> None:
     log.writer.switch(batching=True)
     tasks += await log.begin(b"last")
     await log.environment.advance(1)
-    places = await asyncio.gather(*tasks)
-    assert places == sorted(places)
-    assert [place.size for place in places] == [1, 1, 1, 2, 2, 1, 1]
+    positions = await asyncio.gather(*tasks)
+    assert positions == sorted(positions)
+    assert [position.size for position in positions] == [1, 1, 1, 2, 2, 1, 1]
     assert [record.data for record in await log.replayed()] == [*records(3), b"gathered", b"with it", b"plain", b"last"]
 
 
@@ -370,12 +372,12 @@ async def test_closing_tells_of_failures(log: Log) -> None:
 def test_an_entry_goes_with_its_last_record() -> None:
     """An entry is needed until every record of it is done; the first ledger with such an entry is the first to stay."""
     live = LiveRecords()
-    batch = [Place(Position(1, 0), index, 3) for index in range(3)]
-    later = Place(Position(4, 2))
-    for place in (*batch, later, later):
-        live.add(place)
-    for place in (batch[1], batch[0], batch[1]):
-        live.discard(place)
+    batch = [RecordPosition(Position(1, 0), index, 3) for index in range(3)]
+    later = RecordPosition(Position(4, 2))
+    for position in (*batch, later, later):
+        live.add(position)
+    for position in (batch[1], batch[0], batch[1]):
+        live.discard(position)
         assert (len(live), live.first_ledger()) == (2, 1)
     live.discard(batch[2])
     assert (len(live), live.first_ledger()) == (1, 4)

@@ -19,7 +19,7 @@ from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode, encode
 from txnframework.testing import WorldHarness, run_ready
 from txnframework.testing.world import SUBSCRIPTION, TOPIC, World
-from txnframework_legacy.pending_acks.held import Held
+from txnframework_legacy.pending_acks.holds import HeldAcks
 from txnframework_legacy.pending_acks.records import AckDocument, Acked, Settled, Withdrawn
 from txnframework_legacy.pending_acks.store import log_name
 
@@ -37,7 +37,7 @@ def at(number: int, ledger: int = 7) -> Position:
 
 def test_the_first_record_holds() -> None:
     """Of records that overlap only the one that stands first holds; those of another incarnation do not meet."""
-    held = Held()
+    held = HeldAcks()
     for number, record in enumerate((acked(ONE, 5, 1), acked(TWO, 5, 2), acked(TWO, 6, 3), acked(THREE, 5, 4, 2))):
         held.apply(record, at(number))
     assert [held.has(txn, token) for txn, token in ((ONE, 1), (TWO, 2), (TWO, 3), (THREE, 4))] == [
@@ -55,7 +55,7 @@ def test_the_first_record_holds() -> None:
 
 def test_settling_ends_what_was_seen() -> None:
     """A settled transaction holds nothing of what stood there when it was settled; a withdrawn call holds nothing."""
-    held = Held()
+    held = HeldAcks()
     for number, record in enumerate((acked(ONE, 1, 1), acked(ONE, 2, 2), acked(ONE, 3, 3))):
         held.apply(record, at(number))
     held.apply(Withdrawn(txn=str(ONE), token=2), at(3))
@@ -65,7 +65,7 @@ def test_settling_ends_what_was_seen() -> None:
 
 def test_a_base_is_what_was_held() -> None:
     """Who begins at a base goes on as who read everything before it, also where older records are settled later."""
-    whole, later = Held(), Held()
+    whole, later = HeldAcks(), HeldAcks()
     for number, record in enumerate((acked(ONE, 1, 1), acked(TWO, 2, 2), acked(ONE, 3, 3))):
         whole.apply(record, at(number))
     later.begin(whole.base(8))

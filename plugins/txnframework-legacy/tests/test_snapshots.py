@@ -14,10 +14,9 @@ from txnframework.interfaces import ILedgerStore
 from txnframework.model import Append, Branch, Position, TxnID
 from txnframework.testing import VirtualEnvironment
 from txnframework_legacy.buffer.markers import Marker
-from txnframework_legacy.buffer.segments import AbortedSegments, segments_name
 from txnframework_legacy.buffer.snapshot_format import SegmentReference
-from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots, snapshots_name
-from txnframework_legacy.buffer.states import Dropped, TopicState
+from txnframework_legacy.buffer.snapshots import AbortedSegments, SnapshotForm, Snapshots, segments_name, snapshots_name
+from txnframework_legacy.buffer.state import AbortedBranch, TopicState
 from txnframework_legacy.log.format import encode_plain
 from txnframework_memory.space import MemorySpace
 
@@ -68,7 +67,7 @@ class History:
         self._next = Position(self._next.ledger_id, self._next.entry_id + 1)
 
 
-def left(state: TopicState, first_ledger_id: int) -> dict[Branch, Dropped]:
+def left(state: TopicState, first_ledger_id: int) -> dict[Branch, AbortedBranch]:
     return {branch: one for branch, one in state.aborted.items() if one.last.ledger_id >= first_ledger_id}
 
 
@@ -77,9 +76,9 @@ async def entries_of(ledgers: ILedgerStore, name: str) -> int:
     return sum(one.entries for one in await ledger.ledgers(-1, 10_000))
 
 
-def dropped(number: int, ledger: int = 1) -> tuple[Branch, Dropped]:
+def dropped(number: int, ledger: int = 1) -> tuple[Branch, AbortedBranch]:
     at = Position(ledger, 2 * number)
-    return Branch(TxnID(0x8000, number)), Dropped(at, Position(ledger, 2 * number + 1))
+    return Branch(TxnID(0x8000, number)), AbortedBranch(at, Position(ledger, 2 * number + 1))
 
 
 @FORMS
@@ -167,7 +166,7 @@ def test_what_is_read_while_segments_are_written(monkeypatch: pytest.MonkeyPatch
     history = History(4)
     add = AbortedSegments.add
 
-    async def read_on(self: AbortedSegments, aborted: list[tuple[Branch, Dropped]]) -> SegmentReference:
+    async def read_on(self: AbortedSegments, aborted: list[tuple[Branch, AbortedBranch]]) -> SegmentReference:
         if len(history.state.aborted) < 100:
             history.grow(50)
         return await add(self, aborted)

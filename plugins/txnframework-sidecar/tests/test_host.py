@@ -10,7 +10,7 @@ import pytest
 from txnframework import Client
 from txnframework.errors import ConfigurationError, InvalidInput, NotFound, ReceiveTimeout
 from txnframework.model import State
-from txnframework_legacy.beside import what_of
+from txnframework_legacy.ledger_names import parse_ledger_name
 from txnframework_legacy.testing import BACKENDS, HostStores, read_all
 from txnframework_sidecar.ledgers import names_of
 
@@ -160,7 +160,7 @@ def test_what_is_beside_a_topic_goes_with_it(stores: HostStores) -> None:
     """A deleted topic leaves nothing beside it, and the next one of its name begins with nothing."""
 
     async def beside(client: Client) -> list[str]:
-        return [what_of(name)[2] for name in await client.host.ledgers.list_names("sidecar:", "", 9)]
+        return [parse_ledger_name(name)[2] for name in await client.host.ledgers.list_names("sidecar:", "", 9)]
 
     async def work() -> None:
         async with stores.open(**BUSY) as client:

@@ -35,7 +35,7 @@ from txnframework.model import (
 )
 from txnframework.testing import WorldHarness
 from txnframework.testing.world import SEGMENT, World
-from txnframework_legacy.beside import SIDECAR, beside
+from txnframework_legacy.ledger_names import SIDECAR, ledger_name
 from txnframework_sidecar.model.index import TransactionIndex
 from txnframework_sidecar.model.markers import Marker, Note, Written, read_topic_entry
 from txnframework_sidecar.model.parts import Run, Span
@@ -47,7 +47,7 @@ MANY = Limit(1_000)
 
 
 def own_name(txn: TxnID) -> str:
-    return beside(SIDECAR, SEGMENT, 1, f"own-{txn}")
+    return ledger_name(SIDECAR, SEGMENT, 1, f"own-{txn}")
 
 
 async def has_own_ledger(world: World, txn: TxnID) -> bool:

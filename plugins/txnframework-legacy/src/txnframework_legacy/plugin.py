@@ -54,12 +54,11 @@ def txnframework_pending_ack_stores() -> list[Provider[SubscriptionContext, IPen
     """
     Provide the pending-ack store ``log``; the stores that one provider opens share their watches on batching switches.
     """
-    from txnframework_legacy.batching.following import SharedSwitches
-    from txnframework_legacy.batching.switches import LogKind
+    from txnframework_legacy.log.switches import LogKind, SwitchWatchers
     from txnframework_legacy.options import PendingAckOptions
     from txnframework_legacy.pending_acks.store import LogPendingAcks
 
-    switches = SharedSwitches(LogKind.PENDING_ACKS)
+    switches = SwitchWatchers(LogKind.PENDING_ACKS)
 
     async def open_pending_acks(context: SubscriptionContext) -> IPendingAckStore:
         return LogPendingAcks(context, switches)
@@ -83,12 +82,12 @@ def txnframework_commands() -> list[Command]:
 
 
 def _log_batching() -> click.Command:
-    from txnframework_legacy.administration.command import log_batching
+    from txnframework_legacy.command import log_batching
 
     return log_batching
 
 
 def _pending_ack_batching() -> click.Command:
-    from txnframework_legacy.administration.command import pending_ack_batching
+    from txnframework_legacy.command import pending_ack_batching
 
     return pending_ack_batching

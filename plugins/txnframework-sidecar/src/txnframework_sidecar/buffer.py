@@ -24,8 +24,8 @@ from txnframework.model import (
     Visibility,
 )
 from txnframework.plugin import AbortRetention, SegmentContext, options_as
+from txnframework_legacy.admission import FamilyRegistration
 from txnframework_legacy.buffer.closing import Closing
-from txnframework_legacy.family import FamilyNote
 from txnframework_sidecar.compaction.compacted import Compacted
 from txnframework_sidecar.compaction.compacting import Compacting
 from txnframework_sidecar.large import Large
@@ -52,13 +52,13 @@ class SidecarBuffer:
         names = names_of(context.segment, context.life)
         self._ledgers = TopicLedgers(context.ledger, context.ledgers, names, retention, options)
         self._settling = Settling(self._ledgers, Participant(context.segment), environment, options)
-        note = FamilyNote(context.store, context.segment, options.attempts_max)
+        registration = FamilyRegistration(context.store, context.segment, options.attempts_max)
         topic = (context.segment, context.life)
         self._own = OwnLedgers(context.ledgers, context.ledger, *topic, options.own_ledgers_open_max)
         large = Large(self._ledgers.index, self._own, environment, options)
         judge = self._visibility_of_copy
         self._sending = Sending(
-            context.segment, self._ledgers, context.coordinator, note, large, judge, retention, options
+            context.segment, self._ledgers, context.coordinator, registration, large, judge, retention, options
         )
         self._compacted = Compacted(context.ledgers, names.compacted)
         self._resolving = Resolving(self._ledgers, self._own, self._compacted)
@@ -159,7 +159,7 @@ class SidecarBuffer:
 
     async def settle(self, ended: Transaction) -> None:
         """
-        Append the markers of a commit unless they are stored already, and note the end in the sidecar.
+        Append the markers of a commit unless they are stored already, and registration the end in the sidecar.
 
         :raises Unavailable: the topic is sealed and takes no marker, or its open ledgers changed too often.
         """

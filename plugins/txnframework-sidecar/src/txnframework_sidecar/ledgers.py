@@ -10,7 +10,7 @@ from txnframework.errors import LedgerNotFound, StoreMismatch, TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IManagedLedger
 from txnframework.model import Position, Tail
 from txnframework.plugin import AbortRetention
-from txnframework_legacy.beside import SIDECAR, beside
+from txnframework_legacy.ledger_names import SIDECAR, ledger_name
 from txnframework_sidecar.following import Following
 from txnframework_sidecar.model.index import TransactionIndex
 from txnframework_sidecar.model.markers import Note, Written, read_sidecar_entry, read_topic_entry
@@ -31,9 +31,9 @@ class Names:
 def names_of(segment: str, life: int) -> Names:
     """Return the names of the ledgers beside a topic, in its ``life``; they are deleted with the topic."""
     return Names(
-        beside(SIDECAR, segment, life),
-        beside(SIDECAR, segment, life, "compacted"),
-        beside(SIDECAR, segment, life, "snapshots"),
+        ledger_name(SIDECAR, segment, life),
+        ledger_name(SIDECAR, segment, life, "compacted"),
+        ledger_name(SIDECAR, segment, life, "snapshots"),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from txnframework.errors import Closed, LedgerNotFound
 from txnframework.interfaces import ILedgerStore, IManagedLedger
 from txnframework.model import Append, LedgerEntry, Position, TxnID
-from txnframework_legacy.beside import NAMES_MAX, SIDECAR, beside, what_of
+from txnframework_legacy.ledger_names import NAMES_MAX, SIDECAR, ledger_name, parse_ledger_name
 from txnframework_sidecar.model.parts import Span
 from txnframework_sidecar.reading import read_span
 
@@ -68,11 +68,11 @@ class OwnLedgers:
 
     async def transactions(self) -> AsyncIterator[TxnID]:
         """Yield the transactions that have an own ledger."""
-        prefix = beside(SIDECAR, self._segment, self._life, _PREFIX)
+        prefix = ledger_name(SIDECAR, self._segment, self._life, _PREFIX)
         after = ""
         while names := await self._store.list_names(prefix, after, NAMES_MAX):
             for name in names:
-                yield TxnID.parse(what_of(name)[2].removeprefix(_PREFIX))
+                yield TxnID.parse(parse_ledger_name(name)[2].removeprefix(_PREFIX))
             after = names[-1]
 
     async def drop(self, txn_id: TxnID) -> None:
@@ -89,7 +89,7 @@ class OwnLedgers:
             await held.ledger.close()
 
     def _name(self, txn_id: TxnID) -> str:
-        return beside(SIDECAR, self._segment, self._life, f"{_PREFIX}{txn_id}")
+        return ledger_name(SIDECAR, self._segment, self._life, f"{_PREFIX}{txn_id}")
 
     @asynccontextmanager
     async def _at(self, txn_id: TxnID, *, make: bool) -> AsyncIterator[_Open]:

@@ -12,8 +12,7 @@ from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model import Append, Appended, Branch, Position, Visibility
 from txnframework.model.positions import ASIDE
 from txnframework.plugin import AbortRetention, Appending
-from txnframework_legacy.buffer.admission import EnlistedBranches
-from txnframework_legacy.family import FamilyNote
+from txnframework_legacy.admission import EnlistedBranches, FamilyRegistration
 from txnframework_sidecar.large import Large
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.options import SidecarOptions
@@ -35,7 +34,7 @@ class Sending:
         segment: str,
         ledgers: TopicLedgers,
         coordinator: ITransactionCoordinator,
-        note: FamilyNote,
+        registration: FamilyRegistration,
         large: Large,
         judge: Judge,
         retention: AbortRetention,
@@ -44,7 +43,7 @@ class Sending:
         self._segment = segment
         self._ledgers = ledgers
         self._coordinator = coordinator
-        self._note = note
+        self._registration = registration
         self._large = large
         self._judge = judge
         self._retention = retention
@@ -74,7 +73,7 @@ class Sending:
         if self._inside is None:
             sidecar = await self._ledgers.make_sidecar()
             branches_max = self._options.branches_max
-            enlisted = EnlistedBranches(self._segment, sidecar, self._coordinator, self._note, branches_max)
+            enlisted = EnlistedBranches(self._segment, sidecar, self._coordinator, self._registration, branches_max)
             admission = _Admission(self._segment, self._ledgers.topic, enlisted, branches_max)
             self._inside = Appending(sidecar, admission, self._judge, self._retention, self._options.attempts_max)
         branch = entries[0].branch

@@ -7,8 +7,7 @@ import msgspec
 from txnframework.errors import CorruptEntry, EntryTrimmed, LedgerNotFound
 from txnframework.interfaces import ILedgerStore, IManagedLedger
 from txnframework.model import Append, Branch, Position, TxnID
-from txnframework_legacy.buffer.documents import read_document
-from txnframework_legacy.buffer.snapshot_format import decode_document, encode
+from txnframework_legacy.buffer.snapshot_format import decode_document, encode, read_document
 from txnframework_sidecar.model.index import Late, TransactionIndex
 from txnframework_sidecar.model.markers import Note
 from txnframework_sidecar.model.parts import Run, Span

@@ -31,14 +31,13 @@ from txnframework.model import (
     Visibility,
 )
 from txnframework.plugin import AbortRetention, Appending, SegmentContext, foreign_data, options_as
-from txnframework_legacy.beside import SIDECAR, beside
-from txnframework_legacy.buffer.admission import EnlistedBranches
+from txnframework_legacy.admission import EnlistedBranches, FamilyRegistration
 from txnframework_legacy.buffer.closing import Closing
+from txnframework_legacy.buffer.group_append import GroupAppender
 from txnframework_legacy.buffer.markers import Marker, marker_of, read_entry
 from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots
-from txnframework_legacy.buffer.together import AppendsTogether
-from txnframework_legacy.buffer.topic import Topic
-from txnframework_legacy.family import FamilyNote
+from txnframework_legacy.buffer.topic import TopicReader
+from txnframework_legacy.ledger_names import SIDECAR, ledger_name
 from txnframework_legacy.options import BufferOptions
 
 
@@ -52,16 +51,18 @@ class MarkerBuffer:
         self._participant = Participant(context.segment)
         self._ledger = context.ledger
         self._ledgers = context.ledgers
-        self._sidecar_name = beside(SIDECAR, context.segment, context.life)
+        self._sidecar_name = ledger_name(SIDECAR, context.segment, context.life)
         self._coordinator = context.coordinator
         self._environment = context.environment
         self._options = options
         self._snapshots = Snapshots(context.ledgers, context.segment, context.life, _form_of(options))
         retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
-        self._topic = Topic(context.ledger, self._snapshots, retention, options.snapshot_entries)
-        note = FamilyNote(context.store, context.segment, options.attempts_max)
-        admission = EnlistedBranches(context.segment, context.ledger, context.coordinator, note, options.branches_max)
-        self._together = AppendsTogether(context.ledger, options.append_entries_max, options.append_bytes_max)
+        self._topic = TopicReader(context.ledger, self._snapshots, retention, options.snapshot_entries)
+        registration = FamilyRegistration(context.store, context.segment, options.attempts_max)
+        admission = EnlistedBranches(
+            context.segment, context.ledger, context.coordinator, registration, options.branches_max
+        )
+        self._together = GroupAppender(context.ledger, options.append_entries_max, options.append_bytes_max)
         self._appending = Appending(
             context.ledger,
             admission,

@@ -14,10 +14,11 @@ from typing import TypeVar
 import msgspec
 
 from txnframework.errors import CorruptEntry, InvalidInput, UnknownFormat
-from txnframework.model import Branch, LedgerEntry, Position, TxnID
+from txnframework.interfaces import IManagedLedger
+from txnframework.model import Branch, EntryRange, LedgerEntry, Limit, Position, TxnID
 from txnframework.model.records import UNREADABLE
 from txnframework_legacy.buffer.markers import Marker
-from txnframework_legacy.buffer.states import Dropped, TopicState, Writing
+from txnframework_legacy.buffer.state import AbortedBranch, OpenTransaction, TopicState
 from txnframework_legacy.log.format import decode_entry, encode_plain
 
 FORMAT = 1
@@ -97,7 +98,7 @@ def decode_snapshot(entries: Sequence[LedgerEntry], name: str) -> Snapshot:
     return decode_document(entries, name, Snapshot)
 
 
-def decode_segment(entries: Sequence[LedgerEntry], name: str) -> dict[Branch, Dropped]:
+def decode_segment(entries: Sequence[LedgerEntry], name: str) -> dict[Branch, AbortedBranch]:
     """Return the branches of a segment, with the positions of their last entries and markers."""
     document = decode_document(entries, name, AbortedSegment)
     try:
@@ -106,18 +107,21 @@ def decode_segment(entries: Sequence[LedgerEntry], name: str) -> dict[Branch, Dr
         raise CorruptEntry(entries[-1].position, f"it is no segment of a snapshot: {error}", name) from error
 
 
-def documents_of(aborted: Iterable[tuple[Branch, Dropped]]) -> list[AbortedDocument]:
+def documents_of(aborted: Iterable[tuple[Branch, AbortedBranch]]) -> list[AbortedDocument]:
     """Return the stored form of branches that do not count."""
     return [(_text_of(branch), str(one.last), str(one.marker)) for branch, one in aborted]
 
 
-def aborted_of(documents: Iterable[AbortedDocument]) -> dict[Branch, Dropped]:
+def aborted_of(documents: Iterable[AbortedDocument]) -> dict[Branch, AbortedBranch]:
     """Return the branches in these documents, in the same order."""
-    return {_branch_of(text): Dropped(Position.parse(last), Position.parse(marker)) for text, last, marker in documents}
+    return {
+        _branch_of(text): AbortedBranch(Position.parse(last), Position.parse(marker))
+        for text, last, marker in documents
+    }
 
 
 def snapshot_of(
-    state: TopicState, segments: list[SegmentReference], aborted: Iterable[tuple[Branch, Dropped]]
+    state: TopicState, segments: list[SegmentReference], aborted: Iterable[tuple[Branch, AbortedBranch]]
 ) -> Snapshot:
     """Return the stored form of a state. ``segments`` hold all aborted branches except those in ``aborted``."""
     return Snapshot(
@@ -135,7 +139,7 @@ def snapshot_of(
     )
 
 
-def state_of(found: Snapshot, sealed: dict[Branch, Dropped]) -> TopicState:
+def state_of(found: Snapshot, sealed: dict[Branch, AbortedBranch]) -> TopicState:
     """
     Return the state of a snapshot, with the branches of its segments.
 
@@ -144,7 +148,7 @@ def state_of(found: Snapshot, sealed: dict[Branch, Dropped]) -> TopicState:
     return TopicState(
         Position.parse(found.upto),
         {
-            TxnID.parse(txn): Writing(
+            TxnID.parse(txn): OpenTransaction(
                 Position.parse(one.first), {int(number): Position.parse(at) for number, at in one.branches.items()}
             )
             for txn, one in found.writing.items()
@@ -187,3 +191,27 @@ def _text_of(branch: Branch) -> str:
 def _branch_of(text: str) -> Branch:
     txn, _, number = text.partition(":")
     return Branch(TxnID.parse(txn), int(number))
+
+
+PAGE = Limit(100)
+
+
+async def read_document(ledger: IManagedLedger, last: Position) -> list[LedgerEntry]:
+    """
+    Return the entries of the document whose last entry is at ``last``; an empty list if no entry is stored there.
+
+    :raises EntryTrimmed: the document was trimmed.
+    """
+    before = Position(last.ledger_id, last.entry_id - 1)
+    found = await ledger.read(EntryRange(before, last), Limit(1))
+    if not found:
+        return []
+    after = Position(last.ledger_id, last.entry_id - parts_of(found[0], ledger.name))
+    entries: list[LedgerEntry] = []
+    while after < before:
+        page = await ledger.read(EntryRange(after, before), PAGE)
+        if not page:
+            break
+        entries += page
+        after = page[-1].position
+    return [*entries, found[0]]

@@ -11,12 +11,12 @@ from txnframework.model import EntryRange, Limit, Position, Tail
 from txnframework.plugin import AbortRetention
 from txnframework_legacy.buffer.markers import read_entry
 from txnframework_legacy.buffer.snapshots import Snapshots
-from txnframework_legacy.buffer.states import TopicState
+from txnframework_legacy.buffer.state import TopicState
 
 PAGE = Limit(1_000)
 
 
-class Topic:
+class TopicReader:
     """Reads the topic's ledger on from the last entry read, starting at the last snapshot."""
 
     def __init__(

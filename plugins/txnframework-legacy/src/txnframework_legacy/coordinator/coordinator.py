@@ -30,15 +30,14 @@ from txnframework.model import (
 )
 from txnframework.model.ids import COORDINATOR_BITS, LOG_FAMILY, LOG_FAMILY_BIT
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
-from txnframework_legacy.batching.following import FollowedSwitches
-from txnframework_legacy.batching.switches import LogKind
-from txnframework_legacy.batching.writers import LogWriters
-from txnframework_legacy.beside import forget_beside
-from txnframework_legacy.coordinator.ending import Ending
-from txnframework_legacy.coordinator.logs import TransactionLogs
+from txnframework_legacy.coordinator.completion import TransactionCompletion
+from txnframework_legacy.coordinator.log import TransactionLogs
 from txnframework_legacy.coordinator.records import AddPartition, AddSubscription, AnyRecord, New
-from txnframework_legacy.coordinator.states import Logged
-from txnframework_legacy.coordinator.sweeping import Sweeping
+from txnframework_legacy.coordinator.state import LoggedTransaction
+from txnframework_legacy.coordinator.sweeper import TransactionSweeper
+from txnframework_legacy.ledger_names import delete_topic_ledgers
+from txnframework_legacy.log.switched_writer import LogWriterFactory
+from txnframework_legacy.log.switches import LogKind, SwitchWatcher
 from txnframework_legacy.options import CoordinatorOptions
 
 
@@ -66,11 +65,13 @@ class LogCoordinator:
             self._ids = TransactionIds(context.store, own, block, attempts)
         else:
             self._ids = SharedTransactionIds(context, context.share, block, attempts)
-        switches = FollowedSwitches(context.store, context.environment, LogKind.TRANSACTIONS)
-        writers = LogWriters(switches, context.environment, options.batching, context.metrics)
+        switches = SwitchWatcher(context.store, context.environment, LogKind.TRANSACTIONS)
+        writers = LogWriterFactory(switches, context.environment, options.batching, context.metrics)
         self._logs = TransactionLogs(context.ledgers, writers)
-        self._ending = Ending(self._logs, context.participants, context.environment, options, self._closed)
-        self._sweeping = Sweeping(self._logs, self._ending, context.transactions, options)
+        self._completion = TransactionCompletion(
+            self._logs, context.participants, context.environment, options, self._closed
+        )
+        self._sweeper = TransactionSweeper(self._logs, self._completion, context.transactions, options)
         self._end_timeout_ms = context.transactions.end_timeout_ms
 
     # -- one transaction ------------------------------------------------------------------------------
@@ -98,7 +99,7 @@ class LogCoordinator:
                 raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it") from error
         if found is None:
             raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it")
-        return found.as_told()
+        return found.as_described()
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
         """Record the participants that are not recorded yet."""
@@ -115,7 +116,7 @@ class LogCoordinator:
             logged = after
         if logged.state is not State.OPEN and participants:
             # Raised even if the participants are recorded already: the caller is about to write.
-            raise TransactionConflict(txn_id, f"it has ended ({logged.as_told().state.value}); begin another one")
+            raise TransactionConflict(txn_id, f"it has ended ({logged.as_described().state.value}); begin another one")
 
     async def end(self, request: End) -> Transaction:
         """
@@ -124,10 +125,10 @@ class LogCoordinator:
         :raises EndTransactionTimeout: a participant did not confirm within ``end_timeout_ms``; the decision is stored.
         """
         self._require_open()
-        log, logged = await self._ending.decide(request)
+        log, logged = await self._completion.decide(request)
         if logged.settling:
-            logged = await self._ending.finish(log, logged, self._end_timeout_ms)
-        return logged.as_told()
+            logged = await self._completion.finish(log, logged, self._end_timeout_ms)
+        return logged.as_described()
 
     async def settle(self, txn_id: TxnID) -> Swept:
         """Try once to settle a decided transaction at each of its participants."""
@@ -138,7 +139,7 @@ class LogCoordinator:
         log, logged = found
         if logged.state is State.OPEN:
             raise InvalidTransactionState(txn_id, State.OPEN, "it has not ended, so there is nothing to settle")
-        left = await self._ending.settle_once(log, logged)
+        left = await self._completion.settle_once(log, logged)
         return Swept(len(logged.transaction.participants) - left if logged.settling else 0, left)
 
     async def describe(self, txn_id: TxnID) -> Transaction:
@@ -147,7 +148,7 @@ class LogCoordinator:
         found = await self._logs.find_logged(txn_id)
         if found is None:
             raise TransactionNotFound(txn_id)
-        return found[1].as_told()
+        return found[1].as_described()
 
     # -- many transactions ----------------------------------------------------------------------------
 
@@ -163,7 +164,7 @@ class LogCoordinator:
     async def outstanding(self, after: TxnID | None, limit: Limit) -> tuple[Outstanding, ...]:
         """Return the decided transactions that are not known to be settled at every participant, by id."""
         self._require_open()
-        settling = [logged.as_told() for logged in await self._all() if logged.settling]
+        settling = [logged.as_described() for logged in await self._all() if logged.settling]
         found = sorted((one for one in settling if after is None or one.txn_id > after), key=lambda one: one.txn_id)
         return tuple(Outstanding(one.txn_id, one, len(one.participants)) for one in found[: limit.items])
 
@@ -180,7 +181,7 @@ class LogCoordinator:
                 ended: dict[TxnID, State] = {}
                 for txn_id in sorted(txn_ids):
                     found = await self._logs.find_logged(txn_id)
-                    state = State.COMMITTED if found is None else found[1].as_told().state
+                    state = State.COMMITTED if found is None else found[1].as_described().state
                     if state is not State.OPEN:
                         ended[txn_id] = state
                 if ended:
@@ -194,17 +195,17 @@ class LogCoordinator:
     async def expire(self, now_ms: int) -> Swept:
         """Abort the transactions whose deadline has passed, and finish those that were left half ended."""
         self._require_open()
-        return await self._sweeping.expire(now_ms)
+        return await self._sweeper.expire(now_ms)
 
     async def collect(self, now_ms: int) -> Swept:
         """Forget transactions whose retention has ended, finish decided ones, and trim the logs."""
         self._require_open()
-        return await self._sweeping.collect(now_ms)
+        return await self._sweeper.collect(now_ms)
 
     async def forget_segment(self, segment: str, upto_ledger_id: int | None) -> None:  # noqa: ARG002
         """Delete the ledgers beside a segment; their names identify those of the deleted topic."""
         self._require_open()
-        await forget_beside(self._store, self._ledgers, segment)
+        await delete_topic_ledgers(self._store, self._ledgers, segment)
 
     async def close(self) -> None:
         """Stop; pending calls of ``watch_ended`` raise ``Closed``."""
@@ -215,7 +216,7 @@ class LogCoordinator:
         if self._closed.is_set():
             raise Closed("the coordinator was closed")
 
-    async def _all(self) -> list[Logged]:
+    async def _all(self) -> list[LoggedTransaction]:
         """Return every transaction of every log."""
         return [logged for log in await self._logs.all() for logged in (await log.catch_up()).all()]
 

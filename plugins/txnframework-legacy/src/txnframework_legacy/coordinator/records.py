@@ -13,11 +13,11 @@ from txnframework_legacy.log import LogRecord
 StateText = Annotated[str, msgspec.Meta(pattern=r"\A(OPEN|COMMITTING|ABORTING|COMMITTED|ABORTED)\Z")]
 
 
-class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
+class TransactionRecord(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
     """Base class of the records."""
 
 
-class New(Record, tag="NEW"):
+class New(TransactionRecord, tag="NEW"):
     """A transaction begins."""
 
     number: Natural
@@ -27,21 +27,21 @@ class New(Record, tag="NEW"):
     session: str | None = None
 
 
-class AddPartition(Record, tag="ADD_PARTITION"):
+class AddPartition(TransactionRecord, tag="ADD_PARTITION"):
     """An open transaction is about to write to these topics."""
 
     number: Natural
     segments: list[str]
 
 
-class AddSubscription(Record, tag="ADD_SUBSCRIPTION"):
+class AddSubscription(TransactionRecord, tag="ADD_SUBSCRIPTION"):
     """An open transaction is about to acknowledge on these subscriptions, each a topic and a name."""
 
     number: Natural
     subscriptions: list[tuple[str, str]]
 
 
-class Update(Record, tag="UPDATE"):
+class Update(TransactionRecord, tag="UPDATE"):
     """
     A transaction in state ``expected`` changes to ``state``.
 
@@ -55,7 +55,7 @@ class Update(Record, tag="UPDATE"):
     branches: list[Natural] | None = None
 
 
-class Forget(Record, tag="FORGET"):
+class Forget(TransactionRecord, tag="FORGET"):
     """These transactions ended long ago and are completely settled: their records are no longer needed."""
 
     numbers: list[Natural]
@@ -79,4 +79,4 @@ def decode(record: LogRecord, log: str) -> AnyRecord:
     try:
         return _DECODER.decode(record.data)
     except UNREADABLE as error:
-        raise CorruptEntry(record.place.entry, f"record {record.place.index}: {error}", log) from error
+        raise CorruptEntry(record.position.entry, f"record {record.position.index}: {error}", log) from error

@@ -2,26 +2,22 @@
 Logs in managed ledgers, for both kinds of logs of the family. Records are written alone or in batches (PIP-160), and
 read the same way.
 
-``format`` encodes entries, ``gathering`` decides when a batch is full, ``writer`` appends, ``reading`` replays,
-``live`` tracks which entries are still needed.
+``format`` encodes entries and replays a log, ``writer`` gathers records into batches and appends them. ``switches``
+stores and watches the switches that enable batching at run time, ``switched_writer`` applies and measures them.
 """
 
 from __future__ import annotations
 
-from txnframework_legacy.log.format import Place
-from txnframework_legacy.log.gathering import Batching, FlushReason
-from txnframework_legacy.log.live import LiveRecords
-from txnframework_legacy.log.reading import LedgerCount, LogRecord, read_records
-from txnframework_legacy.log.writer import BatchedLogWriter, Flushed
+from txnframework_legacy.log.format import LedgerCount, LogRecord, RecordPosition, read_records
+from txnframework_legacy.log.writer import BatchedLogWriter, Batching, FlushMetrics, FlushReason
 
 __all__ = [
     "BatchedLogWriter",
     "Batching",
+    "FlushMetrics",
     "FlushReason",
-    "Flushed",
     "LedgerCount",
-    "LiveRecords",
     "LogRecord",
-    "Place",
+    "RecordPosition",
     "read_records",
 ]

@@ -1,5 +1,5 @@
 """
-The format of a log entry: ``[magic 2 bytes][version 2 bytes][...]``, big-endian.
+The format of a log entry: ``[magic 2 bytes][version 2 bytes][...]``, big-endian; and the replay of a log.
 
 The batch magic is followed by the records, each as its length (4 bytes) and its bytes. The plain magic is followed by
 one record without a length. Another magic is corrupt data, and another version was written by another release. Both
@@ -9,11 +9,12 @@ raise an error: an entry that is skipped could contain a commit.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from txnframework.errors import CorruptEntry, UnknownFormat
-from txnframework.model import LedgerEntry, Position
+from txnframework.interfaces import IManagedLedger
+from txnframework.model import EntryRange, LedgerEntry, Limit, Position
 
 BATCH_MAGIC = 0x0E01
 PLAIN_MAGIC = 0x0E02
@@ -26,7 +27,7 @@ RECORD_OVERHEAD = _LENGTH.size
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class RecordPosition:
     """The position of a record: its entry, and its index among the entry's ``size`` records."""
 
     entry: Position
@@ -80,3 +81,54 @@ def _records_of(entry: LedgerEntry, log: str) -> tuple[bytes, ...]:
     if not records:
         raise CorruptEntry(entry.position, "the batch is empty", log)
     return tuple(records)
+
+
+PAGE = Limit(1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A record and its position."""
+
+    position: RecordPosition
+    data: bytes
+
+
+class LedgerCount:
+    """The number of records read from the ledger that was read last."""
+
+    def __init__(self) -> None:
+        self._ledger_id = -1
+        self.records = 0
+
+    def add(self, records: tuple[LogRecord, ...]) -> None:
+        """Count the records of an entry that was read."""
+        ledger_id = records[0].position.entry.ledger_id
+        if ledger_id != self._ledger_id:
+            self._ledger_id, self.records = ledger_id, 0
+        self.records += len(records)
+
+    def of(self, ledger_id: int) -> int:
+        """Return the number of records read from a ledger; 0 if it is not the ledger that was read last."""
+        return self.records if ledger_id == self._ledger_id else 0
+
+
+async def read_records(ledger: IManagedLedger, after: Position, upto: Position) -> AsyncIterator[tuple[LogRecord, ...]]:
+    """
+    Yield the records after ``after`` up to ``upto``, in order; one tuple for each entry.
+
+    :raises EntryTrimmed: entries of the range were trimmed.
+    :raises UnknownFormat: an entry was written by another release.
+    :raises CorruptEntry: an entry is damaged, or is not an entry of a log.
+    """
+    while after < upto:
+        page = await ledger.read(EntryRange(after, upto), PAGE)
+        if not page:
+            return
+        for entry in page:
+            records = decode_entry(entry, ledger.name)
+            size = len(records)
+            yield tuple(
+                LogRecord(RecordPosition(entry.position, index, size), data) for index, data in enumerate(records)
+            )
+        after = page[-1].position

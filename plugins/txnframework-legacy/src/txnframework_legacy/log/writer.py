@@ -6,17 +6,113 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Position
-from txnframework_legacy.log.format import Place, encode_batch, encode_plain
-from txnframework_legacy.log.gathering import Batch, Batching, FlushReason, Gathering
+from txnframework_legacy.log.format import RECORD_OVERHEAD, RecordPosition, encode_batch, encode_plain
+
+T = TypeVar("T")
+
+
+class Batching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options for batches of log records."""
+
+    enabled: Annotated[
+        bool, Meta(description="Whether records share entries; one by one costs more appends and no delay.")
+    ] = False
+    records_max: Annotated[int, Meta(ge=1, description="How many records one entry holds at most.")] = 512
+    bytes_max: Annotated[
+        int, Meta(ge=1, description="How many bytes of records one entry holds at most; a larger one stands alone.")
+    ] = 4 * 1024 * 1024
+    delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long a record waits for others at most; longer only while the one before is written.",
+        ),
+    ] = 1
+    waiting_records_max: Annotated[
+        int, Meta(ge=1, description="How many records wait to be written at most; whoever adds more waits.")
+    ] = 10_000
+
+
+class FlushReason(Enum):
+    """Why gathered records were written."""
+
+    RECORDS = "records"
+    BYTES = "bytes"
+    DELAY = "delay"
+    LARGE = "large"
+    SWITCHED_OFF = "switched_off"
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class Batch(Generic[T]):
+    """The records of one entry; ``since_ms`` is when the first of them was added."""
+
+    items: tuple[T, ...]
+    reason: FlushReason
+    since_ms: int
+
+
+class RecordAccumulator(Generic[T]):
+    """The records that wait for more records; at most as many as fit into one entry."""
+
+    def __init__(self, batching: Batching) -> None:
+        self._batching = batching
+        self._items: list[T] = []
+        self._bytes = 0
+        self._since_ms = 0
+
+    @property
+    def due_ms(self) -> int | None:
+        """The latest time at which the gathered records are written; None if there are none."""
+        return self._since_ms + self._batching.delay_ms if self._items else None
+
+    def add(self, item: T, size: int, now_ms: int) -> list[Batch[T]]:
+        """Add a record of ``size`` bytes; return the batches to write now, in this order."""
+        size += RECORD_OVERHEAD
+        bounds = self._batching
+        full: list[Batch[T]] = []
+        if size >= bounds.bytes_max:
+            # Records that were added earlier are written first.
+            full += self.flush(FlushReason.LARGE)
+            return [*full, Batch((item,), FlushReason.LARGE, now_ms)]
+        if self._bytes + size > bounds.bytes_max:
+            full += self.flush(FlushReason.BYTES)
+        if not self._items:
+            self._since_ms = now_ms
+        self._items.append(item)
+        self._bytes += size
+        if self._bytes >= bounds.bytes_max:
+            full += self.flush(FlushReason.BYTES)
+        elif len(self._items) >= bounds.records_max:
+            full += self.flush(FlushReason.RECORDS)
+        return full
+
+    def flush(self, reason: FlushReason) -> list[Batch[T]]:
+        """Return the gathered records as at most one batch, and start a new one."""
+        if not self._items:
+            return []
+        batch = Batch(tuple(self._items), reason, self._since_ms)
+        self._items, self._bytes = [], 0
+        return [batch]
+
+    def drop(self) -> tuple[T, ...]:
+        """Discard the gathered records and return them."""
+        items, self._items, self._bytes = tuple(self._items), [], 0
+        return items
+
+
+@dataclass(frozen=True, slots=True)
+class FlushMetrics:
     """
     Metrics of one entry that a batching writer wrote.
 
@@ -30,9 +126,9 @@ class Flushed:
 
 
 @dataclass(eq=False, slots=True)
-class _Waiting:
+class _PendingRecord:
     record: bytes
-    written: asyncio.Future[Place]
+    written: asyncio.Future[RecordPosition]
 
 
 class BatchedLogWriter:
@@ -51,19 +147,19 @@ class BatchedLogWriter:
         ledger: IManagedLedger,
         environment: Environment,
         batching: Batching,
-        flushed: Callable[[Flushed], None] = lambda _: None,
+        flushed: Callable[[FlushMetrics], None] = lambda _: None,
     ) -> None:
         self._ledger = ledger
         self._environment = environment
         self._is_batching = batching.enabled
         self._flushed = flushed
-        self._gathering: Gathering[_Waiting] = Gathering(batching)
-        self._full: deque[Batch[_Waiting]] = deque()
+        self._accumulator: RecordAccumulator[_PendingRecord] = RecordAccumulator(batching)
+        self._full: deque[Batch[_PendingRecord]] = deque()
         # At most two tasks, however slow the ledger is: one waits for the delay, one appends.
         self._timer: asyncio.Task[None] | None = None
         self._appender: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
-        self._room = asyncio.Semaphore(batching.waiting_records_max)
+        self._append_lock = asyncio.Lock()
+        self._capacity = asyncio.Semaphore(batching.waiting_records_max)
         self._is_closed = False
 
     @property
@@ -71,21 +167,21 @@ class BatchedLogWriter:
         """Whether records share entries now."""
         return self._is_batching
 
-    async def add(self, record: bytes) -> Place:
+    async def add(self, record: bytes) -> RecordPosition:
         """
         Append a record and return its position. If the call is cancelled, the record may still be stored.
 
         :raises OutcomeUnknown: the record may be stored.
         :raises Closed: the writer was closed before its entry was started; the record is not stored.
         """
-        async with self._room:
+        async with self._capacity:
             self._require_open()
             if not self._is_batching and not self._full and self._appender is None:
                 return await self._append_alone(record)
-            waiting = _Waiting(record, asyncio.get_running_loop().create_future())
+            waiting = _PendingRecord(record, asyncio.get_running_loop().create_future())
             now_ms = self._environment.now_ms()
             if self._is_batching:
-                self._begin(self._gathering.add(waiting, len(record), now_ms))
+                self._begin(self._accumulator.add(waiting, len(record), now_ms))
                 self._set_timer()
             else:
                 self._begin([Batch((waiting,), FlushReason.SWITCHED_OFF, now_ms)])
@@ -95,7 +191,7 @@ class BatchedLogWriter:
         """Start or stop batching. No record is lost, and the order is kept."""
         self._is_batching = batching
         if not batching:
-            self._begin(self._gathering.flush(FlushReason.SWITCHED_OFF))
+            self._begin(self._accumulator.flush(FlushReason.SWITCHED_OFF))
 
     async def close(self) -> None:
         """
@@ -105,26 +201,26 @@ class BatchedLogWriter:
         real outcome.
         """
         self._is_closed = True
-        for waiting in self._gathering.drop():
-            _answer(waiting, Closed("the log was closed before this record was written"))
+        for waiting in self._accumulator.drop():
+            _fail(waiting, Closed("the log was closed before this record was written"))
         if self._timer is not None:
             self._timer.cancel()
             await asyncio.gather(self._timer, return_exceptions=True)
         if self._appender is not None:
             await asyncio.wait({self._appender})
-        async with self._turn:
+        async with self._append_lock:
             return
 
-    async def _append_alone(self, record: bytes) -> Place:
+    async def _append_alone(self, record: bytes) -> RecordPosition:
         """Append in the caller's own task, so that cancelling the call leaves no background work."""
-        async with self._turn:
-            return Place(await self._append(encode_plain(record)))
+        async with self._append_lock:
+            return RecordPosition(await self._append(encode_plain(record)))
 
     async def _append(self, data: bytes) -> Position:
         (appended,) = await self._ledger.append((Append(data),), None)
         return appended.position
 
-    def _begin(self, batches: list[Batch[_Waiting]]) -> None:
+    def _begin(self, batches: list[Batch[_PendingRecord]]) -> None:
         self._full.extend(batches)
         if self._full and self._appender is None:
             self._appender = asyncio.ensure_future(self._append_all())
@@ -133,18 +229,18 @@ class BatchedLogWriter:
         """Append the full and the due batches one after the other, until none is left."""
         try:
             while self._full or self._is_due():
-                async with self._turn:
+                async with self._append_lock:
                     if not self._full:
                         # Flushed as late as possible: while the ledger was busy, more records were gathered at no extra
                         # delay.
-                        self._full.extend(self._gathering.flush(FlushReason.DELAY))
+                        self._full.extend(self._accumulator.flush(FlushReason.DELAY))
                     if self._full:
                         await self._append_batch(self._full.popleft())
         finally:
             self._appender = None
             self._set_timer()  # after the clock was set back, due records may no longer be due
 
-    async def _append_batch(self, batch: Batch[_Waiting]) -> None:
+    async def _append_batch(self, batch: Batch[_PendingRecord]) -> None:
         records = [waiting.record for waiting in batch.items]
         data = encode_plain(records[0]) if len(records) == 1 else encode_batch(records)
         waited_ms = self._environment.now_ms() - batch.since_ms
@@ -152,33 +248,33 @@ class BatchedLogWriter:
             entry = await self._append(data)
         except Exception as error:
             for waiting in batch.items:
-                _answer(waiting, error)
+                _fail(waiting, error)
             return
         for index, waiting in enumerate(batch.items):
             if not waiting.written.done():
-                waiting.written.set_result(Place(entry, index, len(records)))
+                waiting.written.set_result(RecordPosition(entry, index, len(records)))
         if self._is_batching:
-            self._flushed(Flushed(len(records), len(data), waited_ms, batch.reason))
+            self._flushed(FlushMetrics(len(records), len(data), waited_ms, batch.reason))
 
     def _is_due(self) -> bool:
-        due_ms = self._gathering.due_ms
+        due_ms = self._accumulator.due_ms
         return due_ms is not None and due_ms <= self._environment.now_ms()
 
     def _set_timer(self) -> None:
-        waits = self._gathering.due_ms is not None and not (self._appender is not None and self._is_due())
+        waits = self._accumulator.due_ms is not None and not (self._appender is not None and self._is_due())
         if self._timer is None and waits:
             self._timer = asyncio.ensure_future(self._flush_in_time())
 
     async def _flush_in_time(self) -> None:
         """Flush the gathered records when they are due, until none are left; a running appender takes them itself."""
         try:
-            while (due_ms := self._gathering.due_ms) is not None:
+            while (due_ms := self._accumulator.due_ms) is not None:
                 await self._environment.sleep_until(due_ms)
                 # During the sleep the gathered records may have been written and newer ones gathered.
-                if due_ms == self._gathering.due_ms or self._is_due():
+                if due_ms == self._accumulator.due_ms or self._is_due():
                     if self._appender is not None:
                         return
-                    self._begin(self._gathering.flush(FlushReason.DELAY))
+                    self._begin(self._accumulator.flush(FlushReason.DELAY))
         finally:
             self._timer = None
 
@@ -187,7 +283,7 @@ class BatchedLogWriter:
             raise Closed("the log was closed")
 
 
-def _answer(waiting: _Waiting, error: Exception) -> None:
+def _fail(waiting: _PendingRecord, error: Exception) -> None:
     """Fail one caller; each gets the original error, because its class says what is known."""
     if not waiting.written.done():
         waiting.written.set_exception(error)

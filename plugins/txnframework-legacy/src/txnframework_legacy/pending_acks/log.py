@@ -9,7 +9,7 @@ from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Position
 from txnframework_legacy.log import BatchedLogWriter, LedgerCount, read_records
 from txnframework_legacy.log.format import encode_plain
-from txnframework_legacy.pending_acks.held import Held
+from txnframework_legacy.pending_acks.holds import HeldAcks
 from txnframework_legacy.pending_acks.records import AnyRecord, Base, decode, encode
 
 
@@ -17,7 +17,7 @@ class PendingAckLog:
     """The log of one subscription: appends records, reads on from the last record read, and trims from the front."""
 
     def __init__(self, ledger: IManagedLedger, writer: BatchedLogWriter) -> None:
-        self.held = Held()
+        self.held = HeldAcks()
         self._ledger = ledger
         self._writer = writer
         self._upto: Position | None = None
@@ -36,9 +36,9 @@ class PendingAckLog:
 
         :raises OutcomeUnknown: the record may be stored, now or later.
         """
-        place = await self._writer.add(encode(record))
+        position = await self._writer.add(encode(record))
         try:
-            await self._read_to(place.entry)
+            await self._read_to(position.entry)
         except (Unavailable, Closed) as error:
             raise OutcomeUnknown(f"a record stands in {self._ledger.name} that could not be read again") from error
 
@@ -83,7 +83,7 @@ class PendingAckLog:
         """
         Return the holds where a ledger begins. The earlier ledgers no longer change, so every process returns the same.
         """
-        held = Held()
+        held = HeldAcks()
         (first, *_) = await self._ledger.ledgers(-1, 1)
         await self._replay(held, first.ledger_id, Position(ledger_id, -1))
         return held.base(ledger_id)
@@ -97,20 +97,20 @@ class PendingAckLog:
                         # Read the tail again: the base of that ledger may have been stored since the caller read the
                         # tail.
                         upto = max(upto, (await self._ledger.tail()).last_confirmed)
-                        held = Held()
+                        held = HeldAcks()
                         self._read = await self._replay(held, first.ledger_id, upto)
                         self.held, self._upto = held, upto
                         return
                     async for records in read_records(self._ledger, self._upto, upto):
                         self._read.add(records)
                         for record in records:
-                            self.held.apply(decode(record, self._ledger.name), record.place.entry)
-                        self._upto = records[-1].place.entry
+                            self.held.apply(decode(record, self._ledger.name), record.position.entry)
+                        self._upto = records[-1].position.entry
                     self._upto = max(self._upto, upto)
                 except EntryTrimmed:
                     self._upto = None  # the base of the ledger that is now the first has all that is still held
 
-    async def _replay(self, held: Held, first_ledger_id: int, upto: Position) -> LedgerCount:
+    async def _replay(self, held: HeldAcks, first_ledger_id: int, upto: Position) -> LedgerCount:
         """Apply the records up to ``upto``, starting with the first ledger's base if it has one; return their count."""
         count = LedgerCount()
         found: list[tuple[AnyRecord, Position]] = []
@@ -120,7 +120,7 @@ class PendingAckLog:
                 decoded = decode(record, self._ledger.name)
                 if isinstance(decoded, Base) and decoded.ledger == first_ledger_id and not held:
                     held.begin(decoded)
-                found.append((decoded, record.place.entry))
+                found.append((decoded, record.position.entry))
         for decoded, entry in found:
             held.apply(decoded, entry)
         return count

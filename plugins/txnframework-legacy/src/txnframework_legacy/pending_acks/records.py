@@ -31,11 +31,11 @@ class ProcessedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     epoch: Natural
 
 
-class Record(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
+class AckRecord(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="kind"):
     """Base class of the records."""
 
 
-class Acked(Record, tag="ACK"):
+class Acked(AckRecord, tag="ACK"):
     """A branch acknowledges; ``token`` identifies the call."""
 
     txn: TxnText
@@ -46,14 +46,14 @@ class Acked(Record, tag="ACK"):
     processed: ProcessedDocument | None = None
 
 
-class Withdrawn(Record, tag="WITHDRAW"):
+class Withdrawn(AckRecord, tag="WITHDRAW"):
     """The call ``token`` of this transaction was too late: it holds nothing."""
 
     txn: TxnText
     token: int
 
 
-class Settled(Record, tag="SETTLE"):
+class Settled(AckRecord, tag="SETTLE"):
     """The acknowledgments that the transaction held at or before ``upto`` are applied to the cursor or released."""
 
     txn: TxnText
@@ -67,7 +67,7 @@ class HeldDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     acked: Acked
 
 
-class Base(Record, tag="BASE"):
+class Base(AckRecord, tag="BASE"):
     """The holds where ledger ``ledger`` begins; the record is stored in that ledger."""
 
     ledger: Natural
@@ -92,7 +92,7 @@ def decode(record: LogRecord, log: str) -> AnyRecord:
     try:
         return _DECODER.decode(record.data)
     except UNREADABLE as error:
-        raise CorruptEntry(record.place.entry, f"record {record.place.index}: {error}", log) from error
+        raise CorruptEntry(record.position.entry, f"record {record.position.index}: {error}", log) from error
 
 
 def document_of(ack: Ack) -> AckDocument:

@@ -25,13 +25,12 @@ from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.plugin import SubscriptionContext, foreign_data, options_as
-from txnframework_legacy.batching.following import SharedSwitches
-from txnframework_legacy.batching.switches import LogKind, Scope
-from txnframework_legacy.batching.writers import LogWriters
-from txnframework_legacy.beside import PENDING_ACKS, beside, what_of
-from txnframework_legacy.family import FamilyNote
+from txnframework_legacy.admission import FamilyRegistration
+from txnframework_legacy.ledger_names import PENDING_ACKS, ledger_name, parse_ledger_name
+from txnframework_legacy.log.switched_writer import LogWriterFactory
+from txnframework_legacy.log.switches import LogKind, Scope, SwitchWatchers
 from txnframework_legacy.options import PendingAckOptions
-from txnframework_legacy.pending_acks.held import Hold
+from txnframework_legacy.pending_acks.holds import Hold
 from txnframework_legacy.pending_acks.log import PendingAckLog
 from txnframework_legacy.pending_acks.records import (
     Acked,
@@ -39,7 +38,7 @@ from txnframework_legacy.pending_acks.records import (
     document_of,
     processed_document_of,
 )
-from txnframework_legacy.pending_acks.settling import Settling
+from txnframework_legacy.pending_acks.settlement import AckSettlement
 
 TOKEN_BITS = 63
 LOG_PREFIX = f"{PENDING_ACKS}:"
@@ -47,12 +46,12 @@ LOG_PREFIX = f"{PENDING_ACKS}:"
 
 def log_name(segment: str, life: int, subscription: str) -> str:
     """Return the name of a subscription's log."""
-    return beside(PENDING_ACKS, segment, life, subscription)
+    return ledger_name(PENDING_ACKS, segment, life, subscription)
 
 
 def scope_of(name: str) -> Scope:
     """Return the segment and the subscription in the name of a log."""
-    segment, _, subscription = what_of(name)
+    segment, _, subscription = parse_ledger_name(name)
     return Scope(segment, subscription)
 
 
@@ -65,8 +64,8 @@ class LogPendingAcks:
     acknowledgment.
     """
 
-    def __init__(self, context: SubscriptionContext, switches: SharedSwitches | None = None) -> None:
-        switches = SharedSwitches(LogKind.PENDING_ACKS) if switches is None else switches
+    def __init__(self, context: SubscriptionContext, switches: SwitchWatchers | None = None) -> None:
+        switches = SwitchWatchers(LogKind.PENDING_ACKS) if switches is None else switches
         self.segment: str = context.segment
         self.subscription: str = context.subscription
         self._name = log_name(context.segment, context.life, context.subscription)
@@ -78,12 +77,12 @@ class LogPendingAcks:
         self._environment = context.environment
         self._options = options_as(context.options, PendingAckOptions)
         batching = self._options.batching
-        followed = switches.of(context.store, context.environment)
-        self._writers = LogWriters(followed, context.environment, batching, context.metrics)
-        self._settling = Settling(self._participant, context.cursor, batching.records_max)
+        watcher = switches.of(context.store, context.environment)
+        self._writers = LogWriterFactory(watcher, context.environment, batching, context.metrics)
+        self._settlement = AckSettlement(self._participant, context.cursor, batching.records_max)
         self._opening = asyncio.Lock()
         self._log: PendingAckLog | None = None
-        self._note = FamilyNote(context.store, context.segment, self._options.attempts_max)
+        self._registration = FamilyRegistration(context.store, context.segment, self._options.attempts_max)
         self._is_alone = False
         self._is_closed = False
 
@@ -105,7 +104,7 @@ class LogPendingAcks:
         for txn_id in log.held.transactions():
             transaction = await self._look(txn_id)
             if transaction is None or transaction.state is not State.OPEN:
-                await self._settling.settle(log, txn_id, transaction)
+                await self._settlement.settle(log, txn_id, transaction)
                 if transaction is not None:
                     ended[txn_id] = transaction.state
             else:
@@ -149,7 +148,7 @@ class LogPendingAcks:
         log = await self._opened(make=False)
         if log is None:
             return
-        if await self._settling.settle(log, ended.txn_id, ended) and log.records >= self._records_max(log):
+        if await self._settlement.settle(log, ended.txn_id, ended) and log.records >= self._records_max(log):
             await log.shrink(self._records_max(log))
 
     async def close(self) -> None:
@@ -176,7 +175,7 @@ class LogPendingAcks:
     async def _hold(self, log: PendingAckLog, request: AckRequest) -> None:
         """Append the request and verify that it holds; after a failure from the append on, it may be recorded."""
         txn_id, token = request.branch.txn_id, self._environment.random_bits(TOKEN_BITS)
-        await self._note.put()
+        await self._registration.register()
         await log.append(_record_of(request, token))
         if not log.held.has(txn_id, token):
             await self._require_refused(log, request)
@@ -243,7 +242,7 @@ class LogPendingAcks:
         transaction = await self._look(txn_id)
         if transaction is not None and transaction.state is State.OPEN:
             return False
-        await self._settling.settle(log, txn_id, transaction)
+        await self._settlement.settle(log, txn_id, transaction)
         return True
 
     async def _look(self, txn_id: TxnID) -> Transaction | None:

@@ -12,7 +12,7 @@ from txnframework_legacy.buffer.markers import Marker
 
 
 @dataclass
-class Writing:
+class OpenTransaction:
     """The entries of an open transaction: the position of the first one, and of the last one of each branch."""
 
     first: Position
@@ -20,7 +20,7 @@ class Writing:
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class AbortedBranch:
     """A branch that does not count: the positions of its last entry and of its transaction's marker."""
 
     last: Position
@@ -37,9 +37,9 @@ class TopicState:
     """
 
     upto: Position = EARLIEST
-    writing: dict[TxnID, Writing] = field(default_factory=dict)
+    writing: dict[TxnID, OpenTransaction] = field(default_factory=dict)
     marked: dict[TxnID, Marker] = field(default_factory=dict)
-    aborted: dict[Branch, Dropped] = field(default_factory=dict)
+    aborted: dict[Branch, AbortedBranch] = field(default_factory=dict)
     late: dict[Position, Branch] = field(default_factory=dict)
 
     def apply(self, found: Branch | Marker | None, position: Position) -> None:
@@ -72,11 +72,11 @@ class TopicState:
             return Visibility.ABORTED
         return Visibility.OPEN if branch.txn_id in self.writing else None
 
-    def aborted_since(self, marker: Position, first_ledger_id: int) -> list[tuple[Branch, Dropped]]:
+    def aborted_since(self, marker: Position, first_ledger_id: int) -> list[tuple[Branch, AbortedBranch]]:
         """
         Return the branches whose marker is after ``marker``, in that order, except those whose entries are all trimmed.
         """
-        since: list[tuple[Branch, Dropped]] = []
+        since: list[tuple[Branch, AbortedBranch]] = []
         for branch in reversed(self.aborted):  # newest last; many may precede
             one = self.aborted[branch]
             if one.marker <= marker:
@@ -112,7 +112,7 @@ class TopicState:
         if branch.txn_id in self.marked:
             self.late[position] = branch
             return
-        writing = self.writing.setdefault(branch.txn_id, Writing(position))
+        writing = self.writing.setdefault(branch.txn_id, OpenTransaction(position))
         writing.branches[branch.number] = position
 
     def _mark(self, marker: Marker, position: Position) -> None:
@@ -122,4 +122,4 @@ class TopicState:
         writing = self.writing.pop(marker.txn_id, None)
         for number, last in writing.branches.items() if writing is not None else ():
             if not marker.counts(number):
-                self.aborted[Branch(marker.txn_id, number)] = Dropped(last, position)
+                self.aborted[Branch(marker.txn_id, number)] = AbortedBranch(last, position)

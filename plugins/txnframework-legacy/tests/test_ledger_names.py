@@ -11,7 +11,7 @@ from txnframework.model.layout import create_layout, deleted, removed, to_record
 from txnframework.model.paths import topic_key
 from txnframework.model.records import encode
 from txnframework.testing import VirtualEnvironment
-from txnframework_legacy.beside import KINDS, beside, forget_beside, what_of
+from txnframework_legacy.ledger_names import KINDS, delete_topic_ledgers, ledger_name, parse_ledger_name
 from txnframework_memory.space import MemorySpace
 
 ORDERS = "persistent://public/default/orders"
@@ -32,22 +32,22 @@ def test_what_belongs_to_ended_topics_goes() -> None:
         topic = TopicName.parse(ORDERS)
         first = create_layout(topic, 1)
         second = create_layout(topic, 1, removed(deleted(first)))
-        names = [beside(KINDS[0], ORDERS, life, f"{number:03}") for life in (1, 2) for number in range(150)]
-        names += [beside(kind, ORDERS, life) for kind in KINDS[1:] for life in (1, 2)]
-        for name in (*names, other := beside(KINDS[0], OTHER, 1)):
+        names = [ledger_name(KINDS[0], ORDERS, life, f"{number:03}") for life in (1, 2) for number in range(150)]
+        names += [ledger_name(kind, ORDERS, life) for kind in KINDS[1:] for life in (1, 2)]
+        for name in (*names, other := ledger_name(KINDS[0], OTHER, 1)):
             await ledgers.create(name)
         await store.put(Put(topic_key(topic), encode(to_record(first)), Expect.ABSENT))
-        await forget_beside(store, ledgers, ORDERS)
+        await delete_topic_ledgers(store, ledgers, ORDERS)
         assert len(await left()) == 307
         await store.put(Put(topic_key(topic), encode(to_record(second)), Expect.ANY))
-        await forget_beside(store, ledgers, ORDERS)  # by a process that was paused while it deleted the first
-        assert {*await left()} == {other, *(name for name in names if what_of(name)[1] == 2)}
+        await delete_topic_ledgers(store, ledgers, ORDERS)  # by a process that was paused while it deleted the first
+        assert {*await left()} == {other, *(name for name in names if parse_ledger_name(name)[1] == 2)}
         await store.put(Put(topic_key(topic), encode(to_record(deleted(second))), Expect.ANY))
-        await forget_beside(store, ledgers, ORDERS)
+        await delete_topic_ledgers(store, ledgers, ORDERS)
         assert await left() == [other]
         segment = "segment://public/default/orders/0000-ffff-0"
-        await ledgers.create(beside(KINDS[0], segment, 1))
-        await forget_beside(store, ledgers, segment)  # its name never returns
+        await ledgers.create(ledger_name(KINDS[0], segment, 1))
+        await delete_topic_ledgers(store, ledgers, segment)  # its name never returns
         assert await left() == [other]
 
     asyncio.run(main())

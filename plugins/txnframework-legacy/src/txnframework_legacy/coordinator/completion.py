@@ -1,5 +1,7 @@
 """
-Ending in two phases: one record stores the decision, all participants settle it, one record stores the final state.
+Ending a transaction in two phases: one record stores the decision, then all participants settle it.
+
+When all have settled, another record stores the final state.
 """
 
 from __future__ import annotations
@@ -25,14 +27,13 @@ from txnframework.interfaces import IParticipants
 from txnframework.model import Action, End, Participant, State, Transaction, TxnID
 from txnframework.model.transactions import require_same_end
 from txnframework.runtime.backoff import Backoff
-from txnframework_legacy.coordinator.log import TransactionLog
-from txnframework_legacy.coordinator.logs import TransactionLogs
+from txnframework_legacy.coordinator.log import TransactionLog, TransactionLogs
 from txnframework_legacy.coordinator.records import Update
-from txnframework_legacy.coordinator.states import OUTCOME, Logged
+from txnframework_legacy.coordinator.state import OUTCOME, LoggedTransaction
 from txnframework_legacy.options import CoordinatorOptions
 
 
-class Ending:
+class TransactionCompletion:
     """Decides transactions and settles them at their participants."""
 
     def __init__(
@@ -49,7 +50,7 @@ class Ending:
         self._options = options
         self._closed = closed
 
-    async def decide(self, request: End) -> tuple[TransactionLog, Logged]:
+    async def decide(self, request: End) -> tuple[TransactionLog, LoggedTransaction]:
         """
         Store the decision in the log, or return the stored one.
 
@@ -86,11 +87,11 @@ class Ending:
                     raise
                 raise OutcomeUnknown(f"transaction {txn_id} may have ended; it could not be read again") from error
             if logged.state is not State.OPEN:
-                require_same_end(logged.as_told(), request)
+                require_same_end(logged.as_described(), request)
                 return log, logged
         raise OutcomeUnknown(f"transaction {txn_id} may have ended") from unknown
 
-    async def finish(self, log: TransactionLog, logged: Logged, timeout_ms: int) -> Logged:
+    async def finish(self, log: TransactionLog, logged: LoggedTransaction, timeout_ms: int) -> LoggedTransaction:
         """
         Settle a decided transaction at every participant, with retries, then store its final state in the log.
 
@@ -100,22 +101,22 @@ class Ending:
         :raises EndTransactionTimeout: a participant did not confirm within ``timeout_ms``. The decision is stored, and
             a sweep continues.
         """
-        await self._in_time(self._tell_until_taken(logged), logged.transaction.txn_id, timeout_ms)
+        await self._run_within(self._settle_until_done(logged), logged.transaction.txn_id, timeout_ms)
         # All participants are settled. If this record is not written, a sweep settles them again and writes it.
         with suppress(Unavailable, OutcomeUnknown, Closed):
             await self._make_final(log, logged)
         return replace(logged, transaction=replace(logged.transaction, state=OUTCOME[logged.state]))
 
-    async def settle_once(self, log: TransactionLog, logged: Logged) -> int:
+    async def settle_once(self, log: TransactionLog, logged: LoggedTransaction) -> int:
         """Try each participant once; return how many have not settled. If all have, store the final state."""
         if not logged.settling:
             return 0
-        left = await self._tell(logged.transaction.participants, logged.as_told())
+        left = await self._settle_participants(logged.transaction.participants, logged.as_described())
         if not left:
             await self._make_final(log, logged)
         return len(left)
 
-    async def _make_final(self, log: TransactionLog, logged: Logged) -> None:
+    async def _make_final(self, log: TransactionLog, logged: LoggedTransaction) -> None:
         update = Update(
             number=logged.transaction.txn_id.number,
             expected=logged.state.value,
@@ -124,12 +125,14 @@ class Ending:
         )
         await log.append(update)
 
-    async def _tell(self, participants: frozenset[Participant], ended: Transaction) -> frozenset[Participant]:
+    async def _settle_participants(
+        self, participants: frozenset[Participant], ended: Transaction
+    ) -> frozenset[Participant]:
         """Settle the outcome at these participants, several at a time; return those that failed."""
-        together = asyncio.Semaphore(self._options.participants_together_max)
+        slots = asyncio.Semaphore(self._options.participants_together_max)
 
-        async def tell(participant: Participant) -> bool:
-            async with together:
+        async def settle(participant: Participant) -> bool:
+            async with slots:
                 try:
                     await self._participants.settle(participant, ended)
                 except LedgerNotFound:
@@ -139,19 +142,19 @@ class Ending:
             return True
 
         order = sorted(participants)
-        taken = await asyncio.gather(*(tell(one) for one in order))
-        return frozenset(one for one, done in zip(order, taken, strict=True) if not done)
+        settled = await asyncio.gather(*(settle(one) for one in order))
+        return frozenset(one for one, done in zip(order, settled, strict=True) if not done)
 
-    async def _tell_until_taken(self, logged: Logged) -> None:
+    async def _settle_until_done(self, logged: LoggedTransaction) -> None:
         """Settle the outcome at every participant, and retry those that failed until none is left."""
         backoff = Backoff(self._environment, self._options.retry_delay_ms, self._options.retry_delay_ms_max)
         failures = 0
         left = logged.transaction.participants
-        while left := await self._tell(left, logged.as_told()):
+        while left := await self._settle_participants(left, logged.as_described()):
             failures += 1
             await backoff.pause(failures)
 
-    async def _in_time(self, work: Coroutine[Any, Any, None], txn_id: TxnID, timeout_ms: int) -> None:
+    async def _run_within(self, work: Coroutine[Any, Any, None], txn_id: TxnID, timeout_ms: int) -> None:
         """Run ``work``; cancel it when the timeout passes or the coordinator is closed."""
         give_up_ms = self._environment.now_ms() + timeout_ms
         working = asyncio.ensure_future(work)

@@ -1,4 +1,4 @@
-"""Settling ended transactions on a subscription; those that end concurrently are settled together."""
+"""Settling ended transactions on a subscription; those that end concurrently are settled batch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from txnframework.interfaces import ICursor
 from txnframework.model import Ack, Participant, Transaction, TxnID
-from txnframework_legacy.pending_acks.held import Hold
+from txnframework_legacy.pending_acks.holds import Hold
 from txnframework_legacy.pending_acks.log import PendingAckLog
 from txnframework_legacy.pending_acks.records import Settled
 
 
 @dataclass(eq=False, slots=True)
-class _Waiting:
+class _SettleRequest:
     """One transaction to settle; ``ended`` is None if the transaction was forgotten."""
 
     txn_id: TxnID
@@ -23,7 +23,7 @@ class _Waiting:
     error: Exception | None = None
 
 
-class Settling:
+class AckSettlement:
     """
     Applies the acknowledgments that count to the cursor, then records that the transactions hold nothing up to here.
 
@@ -32,18 +32,18 @@ class Settling:
     cancelled, the next one takes over.
     """
 
-    def __init__(self, participant: Participant, cursor: ICursor, together_max: int) -> None:
+    def __init__(self, participant: Participant, cursor: ICursor, batch_max: int) -> None:
         self._participant = participant
         self._cursor = cursor
-        self._together_max = together_max
-        self._waiting: list[_Waiting] = []
-        self._turn = asyncio.Lock()
+        self._batch_max = batch_max
+        self._waiting: list[_SettleRequest] = []
+        self._lock = asyncio.Lock()
 
     async def settle(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> bool:
         """Settle a transaction; return whether this call did it, and not an earlier call that settled for it."""
-        own, led = _Waiting(txn_id, ended), False
+        own, led = _SettleRequest(txn_id, ended), False
         self._waiting.append(own)
-        async with self._turn:
+        async with self._lock:
             if own.error is not None:
                 raise own.error
             while not own.done:
@@ -52,23 +52,23 @@ class Settling:
         return led
 
     async def _settle_some(self, log: PendingAckLog) -> None:
-        together = self._waiting[: self._together_max]
-        del self._waiting[: self._together_max]
+        batch = self._waiting[: self._batch_max]
+        del self._waiting[: self._batch_max]
         try:
-            await self._settle(log, together)
+            await self._settle(log, batch)
         except Exception as error:
-            for one in together:
+            for one in batch:
                 one.error = error
             raise
         except BaseException:
-            self._waiting[:0] = together  # the leading call was cancelled: the others take over
+            self._waiting[:0] = batch  # the leading call was cancelled: the others take over
             raise
-        for one in together:
+        for one in batch:
             one.done = True
 
-    async def _settle(self, log: PendingAckLog, together: Sequence[_Waiting]) -> None:
+    async def _settle(self, log: PendingAckLog, batch: Sequence[_SettleRequest]) -> None:
         upto = await log.catch_up()
-        holding = [one for one in together if log.held.of(one.txn_id)]
+        holding = [one for one in batch if log.held.of(one.txn_id)]
         counting = [hold for one in holding for hold in self._counting(log.held.of(one.txn_id), one.ended)]
         for incarnation in sorted({hold.incarnation for hold in counting}):
             await self._apply(incarnation, [hold for hold in counting if hold.incarnation == incarnation])

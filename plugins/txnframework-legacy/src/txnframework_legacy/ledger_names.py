@@ -16,7 +16,7 @@ KINDS = (SNAPSHOTS, ABORTED_SEGMENTS, PENDING_ACKS, SIDECAR)
 NAMES_MAX = 100
 
 
-def beside(kind: str, segment: str, life: int, name: str = "") -> str:
+def ledger_name(kind: str, segment: str, life: int, name: str = "") -> str:
     """
     Return the name of a ledger beside a topic or segment, in the ``life`` of the topic; no topic can have such a name.
 
@@ -25,13 +25,13 @@ def beside(kind: str, segment: str, life: int, name: str = "") -> str:
     return f"{kind}:{escape(segment)}/{life}/{escape(name)}"
 
 
-def what_of(name: str) -> tuple[str, int, str]:
+def parse_ledger_name(name: str) -> tuple[str, int, str]:
     """Return the segment, the life and the own name from the name of a ledger beside a topic."""
     segment, life, own = name.partition(":")[2].split("/")
     return unescape(segment), int(life), unescape(own)
 
 
-async def forget_beside(store: IMetadataStore, ledgers: ILedgerStore, segment: str) -> None:
+async def delete_topic_ledgers(store: IMetadataStore, ledgers: ILedgerStore, segment: str) -> None:
     """
     Delete the ledgers beside a segment, except those of an existing topic. Idempotent, from any process.
 
@@ -43,7 +43,7 @@ async def forget_beside(store: IMetadataStore, ledgers: ILedgerStore, segment: s
         prefix, after = f"{kind}:{escape(segment)}/", ""
         while names := await ledgers.list_names(prefix, after, NAMES_MAX):
             for name in names:
-                if present is None or what_of(name)[1] < present:
+                if present is None or parse_ledger_name(name)[1] < present:
                     await ledgers.delete(name, None)
             after = names[-1]
 

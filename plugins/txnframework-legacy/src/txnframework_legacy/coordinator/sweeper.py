@@ -7,22 +7,25 @@ from collections.abc import Iterator
 from txnframework.config import TransactionsSection
 from txnframework.errors import Corrupt, InvalidTransactionState, TransactionNotFound, TxnFrameworkError
 from txnframework.model import Action, End, State, Swept
-from txnframework_legacy.coordinator.ending import Ending
-from txnframework_legacy.coordinator.log import TransactionLog
-from txnframework_legacy.coordinator.logs import TransactionLogs
+from txnframework_legacy.coordinator.completion import TransactionCompletion
+from txnframework_legacy.coordinator.log import TransactionLog, TransactionLogs
 from txnframework_legacy.coordinator.records import Forget
-from txnframework_legacy.coordinator.states import Logged
+from txnframework_legacy.coordinator.state import LoggedTransaction
 from txnframework_legacy.options import CoordinatorOptions
 
 
-class Sweeping:
+class TransactionSweeper:
     """The two sweeps over every log; each handles a bounded number of transactions."""
 
     def __init__(
-        self, logs: TransactionLogs, ending: Ending, transactions: TransactionsSection, options: CoordinatorOptions
+        self,
+        logs: TransactionLogs,
+        completion: TransactionCompletion,
+        transactions: TransactionsSection,
+        options: CoordinatorOptions,
     ) -> None:
         self._logs = logs
-        self._ending = ending
+        self._completion = completion
         self._transactions = transactions
         self._options = options
         self._turn = 0
@@ -30,8 +33,8 @@ class Sweeping:
     async def expire(self, now_ms: int) -> Swept:
         """Abort overdue transactions, and settle decided ones whose process stopped before it had settled them."""
         skew_ms = self._transactions.max_clock_skew_ms
-        overdue: list[Logged] = []
-        settling: list[tuple[TransactionLog, Logged]] = []
+        overdue: list[LoggedTransaction] = []
+        settling: list[tuple[TransactionLog, LoggedTransaction]] = []
         next_ms: int | None = None
         for log in await self._logs.all():
             for logged in (await log.catch_up()).all():
@@ -70,23 +73,23 @@ class Sweeping:
             await log.shrink(self._options.ledger_entries_max)
         return Swept(done, left)
 
-    def _is_due(self, logged: Logged, now_ms: int) -> bool:
+    def _is_due(self, logged: LoggedTransaction, now_ms: int) -> bool:
         ended_ms = logged.transaction.finalized_ms
         if ended_ms is None or logged.state is State.OPEN or logged.settling:
             return False
         return ended_ms + self._transactions.retention_ms + self._transactions.max_clock_skew_ms < now_ms
 
-    async def _abort(self, logged: Logged) -> int:
+    async def _abort(self, logged: LoggedTransaction) -> int:
         """Abort an overdue transaction and try once to settle it; return 1 if it was aborted."""
         request = End(logged.transaction.txn_id, Action.ABORT, operator=True)
         try:
-            log, decided = await self._ending.decide(request)
+            log, decided = await self._completion.decide(request)
         except (InvalidTransactionState, TransactionNotFound):
             return 0  # another process ended it first
         await self._finish([(log, decided)], 1)
         return 1
 
-    async def _finish(self, settling: list[tuple[TransactionLog, Logged]], items_max: int) -> int:
+    async def _finish(self, settling: list[tuple[TransactionLog, LoggedTransaction]], items_max: int) -> int:
         """
         Try to settle some decided transactions; return how many are settled at every participant.
 
@@ -95,7 +98,7 @@ class Sweeping:
         finished = 0
         for log, logged in self._in_turn(settling, items_max):
             try:
-                finished += not await self._ending.settle_once(log, logged)
+                finished += not await self._completion.settle_once(log, logged)
             except Corrupt:
                 raise
             except TxnFrameworkError:
@@ -103,8 +106,8 @@ class Sweeping:
         return finished
 
     def _in_turn(
-        self, settling: list[tuple[TransactionLog, Logged]], items_max: int
-    ) -> Iterator[tuple[TransactionLog, Logged]]:
+        self, settling: list[tuple[TransactionLog, LoggedTransaction]], items_max: int
+    ) -> Iterator[tuple[TransactionLog, LoggedTransaction]]:
         start = 0
         if len(settling) > items_max:
             self._turn += items_max

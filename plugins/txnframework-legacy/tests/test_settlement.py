@@ -17,7 +17,7 @@ from txnframework.testing.clock import run_ready
 from txnframework_legacy.log import Batching
 from txnframework_legacy.pending_acks.log import PendingAckLog
 from txnframework_legacy.pending_acks.records import AckDocument, Acked
-from txnframework_legacy.pending_acks.settling import Settling
+from txnframework_legacy.pending_acks.settlement import AckSettlement
 
 HERE = Participant("persistent://a/b/orders", "billing")
 
@@ -45,7 +45,7 @@ class Stand:
 
     log: PendingAckLog
     cursor: SlowCursor
-    settling: Settling
+    settling: AckSettlement
 
     async def begin(self, *numbers: int, state: State = State.COMMITTED) -> list[asyncio.Task[bool]]:
         tasks = [asyncio.ensure_future(self.settle(number, state)) for number in numbers]
@@ -71,7 +71,7 @@ def at_a_stand(test: Callable[[Stand], Awaitable[None]]) -> Callable[[], None]:
                 document = AckDocument(position=str(Position(0, number)))
                 txn = str(TxnID(0x8000, number))
                 await pending.append(Acked(txn=txn, branch=0, token=number, incarnation=1, acks=[document]))
-            await test(Stand(pending, cursor, Settling(HERE, cast(ICursor, cursor), 4)))
+            await test(Stand(pending, cursor, AckSettlement(HERE, cast(ICursor, cursor), 4)))
 
     def run() -> None:
         asyncio.run(with_stand())

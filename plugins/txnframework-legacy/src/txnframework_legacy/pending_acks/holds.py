@@ -57,7 +57,7 @@ class Hold:
         return any(overlap(ack, held) for ack in acks for held in self.index.near(ack))
 
 
-class Held:
+class HeldAcks:
     """The acknowledgments that transactions hold on one subscription, up to a position in its log."""
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ from txnframework.client import Client
 from txnframework.errors import InvalidInput, SubscriptionNotFound
 from txnframework.model.names import PERSISTENT, TopicName
 from txnframework.plugin import options_as
-from txnframework_legacy.administration.administering import Administration, LogStatus
-from txnframework_legacy.batching.switches import Decision, LogKind, Scope
+from txnframework_legacy.administration import LogAdministration, LogStatus
 from txnframework_legacy.log import Batching
+from txnframework_legacy.log.switches import Decision, LogKind, Scope
 from txnframework_legacy.options import CoordinatorOptions, PendingAckOptions
 
 STATUS_FAILED = 1
@@ -268,10 +268,10 @@ def _text(value: object | None) -> str | None:
     return None if value is None else str(value)
 
 
-def _administration(client: Client, kind: LogKind) -> Administration:
+def _administration(client: Client, kind: LogKind) -> LogAdministration:
     host = client.host
     configured = _configured(client, kind).enabled
-    return Administration(kind, host.metadata, host.ledgers, host.environment, configured=configured)
+    return LogAdministration(kind, host.metadata, host.ledgers, host.environment, configured=configured)
 
 
 def _configured(client: Client, kind: LogKind) -> Batching:

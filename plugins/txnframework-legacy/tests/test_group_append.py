@@ -15,7 +15,7 @@ from txnframework.model import EARLIEST, Append, Appended, Branch, EntryRange, L
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
 from txnframework.testing.line import Line, wired
-from txnframework_legacy.buffer.together import AppendsTogether
+from txnframework_legacy.buffer.group_append import GroupAppender
 from txnframework_memory.space import MemorySpace
 
 Answer = asyncio.Task[tuple[Appended, ...]]
@@ -25,7 +25,7 @@ Answer = asyncio.Task[tuple[Appended, ...]]
 class Topic:
     ledger: IManagedLedger
     line: Line
-    together: AppendsTogether
+    together: GroupAppender
     open_ledger_id: int
 
     def begin(self, *texts: bytes, ledger_id: int | None = None, branch: Branch | None = None) -> Answer:
@@ -44,7 +44,7 @@ async def opened(entries_max: int = 100, bytes_max: int = 1_000) -> AsyncIterato
     ledgers = await MemorySpace(VirtualEnvironment()).open_ledgers()
     ledger = wired(await ledgers.create("topic"), line)
     async with asyncio.timeout(10):
-        yield Topic(ledger, line, AppendsTogether(ledger, entries_max, bytes_max), (await ledger.tail()).open_ledger_id)
+        yield Topic(ledger, line, GroupAppender(ledger, entries_max, bytes_max), (await ledger.tail()).open_ledger_id)
     line.restore()
     await ledgers.close()
 

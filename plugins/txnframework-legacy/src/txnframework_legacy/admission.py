@@ -1,14 +1,68 @@
-"""Admission to a topic: branches of open transactions that have enlisted it may append."""
+"""Admission to a topic: the family is registered in the topic's record, and branches enlist the topic."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
-from txnframework.errors import LedgerSealed, NotTransactionOwner, TransactionDomainMismatch
-from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
-from txnframework.model import Branch, Participant, State
+from txnframework.errors import (
+    LedgerSealed,
+    NotTransactionOwner,
+    OutcomeUnknown,
+    TransactionDomainMismatch,
+    Unavailable,
+    VersionMismatch,
+)
+from txnframework.interfaces import IManagedLedger, IMetadataStore, ITransactionCoordinator
+from txnframework.model import Branch, Participant, Put, State
 from txnframework.model.ids import LOG_FAMILY
-from txnframework_legacy.family import FamilyNote
+from txnframework.model.layout import from_record, to_record, with_family
+from txnframework.model.names import topic_of
+from txnframework.model.paths import topic_key
+from txnframework.model.records import TopicRecord, decode, encode
+
+
+class FamilyRegistration:
+    """
+    Registers the family in one topic's record. A process checks it once.
+
+    The family is stored there before the first entry or acknowledgment of a transaction. Hosts without this family, or
+    configured with another one, refuse such a topic. Otherwise they would show open and aborted messages, and deliver
+    messages whose acknowledgment is pending.
+    """
+
+    def __init__(self, store: IMetadataStore, segment: str, attempts_max: int) -> None:
+        self._store = store
+        self._topic = topic_of(segment)
+        self._attempts_max = attempts_max
+        self._is_registered = False
+
+    async def register(self) -> None:
+        """
+        Add this family to the topic's record unless it is listed already. A topic without a record is left alone.
+
+        :raises Unavailable: concurrent changes of the record exhausted the attempts.
+        """
+        if self._is_registered:
+            return
+        for _ in range(self._attempts_max):
+            if await self._register_once():
+                self._is_registered = True
+                return
+        reason = f"the record of {self._topic} changed {self._attempts_max} times while it was being changed"
+        raise Unavailable(reason)
+
+    async def _register_once(self) -> bool:
+        record = await self._store.get(topic_key(self._topic))
+        if record is None:
+            return True
+        layout = from_record(self._topic, decode(TopicRecord, record))
+        if LOG_FAMILY in layout.families:
+            return True
+        try:
+            await self._store.put(Put(record.key, encode(to_record(with_family(layout, LOG_FAMILY))), record.version))
+        except (VersionMismatch, OutcomeUnknown):
+            return False
+        return True
 
 
 class EnlistedBranches:
@@ -24,11 +78,11 @@ class EnlistedBranches:
         segment: str,
         ledger: IManagedLedger,
         coordinator: ITransactionCoordinator,
-        note: FamilyNote,
+        registration: FamilyRegistration,
         branches_max: int,
     ) -> None:
         self._segment = segment
-        self._note = note
+        self._registration = registration
         self._ledger = ledger
         self._coordinator = coordinator
         self._branches_max = branches_max
@@ -63,7 +117,7 @@ class EnlistedBranches:
             await self._coordinator.enlist(txn_id, frozenset({participant}))
         if known is not None:
             return known
-        await self._note.put()
+        await self._registration.register()
         assert tail is not None
         self._admitted[branch] = tail.open_ledger_id
         if len(self._admitted) > self._branches_max:

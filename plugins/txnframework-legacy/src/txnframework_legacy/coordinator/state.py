@@ -2,11 +2,63 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
-from txnframework.model import Participant, State, Transaction, TxnID
+from txnframework.model import Participant, Position, State, Transaction, TxnID
 from txnframework_legacy.coordinator.records import AddPartition, AddSubscription, AnyRecord, Forget, New, Update
-from txnframework_legacy.log import LiveRecords, Place
+from txnframework_legacy.log import RecordPosition
+
+
+class LiveRecords:
+    """
+    The needed records of a log, by entry. An entry can be trimmed when none of its records is needed.
+
+    A replay of the log restores this state. Trimming removes whole ledgers: those before the first ledger with a needed
+    entry.
+    """
+
+    def __init__(self) -> None:
+        self._indexes: dict[Position, set[int]] = {}
+        self._entries: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._indexes)
+
+    @property
+    def records(self) -> int:
+        """The number of needed records."""
+        return sum(map(len, self._indexes.values()))
+
+    def oldest(self) -> Position | None:
+        """Return the position of the first needed record, with its index in the entry; None if no record is needed."""
+        entry = min(self._indexes, default=None)
+        return None if entry is None else Position(entry.ledger_id, entry.entry_id, min(self._indexes[entry]))
+
+    def add(self, position: RecordPosition) -> None:
+        """Mark a record as needed."""
+        indexes = self._indexes.get(position.entry)
+        if indexes is None:
+            indexes = self._indexes[position.entry] = set()
+            self._entries[position.entry.ledger_id] += 1
+        indexes.add(position.index)
+
+    def discard(self, position: RecordPosition) -> None:
+        """Mark a record as no longer needed; an unknown record is ignored."""
+        indexes = self._indexes.get(position.entry)
+        if indexes is None:
+            return
+        indexes.discard(position.index)
+        if not indexes:
+            del self._indexes[position.entry]
+            self._entries[position.entry.ledger_id] -= 1
+            if not self._entries[position.entry.ledger_id]:
+                del self._entries[position.entry.ledger_id]
+
+    def first_ledger(self) -> int | None:
+        """Return the first ledger with a needed entry; None if no entry is needed."""
+        return min(self._entries, default=None)
+
 
 NEXT: dict[State, frozenset[State]] = {
     State.OPEN: frozenset({State.COMMITTING, State.ABORTING}),
@@ -27,13 +79,13 @@ OUTCOME = {
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedTransaction:
     """
-    A transaction as stored in its log, COMMITTING and ABORTING included; ``place`` is the position of its first record.
+    A transaction as stored in its log, COMMITTING and ABORTING included; ``position`` is that of its first record.
     """
 
     transaction: Transaction
-    place: Place
+    position: RecordPosition
 
     @property
     def state(self) -> State:
@@ -45,7 +97,7 @@ class Logged:
         """Whether the transaction is decided and not known to be settled at every participant."""
         return self.state in (State.COMMITTING, State.ABORTING)
 
-    def as_told(self) -> Transaction:
+    def as_described(self) -> Transaction:
         """
         Return the transaction as callers see it: a decided transaction has ended.
 
@@ -62,22 +114,22 @@ class Transactions:
 
     def __init__(self, coordinator: int) -> None:
         self._coordinator = coordinator
-        self._logged: dict[int, Logged] = {}
+        self._logged: dict[int, LoggedTransaction] = {}
         self.live = LiveRecords()
 
-    def get(self, number: int) -> Logged | None:
+    def get(self, number: int) -> LoggedTransaction | None:
         """Return a transaction; None if it is unknown."""
         return self._logged.get(number)
 
-    def all(self) -> tuple[Logged, ...]:
+    def all(self) -> tuple[LoggedTransaction, ...]:
         """Return all known transactions, in the order of their ids."""
         return tuple(logged for _, logged in sorted(self._logged.items()))
 
-    def apply(self, record: AnyRecord, place: Place) -> None:
+    def apply(self, record: AnyRecord, position: RecordPosition) -> None:
         """Apply the next record; a record that does not fit the current state changes nothing."""
         match record:
             case New():
-                self._begin(record, place)
+                self._begin(record, position)
             case AddPartition(number=number, segments=segments):
                 self._add(number, frozenset(Participant(segment) for segment in segments))
             case AddSubscription(number=number, subscriptions=subscriptions):
@@ -96,10 +148,10 @@ class Transactions:
         may have been trimmed with that ledger, or with a later one, before this process read them.
         """
         for number, logged in tuple(self._logged.items()):
-            if logged.place.entry.ledger_id < below_ledger_id:
+            if logged.position.entry.ledger_id < below_ledger_id:
                 self._forget(number)
 
-    def _begin(self, record: New, place: Place) -> None:
+    def _begin(self, record: New, position: RecordPosition) -> None:
         if record.number in self._logged:
             return
         txn_id = TxnID(self._coordinator, record.number)
@@ -111,8 +163,8 @@ class Transactions:
             principal=record.principal,
             session=record.session,
         )
-        self._logged[record.number] = Logged(begun, place)
-        self.live.add(place)
+        self._logged[record.number] = LoggedTransaction(begun, position)
+        self.live.add(position)
 
     def _add(self, number: int, participants: frozenset[Participant]) -> None:
         logged = self._logged.get(number)
@@ -136,4 +188,4 @@ class Transactions:
     def _forget(self, number: int) -> None:
         logged = self._logged.pop(number, None)
         if logged is not None:
-            self.live.discard(logged.place)
+            self.live.discard(logged.position)

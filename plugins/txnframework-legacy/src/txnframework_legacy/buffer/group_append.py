@@ -35,7 +35,7 @@ class _Call:
         return sum(len(entry.data) for entry in self.entries)
 
 
-class AppendsTogether:
+class GroupAppender:
     """
     Appends to one ledger, one call at a time, in the order of the calls.
 

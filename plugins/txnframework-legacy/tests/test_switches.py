@@ -1,4 +1,4 @@
-"""Batching that is switched while hosts run: what is stored, who learns of it, and what is measured."""
+"""Batching that is switched while hosts run: what is stored, who learns of it, and what is flush_observer."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ from txnframework.model import Expect, Key, Put
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
 from txnframework.testing.line import Line, wired
-from txnframework_legacy.batching.following import RETRY_DELAY_MS, FollowedSwitches, SharedSwitches
-from txnframework_legacy.batching.metrics import measured
-from txnframework_legacy.batching.switches import (
+from txnframework_legacy.log import Batching
+from txnframework_legacy.log.switched_writer import LogWriterFactory, SwitchedLogWriter, flush_observer
+from txnframework_legacy.log.switches import (
+    RETRY_DELAY_MS,
     Decision,
     LogKind,
     Scope,
     SwitchDocument,
     Switches,
+    SwitchWatcher,
+    SwitchWatchers,
     load_switches,
     put_switch,
 )
-from txnframework_legacy.batching.writers import LogWriters, SwitchedLogWriter
-from txnframework_legacy.log import Batching
 from txnframework_legacy.options import CoordinatorOptions
 from txnframework_memory.space import MemorySpace
 
@@ -59,14 +60,14 @@ class Host:
         self.environment = environment
         self.ledgers = ledgers
         self.opened: list[SwitchedLogWriter] = []
-        self._shared = {kind: SharedSwitches(kind) for kind in LogKind}
+        self._shared = {kind: SwitchWatchers(kind) for kind in LogKind}
 
-    def switches(self, kind: LogKind) -> FollowedSwitches:
+    def switches(self, kind: LogKind) -> SwitchWatcher:
         return self._shared[kind].of(self.store, self.environment)
 
     async def open(self, scope: Scope, batching: Batching | None = None) -> SwitchedLogWriter:
         kind = LogKind.PENDING_ACKS if scope.inner else LogKind.TRANSACTIONS
-        writers = LogWriters(self.switches(kind), self.environment, batching or Batching())
+        writers = LogWriterFactory(self.switches(kind), self.environment, batching or Batching())
         ledger: IManagedLedger = await self.ledgers.create(f"log of {scope}")
         self.opened.append(await writers.open(ledger, scope))
         return self.opened[-1]
@@ -220,7 +221,7 @@ async def test_a_coordinator_is_switched(world: World) -> None:
         assert await entries_of_eight() == expected
 
 
-# -- what is measured ---------------------------------------------------------------------------------
+# -- what is flush_observer ---------------------------------------------------------------------------------
 
 TC, ACKS = "pulsar_txn_tc_bufferedwriter", "pulsar_txn_pending_ack_store_bufferedwriter"
 RECORDS, SIZE = "batch_record_count", "batch_size_bytes"
@@ -239,7 +240,7 @@ def samples(metrics: Metrics) -> list[str]:
 async def test_what_is_written_in_batches_is_measured(log: Log) -> None:
     """Records and bytes of each entry, the seconds that its oldest record waited, and what let it be sent."""
     metrics, told = Metrics(), log.flushes
-    tell = measured(metrics, LogKind.TRANSACTIONS, "8000")
+    tell = flush_observer(metrics, LogKind.TRANSACTIONS, "8000")
     await log.begin(*records(4))
     await log.begin(b"waits", b"y" * 600)
     await log.environment.advance(2)
@@ -281,7 +282,7 @@ def test_subscriptions_are_not_told_apart() -> None:
         async with opened(SMALL) as log:
             await log.add(b"record")
             for subscription in ("one", "two"):
-                measured(metrics, LogKind.PENDING_ACKS, subscription)(log.flushes[0])
+                flush_observer(metrics, LogKind.PENDING_ACKS, subscription)(log.flushes[0])
         assert value(metrics, f"{ACKS}_{RECORDS}_count") == 2
         assert value(metrics, f"{ACKS}_{TRIGGERS}", reason="max_delay") == 2
         assert not [name for name in samples(metrics) if name.startswith(TC)]
@@ -292,7 +293,7 @@ def test_subscriptions_are_not_told_apart() -> None:
 @among_hosts
 async def test_what_is_followed_goes_with_who_follows(hosts: Hosts) -> None:
     """All that is open on one store has one watch; of a store that nobody has any more nothing is kept."""
-    shared, host = SharedSwitches(LogKind.PENDING_ACKS), await hosts.host()
+    shared, host = SwitchWatchers(LogKind.PENDING_ACKS), await hosts.host()
     followed = shared.of(host.store, hosts.environment)
     assert shared.of(host.store, hosts.environment) is followed
     assert shared.of((await hosts.host()).store, hosts.environment) is not followed
@@ -306,8 +307,8 @@ async def test_what_is_followed_goes_with_who_follows(hosts: Hosts) -> None:
 async def test_nothing_is_exported_while_nothing_is_batched(hosts: Hosts) -> None:
     """Before batching is switched on, and after it was switched off, no figure appears or changes."""
     host, metrics = await hosts.host(), Metrics()
-    writers = LogWriters(host.switches(LogKind.TRANSACTIONS), hosts.environment, Batching(), metrics)
-    writer = await writers.open(await host.ledgers.create("measured"), ONE)
+    writers = LogWriterFactory(host.switches(LogKind.TRANSACTIONS), hosts.environment, Batching(), metrics)
+    writer = await writers.open(await host.ledgers.create("flush_observer"), ONE)
     counts: list[Any] = []
     for document in (None, ON, OFF):
         await put_switch(host.store, LogKind.TRANSACTIONS, ONE, document)
