@@ -39,12 +39,12 @@ class Dying:
         self.removed: list[int] = []
         self.has_died = asyncio.Event()
         store: Any = client.host.metadata
-        self._link = store.zookeeper.link
-        self._hand_over = self._link.hand_over
+        self._session = store.zookeeper.session
+        self._submit = self._session.submit
         self._multis_max = multis_max
-        self._link.hand_over = self
+        self._session.submit = self
 
-    def __call__(self, request: Any, landing: Any, session_id: int | None = None) -> None:
+    def __call__(self, request: Any, reply: Any, session_id: int | None = None) -> None:
         """Hand a request over, unless nothing goes on any more."""
         removed = sum(
             type(op).__name__ == "DeleteNode" and op.path.startswith(OPERATIONS) and "=" in op.path
@@ -55,11 +55,11 @@ class Dying:
             return
         if removed:
             self.removed.append(removed)
-        self._hand_over(request, landing, session_id)
+        self._submit(request, reply, session_id)
 
     def leave(self) -> None:
         """Let everything go on again: the client has to be closed."""
-        self._link.hand_over = self._hand_over
+        self._session.submit = self._submit
 
 
 async def records_of(client: Client, target: KeyRange | IndexRange) -> set[Key]:

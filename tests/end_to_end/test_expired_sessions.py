@@ -113,37 +113,37 @@ class Transforming:
             yield
             return
         store: Any = self._client.host.metadata
-        link = store.zookeeper.link
-        hand_over = link.hand_over
+        session = store.zookeeper.session
+        submit = session.submit
         expiring: list[asyncio.Future[None]] = []
 
-        def holding(request: Any, landing: Any, session_id: int | None = None) -> None:
+        def holding(request: Any, reply: Any, session_id: int | None = None) -> None:
             if not _writes(request, WRITTEN[phase]):
-                hand_over(request, landing, session_id)
+                submit(request, reply, session_id)
                 return
-            link.hand_over = hand_over
+            session.submit = submit
             self.expired += 1
-            arguments = request, landing, session_id
-            expiring.append(asyncio.ensure_future(self._expire_with(arguments, hand_over, self.expired % 2 == 0)))
+            arguments = request, reply, session_id
+            expiring.append(asyncio.ensure_future(self._expire_with(arguments, submit, self.expired % 2 == 0)))
 
-        link.hand_over = holding
+        session.submit = holding
         try:
             yield
         finally:
-            link.hand_over = hand_over
+            session.submit = submit
             await asyncio.gather(*expiring)
 
-    async def _expire_with(self, arguments: tuple[Any, Any, int | None], hand_over: Any, is_applied: bool) -> None:
-        request, landing, session_id = arguments
+    async def _expire_with(self, arguments: tuple[Any, Any, int | None], submit: Any, is_applied: bool) -> None:
+        request, reply, session_id = arguments
         if not is_applied:
             await self._expire(self._client)
-            hand_over(request, landing, session_id)
+            submit(request, reply, session_id)
             return
-        done = type(landing)(asyncio.get_running_loop())
-        hand_over(request, done, session_id)
+        done = type(reply)(asyncio.get_running_loop())
+        submit(request, done, session_id)
         await done.answer
         await self._expire(self._client)
-        landing.take(pytest.importorskip("kazoo.exceptions").SessionExpiredError())
+        reply.take(pytest.importorskip("kazoo.exceptions").SessionExpiredError())
 
 
 def _writes(request: Any, below: str) -> bool:

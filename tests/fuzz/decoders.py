@@ -52,7 +52,6 @@ from txnframework_simulation import history
 from txnframework_sql.postgresql._payloads import changes_of, payloads
 from txnframework_sql.steps.changes import LedgerChange, RecordChange
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
-from txnframework_zookeeper import _numbers as zookeeper_numbers
 from txnframework_zookeeper import _root as zookeeper_root
 from txnframework_zookeeper.connection._requests import Node, Stat
 from txnframework_zookeeper.tree._records import decode_node, encode_node
@@ -395,11 +394,13 @@ def _plugins() -> tuple[Decoder, ...]:
         ),
         Decoder(
             "root of ZooKeeper",
-            lambda data: zookeeper_root._decode(Node(data, Stat(*range(11)))),
+            lambda data: zookeeper_root._decode_store(Node(data, Stat(*range(11)))),
             (b'{"format":1,"identity":"i"}',),
         ),
         Decoder(
-            "numbers of ZooKeeper", lambda data: zookeeper_numbers._decode(Node(data, Stat(*range(11)))), (b"[1,4096]",)
+            "numbers of ZooKeeper",
+            lambda data: zookeeper_root._decode_counter(Node(data, Stat(*range(11)))),
+            (b"[1,4096]",),
         ),
         Decoder(
             "index entries in SQL",

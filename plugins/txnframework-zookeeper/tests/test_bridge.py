@@ -13,21 +13,21 @@ import pytest
 from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.testing.servers.proxy import Side
 from txnframework_zookeeper._options import MetadataOptions, locate
-from txnframework_zookeeper.connection._handler import Inbox
-from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._bridge import Inbox
+from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._requests import (
-    AlreadyThere,
+    BadVersion,
     CheckNode,
     CreateNode,
     DeleteNode,
     MultiFailed,
-    NotThere,
-    OtherVersion,
+    NodeExists,
+    NoNode,
     SetNode,
 )
-from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.connection._session import SessionState
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened, wait_for_connections
-from txnframework_zookeeper.testing._passage import passage_to
+from txnframework_zookeeper.testing._proxies import reply_proxy
 from txnframework_zookeeper.testing.servers.frames import Operation
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
@@ -60,11 +60,11 @@ def test_a_multi_that_is_refused_says_which_op_failed(url: str) -> None:
             await zookeeper.multi([CreateNode("/a")])
             good = SetNode("/a", b"changed")
             for bad, cause in (
-                (CreateNode("/a"), AlreadyThere),
-                (SetNode("/a", b"", 7), OtherVersion),
-                (CheckNode("/b"), NotThere),
-                (CreateNode("/b/c"), NotThere),
-                (DeleteNode("/a", 7), OtherVersion),
+                (CreateNode("/a"), NodeExists),
+                (SetNode("/a", b"", 7), BadVersion),
+                (CheckNode("/b"), NoNode),
+                (CreateNode("/b/c"), NoNode),
+                (DeleteNode("/a", 7), BadVersion),
             ):
                 with pytest.raises(MultiFailed, match="op 1 ") as refused:
                     await zookeeper.multi([good, bad, good])
@@ -81,14 +81,14 @@ def test_a_connection_that_is_lost_is_told_of_and_so_is_its_return(url: str, cap
     """Who waits for what others write would not learn of it: a line for the loss, and one for its end."""
 
     async def main() -> None:
-        async with passage_to(url) as (passage, through), opened(through) as zookeeper:
+        async with reply_proxy(url) as (proxy, through), opened(through) as zookeeper:
             seen = Seen(zookeeper)
-            passage.proxy.cut()
-            await seen.until(Session.SUSPENDED)
-            passage.let_through()
-            await seen.until(Session.SUSPENDED, Session.BACK)
-            shown = zookeeper.link.shown_url
-            assert [record.getMessage() for record in caplog.records if record.name.endswith("._link")] == [
+            proxy.proxy.cut()
+            await seen.until(SessionState.SUSPENDED)
+            proxy.let_through()
+            await seen.until(SessionState.SUSPENDED, SessionState.BACK)
+            shown = zookeeper.session.shown_url
+            assert [record.getMessage() for record in caplog.records if record.name.endswith("._session")] == [
                 f"the connection to {shown} is lost, and is being made again",
                 f"{shown} answers again",
             ]
@@ -110,7 +110,7 @@ def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(url: str) 
             found = await zookeeper.get("/a")
             assert found is not None
             assert found.data == b"398"  # 399 was cancelled
-            assert zookeeper._room._value == 8
+            assert zookeeper._slots._value == 8
 
     asyncio.run(main())
 
@@ -144,13 +144,13 @@ def test_a_loop_that_is_held_up_keeps_its_session(url: str) -> None:
     async def main() -> None:
         async with opened(url, MetadataOptions(session_timeout_ms=2_400)) as zookeeper:
             await zookeeper.multi([CreateNode("/e", b"", is_ephemeral=True)])
-            session, connections = zookeeper.link.session_id, zookeeper.link.connections
+            session, connections = zookeeper.session.session_id, zookeeper.session.connections
             read = asyncio.ensure_future(zookeeper.get("/e"))
             await asyncio.sleep(0)
-            threading.Event().wait(2 * zookeeper.link.timeout_ms / 1000)
+            threading.Event().wait(2 * zookeeper.session.timeout_ms / 1000)
             assert await read is not None
             assert await zookeeper.exists("/e") is not None
-            assert (zookeeper.link.session_id, zookeeper.link.connections) == (session, connections)
+            assert (zookeeper.session.session_id, zookeeper.session.connections) == (session, connections)
 
     asyncio.run(main())
 
@@ -189,22 +189,22 @@ def test_a_broken_connection_is_made_again_in_the_same_session(url: str) -> None
 
     async def main() -> None:
         async with (
-            passage_to(url) as (passage, through),
+            reply_proxy(url) as (proxy, through),
             opened(through, MetadataOptions(requests_max=64)) as zookeeper,
         ):
             await zookeeper.multi([CreateNode("/a"), CreateNode("/b")])
-            session = zookeeper.link.session_id
+            session = zookeeper.session.session_id
             seen = Seen(zookeeper)
             writes = [asyncio.ensure_future(zookeeper.multi([CreateNode(f"/b/{n}")])) for n in range(600)]
             reads = [asyncio.ensure_future(zookeeper.get("/a")) for _ in range(600)]
             await writes[100]
-            passage.proxy.cut_after(0, Side.SERVER)
-            await seen.until(Session.SUSPENDED)
-            passage.let_through()
+            proxy.proxy.cut_after(0, Side.SERVER)
+            await seen.until(SessionState.SUSPENDED)
+            proxy.let_through()
             assert None not in await asyncio.gather(*reads)
             ends = await asyncio.gather(*writes, return_exceptions=True)
-            await seen.until(Session.SUSPENDED, Session.BACK)
-            assert zookeeper.link.session_id == session
+            await seen.until(SessionState.SUSPENDED, SessionState.BACK)
+            assert zookeeper.session.session_id == session
             names = await zookeeper.children("/b")
             assert names is not None
             lost = {str(n) for n, end in enumerate(ends) if isinstance(end, OutcomeUnknown)}
@@ -223,12 +223,12 @@ def test_the_end_of_a_session_is_told_and_the_next_one_goes_on(url: str) -> None
     async def main() -> None:
         async with opened(url) as zookeeper:
             await zookeeper.multi([CreateNode("/a"), CreateNode("/e", b"", is_ephemeral=True)])
-            session = zookeeper.link.session_id
+            session = zookeeper.session.session_id
             found = await zookeeper.exists("/e")
             assert found is not None
             assert found.ephemeralOwner == session
             await expire(zookeeper)
-            assert zookeeper.link.session_id != session
+            assert zookeeper.session.session_id != session
             assert await zookeeper.exists("/e") is None
             await zookeeper.multi([SetNode("/a", b"again")])
 
@@ -253,14 +253,14 @@ def test_a_silent_server_is_noticed_while_there_is_something_to_send(server: Ens
 
             nagging = asyncio.ensure_future(nag())
             try:
-                await seen.until(Session.SUSPENDED)
+                await seen.until(SessionState.SUSPENDED)
                 with pytest.raises(Unavailable, match="no connection"):
                     await zookeeper.multi([CreateNode("/b")])
             finally:
                 nagging.cancel()
                 server.servers[0].resume()
             # How soon it is tried again depends on how long it was away.
-            await seen.until_connected()
+            await seen.wait_until_connected()
             assert await zookeeper.get("/") is not None
 
     asyncio.run(main())
@@ -270,17 +270,17 @@ def test_an_answer_that_kazoo_does_not_expect_leaves_nobody_waiting(url: str) ->
     """Its thread ends. That request and those behind it are lost; another client goes on in the same session."""
 
     async def main() -> None:
-        async with passage_to(url) as (passage, through), opened(through) as zookeeper:
+        async with reply_proxy(url) as (proxy, through), opened(through) as zookeeper:
             await zookeeper.multi([CreateNode("/e", b"", is_ephemeral=True)])
-            session = zookeeper.link.session_id
+            session = zookeeper.session.session_id
             seen = Seen(zookeeper)
-            passage.lose_reply_to(Operation.MULTI)
+            proxy.lose_reply_to(Operation.MULTI)
             # What is answered next is then not what kazoo waits for.
             writes = [asyncio.ensure_future(zookeeper.multi([CreateNode(f"/{n}")])) for n in range(3)]
             ends = await asyncio.wait_for(asyncio.gather(*writes, return_exceptions=True), WAIT_S)
             assert [type(end) for end in ends] == [OutcomeUnknown] * 3
-            await seen.until(Session.SUSPENDED, Session.BACK)
-            assert zookeeper.link.session_id == session
+            await seen.until(SessionState.SUSPENDED, SessionState.BACK)
+            assert zookeeper.session.session_id == session
             found = await zookeeper.exists("/e")
             assert found is not None
             assert found.ephemeralOwner == session
@@ -342,7 +342,7 @@ def test_a_closed_client_says_so(url: str) -> None:
 def test_a_client_belongs_to_its_event_loop(url: str) -> None:
     """In another one it says so, and does not wait for ever."""
     first = asyncio.new_event_loop()
-    zookeeper = first.run_until_complete(ZooKeeper.open(locate(url), MetadataOptions()))
+    zookeeper = first.run_until_complete(ZooKeeperClient.open(locate(url), MetadataOptions()))
     try:
         with pytest.raises(Closed, match="belongs to the event loop"):
             asyncio.run(zookeeper.get("/"))
@@ -363,14 +363,14 @@ def test_a_forked_child_cannot_use_its_parents_client(url: str) -> None:
             said = await asyncio.to_thread(here.poll, WAIT_S) and here.recv()
             await asyncio.to_thread(child.join)
             assert "before this process was forked" in said
-            session = zookeeper.link.session_id
+            session = zookeeper.session.session_id
             await zookeeper.multi([CreateNode("/a")])
-            assert zookeeper.link.session_id == session
+            assert zookeeper.session.session_id == session
 
     asyncio.run(main())
 
 
-def _use(zookeeper: ZooKeeper, there: Connection) -> None:
+def _use(zookeeper: ZooKeeperClient, there: Connection) -> None:
     async def use() -> str:
         with pytest.raises(Closed) as refused:
             await zookeeper.get("/")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
-from txnframework_zookeeper.connection._handler import Role
+from txnframework_zookeeper.connection._bridge import ServerRole
 from txnframework_zookeeper.connection._requests import CreateNode, SetNode, Sync
 from txnframework_zookeeper.testing._clients import opened
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
@@ -36,7 +36,7 @@ def test_a_client_is_served_by_a_follower(ensemble: Ensemble) -> None:
     async def main() -> None:
         for _ in range(6):
             async with opened(f"zookeeper://{ensemble.hosts}/roles") as client:
-                assert client.link.role is Role.FOLLOWER
+                assert client.session.role is ServerRole.FOLLOWER
 
     asyncio.run(main())
 
@@ -46,7 +46,7 @@ def test_reads_at_the_leader_wait_for_a_write(ensemble: Ensemble) -> None:
 
     async def main() -> None:
         async with opened(f"zookeeper://{ensemble.leader().host}/roles") as client:
-            assert client.link.role is Role.LEADER
+            assert client.session.role is ServerRole.LEADER
             before = await client.multi([CreateNode("/a"), SetNode("/a", b"")])
             await client.get("/a")
             assert await client.multi([SetNode("/a", b"")]) == before + 2
@@ -60,8 +60,8 @@ def test_reads_of_one_turn_share_one_sync(ensemble: Ensemble) -> None:
     async def main() -> None:
         async with opened(f"zookeeper://{ensemble.hosts}/shared") as client:
             sent: list[object] = []
-            hand_over = client.link.hand_over
-            client.link.hand_over = lambda request, landing: (sent.append(request), hand_over(request, landing))  # type: ignore[method-assign,assignment]
+            submit = client.session.submit
+            client.session.submit = lambda request, reply: (sent.append(request), submit(request, reply))  # type: ignore[method-assign,assignment]
             await asyncio.gather(*(client.get("/") for _ in range(50)))
             assert [type(request) for request in sent].count(Sync) == 1
             assert isinstance(sent[0], Sync)

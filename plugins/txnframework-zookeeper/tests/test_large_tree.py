@@ -31,12 +31,12 @@ from txnframework.model import (
     paths,
 )
 from txnframework.model.ids import TxnID
-from txnframework_zookeeper._known import Known
 from txnframework_zookeeper._metadata_store import open_metadata_store
+from txnframework_zookeeper._nodes import NodeCache
 from txnframework_zookeeper._options import MetadataOptions
-from txnframework_zookeeper._steps import Planner, Step, sequential_step, step_of
+from txnframework_zookeeper._plans import Planner, Step, sequential_step, step_of
+from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._requests import CreateNode, Op, SetNode
-from txnframework_zookeeper.connection._zookeeper import ZooKeeper
 from txnframework_zookeeper.testing.servers.zookeeper import Setup
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 from txnframework_zookeeper.tree._layout import RECORDS
@@ -98,20 +98,20 @@ def transactions(size: Size) -> Iterator[list[Step]]:
 def nodes(size: Size) -> Iterator[Op]:
     """Return the nodes of all transactions as the store would make them, each behind those it stands below."""
     options = MetadataOptions()
-    known = Known(10 * (size.open + size.finished))
+    known = NodeCache(10 * (size.open + size.finished))
     planner = Planner(known, options.index_entries_together_max)
     for steps in transactions(size):
         plan = planner.plan(steps, {}, "0.0", set())
         for parent in plan.parents:
-            for node in reversed(known.missing(parent)):
-                known.parents.note(node, True)
+            for node in reversed(known.missing_parents(parent)):
+                known.parents.put(node, True)
                 yield CreateNode(node)
         for place in plan.made:
-            known.note_added(place.parent, 1)
+            known.add_to_entry_count(place.parent, 1)
         yield from plan.changes
 
 
-async def load(zookeeper: ZooKeeper, size: Size) -> int:
+async def load(zookeeper: ZooKeeperClient, size: Size) -> int:
     """Make all nodes, in few large requests, some under way at once; return how many."""
     some: list[Op] = []
     taken = made = 0
@@ -138,7 +138,7 @@ async def load(zookeeper: ZooKeeper, size: Size) -> int:
     return made
 
 
-async def largest_listing(zookeeper: ZooKeeper) -> tuple[int, int, str]:
+async def largest_listing(zookeeper: ZooKeeperClient) -> tuple[int, int, str]:
     """Return the most bytes and the most names that any listing has, and the node with the most bytes."""
     left = [RECORDS, "/indexes"]
     most_bytes, most_names, where = 0, 0, ""

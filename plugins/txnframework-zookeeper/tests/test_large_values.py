@@ -33,8 +33,8 @@ from txnframework_zookeeper._options import VALUES_TOGETHER_BYTES_MAX, MetadataO
 from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, Multi, SetNode
 from txnframework_zookeeper.testing.servers.zookeeper import Setup
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
-from txnframework_zookeeper.tree._chunks import CHUNKS, to_stage
 from txnframework_zookeeper.tree._layout import node_of
+from txnframework_zookeeper.tree._records import CHUNKS, select_chunked
 
 A, B, C, OPERATIONS = (Key(f"/p/{name}", "p") for name in ("a", "b", "c", "op"))
 ALL = KeyRange("/", "0")
@@ -104,7 +104,7 @@ async def nodes_below(store: ZooKeeperMetadataStore, node: str) -> list[str]:
 
 async def chunks_left(store: ZooKeeperMetadataStore) -> list[str]:
     """Return the nodes of all chunks, once the client is done with removing."""
-    staging = store._writing._staging
+    staging = store._writer._chunk_writer
     while staging._task is not None:
         await asyncio.wait([staging._task])
     return [node for node in await nodes_below(store, CHUNKS) if node.rpartition("/")[2].isdigit()]
@@ -119,30 +119,30 @@ class Dying:
 
     def __init__(self, store: ZooKeeperMetadataStore) -> None:
         self._store = store
-        self._hand_over = store.zookeeper.link.hand_over
+        self._submit = store.zookeeper.session.submit
 
     def at(self, is_it: Callable[[Multi], bool], *, is_applied: bool, is_dead: bool = True) -> None:
         """Lose the first multi for which this is so, or its reply; with ``is_dead`` everything that comes then."""
 
-        def hand_over(request: object, landing: Any, session_id: int | None = None) -> None:
+        def submit(request: object, reply: Any, session_id: int | None = None) -> None:
             if not isinstance(request, Multi) or not is_it(request):
-                self._hand_over(request, landing, session_id)
+                self._submit(request, reply, session_id)
                 return
-            link: Any = self._store.zookeeper.link
-            link.hand_over = self._lost if is_dead else self._hand_over
-            self._losing = asyncio.ensure_future(self._lose(request, landing, session_id, is_applied))
+            session: Any = self._store.zookeeper.session
+            session.submit = self._lost if is_dead else self._submit
+            self._losing = asyncio.ensure_future(self._lose(request, reply, session_id, is_applied))
 
-        self._store.zookeeper.link.hand_over = hand_over  # type: ignore[method-assign,assignment]
+        self._store.zookeeper.session.submit = submit  # type: ignore[method-assign,assignment]
 
-    async def _lose(self, request: Multi, landing: Any, session_id: int | None, is_applied: bool) -> None:
+    async def _lose(self, request: Multi, reply: Any, session_id: int | None, is_applied: bool) -> None:
         if is_applied:
-            done = type(landing)(self._store.zookeeper.link.loop)
-            self._hand_over(request, done, session_id)
+            done = type(reply)(self._store.zookeeper.session.loop)
+            self._submit(request, done, session_id)
             await done.answer
-        landing.take(ConnectionLoss())
+        reply.take(ConnectionLoss())
 
-    def _lost(self, _request: object, landing: Any, _session_id: int | None = None) -> None:
-        landing.take(Broken())
+    def _lost(self, _request: object, reply: Any, _session_id: int | None = None) -> None:
+        reply.take(Broken())
 
 
 def writes_head(multi: Multi) -> bool:
@@ -231,10 +231,10 @@ def test_what_is_not_in_chunks_fits_a_request(one_max: int) -> None:
     source = random.Random(one_max)
     for _ in range(200):
         sizes = [source.choice((0, 10, 99_000, 100_001, 700_000, 2_000_000)) for _ in range(source.randrange(30))]
-        others = [size for number, size in enumerate(sizes) if number not in to_stage(sizes, one_max, 786_432)]
+        others = [size for number, size in enumerate(sizes) if number not in select_chunked(sizes, one_max, 786_432)]
         assert sum(others) <= 786_432
         assert max(others, default=0) <= one_max
-        assert to_stage([size for size in sizes if size <= 10], 10, 786_432) == set()
+        assert select_chunked([size for size in sizes if size <= 10], 10, 786_432) == set()
 
 
 def test_a_bound_is_kept(url: str) -> None:
@@ -318,14 +318,14 @@ def test_what_dies_with_its_process_is_removed(
                 await store.put(Put(A, new, Expect.ANY))
         except Exception:
             pass
-        while is_it is removes_chunks and store._writing._staging._task is not None:
-            await asyncio.wait([store._writing._staging._task])
+        while is_it is removes_chunks and store._writer._chunk_writer._task is not None:
+            await asyncio.wait([store._writer._chunk_writer._task])
         found = await everything(other)
         assert [record.value for record in found] == [new if is_new else old]
         assert len(await nodes_below(other, CHUNKS)) > IN_CHUNKS + 3
         # Its session ends: a node of its own was what told others that it lives.
-        del store.zookeeper.link.hand_over
-        store._writing._staging._is_closed = True
+        del store.zookeeper.session.submit
+        store._writer._chunk_writer._is_closed = True
         await store.close()
         async with AsyncExitStack() as stack:
             if is_next_writer:

@@ -13,7 +13,7 @@ import pytest
 from txnframework.errors import InvalidInput
 from txnframework.model import IndexRange, Key, KeyRange, index_keys, paths
 from txnframework.model.ids import TxnID
-from txnframework_zookeeper.tree import _index, _layout, _names, _places
+from txnframework_zookeeper.tree import _index, _layout, _ranges
 
 # What ZooKeeper refuses in a path.
 REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
@@ -71,7 +71,7 @@ def test_a_name_says_what_stands_there(seed: int) -> None:
             node = _layout.node_of(key)
             require_allowed(node)
             names = node.removeprefix(f"{_layout.RECORDS}/").split("/")
-            found = reduce(_layout.below, names, _layout.Below("/", None, _layout.RECORDS))
+            found = reduce(_layout.open_record_child, names, _layout.RecordTreeNode("/", None, _layout.RECORDS))
             assert (found.text, found.node) == (path, node)
             assert found.mark is not None
             assert _layout.partition_of(path, found.mark, partition) == ("" if partition == path else partition)
@@ -82,9 +82,9 @@ def test_a_name_says_what_stands_there(seed: int) -> None:
 def test_every_key_below_a_node_begins_with_its_text() -> None:
     """A search that opens the node with the lowest text first meets the keys in order."""
     for path in random_paths(9, 500):
-        place = _layout.Below("/", None, _layout.RECORDS)
+        place = _layout.RecordTreeNode("/", None, _layout.RECORDS)
         for name in _layout.node_of(Key(path)).removeprefix(f"{_layout.RECORDS}/").split("/"):
-            place = _layout.below(place, name)
+            place = _layout.open_record_child(place, name)
             assert path.startswith(place.text)
 
 
@@ -97,7 +97,7 @@ def test_a_range_lies_below_its_start(seed: int) -> None:
     ranges += [KeyRange(f"{key}/", f"{key}0") for key in keys[::5]]
     ranges += [KeyRange(key, f"{key}\x7f") for key in keys[::5]]
     for asked in ranges:
-        start = _layout.start_of(asked)
+        start = _layout.record_range_start(asked)
         for key in keys:
             if asked.start <= key < asked.stop:
                 assert _layout.node_of(Key(key)).startswith(f"{start.node}/")
@@ -108,7 +108,7 @@ def test_a_transactions_operations_are_found_without_a_search() -> None:
     """The search for the operations of a transaction begins at its own node."""
     txn_id = TxnID.parse(f"{1_200_000:032x}")
     operation = Key(f"{paths.operations_prefix(txn_id).path}/{5:020d}", str(txn_id))
-    start = _layout.start_of(paths.operations_range(txn_id))
+    start = _layout.record_range_start(paths.operations_range(txn_id))
     assert _layout.node_of(operation).rpartition("/")[0] == start.node
     assert _layout.is_private(start.node)
 
@@ -150,13 +150,13 @@ def test_no_node_has_many_children(family: str) -> None:
 
 def test_the_most_pieces_that_can_stand_below_a_node() -> None:
     """Every text of five characters from each kind of characters gives few different first pieces."""
-    usual, less, unusual = len(_names._USUAL), len(_names._LESS_USUAL), 256
+    usual, less, unusual = len(_layout._USUAL), len(_layout._LESS_USUAL), 256
     pieces = usual**3 + usual**2 + 2 * usual * less + less**2 + 2 * usual * unusual + unusual + usual + less
     assert pieces < 90_000
     for text in ("abcdefg", "ABCDEFG", "aBcDeF", "abC", "äöü", "abä", "aäb", "%2Fab"):
-        assert "".join(_names.pieces(text)) == text
-        for piece in _names.pieces(text):
-            assert sum(map(_names._weight, piece)) <= _names._WEIGHT_MAX
+        assert "".join(_layout.pieces(text)) == text
+        for piece in _layout.pieces(text):
+            assert sum(map(_layout._weight, piece)) <= _layout._WEIGHT_MAX
 
 
 # -- indexes ------------------------------------------------------------------------------------------
@@ -191,14 +191,14 @@ def test_the_name_of_an_entry_says_key_and_record(depth: int) -> None:
     for index_key in random_index_keys(3, 300):
         for key in PLACES:
             mark = _layout.partition_mark(key.path, key.partition)
-            place = _index.entry_node("an index", index_key, key.path, mark, depth)
+            place = _index.entry_location("an index", index_key, key.path, mark, depth)
             if place is None:
                 continue
             require_allowed(place.path)
-            root = _index.start_of_index(IndexRange("an index", b"", b"\xff"))
+            root = _index.index_range_start(IndexRange("an index", b"", b"\xff"))
             found = root
             for name in place.path.removeprefix(f"{root.node}/").split("/"):
-                found = _index.entry_below(found, name)
+                found = _index.open_entry_child(found, name)
                 assert index_key.hex().startswith(found.digits)
                 assert key.path.startswith(found.path)
                 assert not found.path or found.digits == index_key.hex()
@@ -216,11 +216,11 @@ def test_an_index_range_lies_below_its_start() -> None:
     ranges += [index_keys.prefix_range("i", SEGMENT), index_keys.prefix_range("i", SEGMENT, "sub")]
     ranges += [IndexRange("i", key, key + b"\xff") for key in keys[::3]]
     for asked in ranges:
-        start = _index.start_of_index(asked)
+        start = _index.index_range_start(asked)
         for key in keys:
             if asked.start <= key < asked.stop:
                 for depth in range(3):
-                    place = _index.entry_node("i", key, PLACES[5].path, "1", depth)
+                    place = _index.entry_location("i", key, PLACES[5].path, "1", depth)
                     if place is not None:
                         assert place.path.startswith(f"{start.node}/")
                         assert key.hex().startswith(start.digits)
@@ -232,19 +232,19 @@ def test_entries_of_one_time_share_a_node_of_four_seconds() -> None:
     now = 1_763_774_857_000 // 4096 * 4096
     for key_of in (lambda at, one: index_keys.encode(at, one), lambda at, one: index_keys.encode("ABORTED", at, one)):
         entries = [
-            _index.entry_node("by-time", key_of(now + number * 40, one), f"/txn/{one}", "1", 0)
+            _index.entry_location("by-time", key_of(now + number * 40, one), f"/txn/{one}", "1", 0)
             for number, one in enumerate(ids)
         ]
         assert len({place.parent for place in entries if place}) == 2
 
 
-def leads_to(watched: _places.Range, node: str) -> bool:
+def leads_to(watched: _ranges.TreeRange, node: str) -> bool:
     """Whether a watch of a range comes to a node, opening only what concerns it."""
     place = watched.start
     assert node.startswith(f"{place.node}/")
     for name in node.removeprefix(f"{place.node}/").split("/"):
         place = watched.open_child(place, name)
-        if not watched.concerns(place):
+        if not watched.contains(place):
             return False
     return True
 
@@ -252,12 +252,12 @@ def leads_to(watched: _places.Range, node: str) -> bool:
 def test_watching_a_range_sees_what_is_in_it() -> None:
     """The way leads to each record or entry in the range, and to no others."""
     one = Key(f"/txn-op/{7:032x}/{5:020d}", f"{7:032x}")
-    operations = _places.range_of(paths.operations_range(TxnID.parse(f"{7:032x}")))
+    operations = _ranges.tree_range(paths.operations_range(TxnID.parse(f"{7:032x}")))
     assert leads_to(operations, _layout.node_of(one))
     assert not leads_to(operations, _layout.node_of(Key(one.path)))
     key = index_keys.encode(SEGMENT, f"{7:032x}")
-    entry = _index.entry_node("writes-by-segment", key, one.path, "1", 0)
+    entry = _index.entry_location("writes-by-segment", key, one.path, "1", 0)
     assert entry is not None
-    assert leads_to(_places.range_of(index_keys.prefix_range("writes-by-segment", SEGMENT)), entry.path)
-    assert leads_to(_places.range_of(IndexRange("writes-by-segment", b"", b"\xff")), entry.path)
-    assert not leads_to(_places.range_of(IndexRange("writes-by-segment", key + b"\0", b"\xff")), entry.path)
+    assert leads_to(_ranges.tree_range(index_keys.prefix_range("writes-by-segment", SEGMENT)), entry.path)
+    assert leads_to(_ranges.tree_range(IndexRange("writes-by-segment", b"", b"\xff")), entry.path)
+    assert not leads_to(_ranges.tree_range(IndexRange("writes-by-segment", key + b"\0", b"\xff")), entry.path)

@@ -12,7 +12,7 @@ from txnframework.errors import LeaseHeld, OutcomeUnknown, Unavailable, VersionM
 from txnframework.model import Batch, Check, Expect, Key, Put
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
-from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._session import SessionState
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, wait_for_connections
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper as Ensemble
 
@@ -62,8 +62,8 @@ def test_a_lease_is_kept_while_its_session_goes_on(url: str) -> None:
             store = await opened(stack, url)
             held = await store.acquire_lease("name", "one")
             seen = Seen(store.zookeeper)
-            store.zookeeper.link.cut()
-            await seen.until(Session.SUSPENDED, Session.BACK)
+            store.zookeeper.session.cut()
+            await seen.until(SessionState.SUSPENDED, SessionState.BACK)
             assert (await store.acquire_lease("name", "one")).fencing == held.fencing
             with pytest.raises(LeaseHeld):
                 await store.acquire_lease("name", "two")
@@ -77,13 +77,13 @@ def test_a_lease_is_kept_while_its_session_goes_on(url: str) -> None:
 def noted(store: ZooKeeperMetadataStore) -> list[float]:
     """Return until when a store relies on its leases, and note there each time that it hears from the servers."""
     leases = store._leases
-    heard, found = leases._heard, [leases._relied_until]
+    heard, found = leases._extend, [leases._valid_until]
 
     def hear(started: float) -> None:
         heard(started)
-        found.append(leases._relied_until)
+        found.append(leases._valid_until)
 
-    leases._heard = hear  # type: ignore[method-assign]
+    leases._extend = hear  # type: ignore[method-assign]
     return found
 
 
@@ -96,7 +96,7 @@ def test_a_holder_that_hears_nothing_gives_up_before_its_session_can_end(server:
             options = MetadataOptions(session_timeout_ms=2_400, connect_timeout_ms=5_000)
             store = await opened(stack, f"zookeeper://{server.hosts}/a", options)
             held = await store.acquire_lease("name", "one")
-            timeout_s = store.zookeeper.link.timeout_ms / 1000
+            timeout_s = store.zookeeper.session.timeout_ms / 1000
             loop = asyncio.get_running_loop()
             # Kept alive for longer than a session lives without a heartbeat.
             await asyncio.sleep(timeout_s * 1.5)
@@ -137,7 +137,7 @@ def test_an_acquisition_whose_reply_is_lost_is_decided_by_looking(url: str) -> N
                         # Through the thread, and then some turns of the loop later or earlier than the reply.
                         for _ in range(turns):
                             await asyncio.sleep(0)
-                        store.zookeeper.link.cut()
+                        store.zookeeper.session.cut()
                     return await sending
 
                 store.zookeeper.multi = cutting  # type: ignore[method-assign,assignment]
@@ -151,8 +151,8 @@ def test_an_acquisition_whose_reply_is_lost_is_decided_by_looking(url: str) -> N
                     await other.acquire_lease("name", "two")
                 await held.release()
                 assert await other.get(held.key) is None
-                if Session.SUSPENDED in seen.states:
-                    await seen.until(Session.SUSPENDED, Session.BACK)
+                if SessionState.SUSPENDED in seen.states:
+                    await seen.until(SessionState.SUSPENDED, SessionState.BACK)
 
     asyncio.run(main())
 

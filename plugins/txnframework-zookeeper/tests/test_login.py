@@ -43,7 +43,7 @@ def test_what_a_login_makes_is_its_own(url: str, everything_logged: pytest.LogCa
         async with opened(with_login(url, f"alice:{SECRET}")) as alice:
             await alice.multi([CreateNode("/a", b"hers")])
             await alice.get("/a")
-            assert SECRET not in repr(vars(alice.link)) + repr(alice.link.servers)
+            assert SECRET not in repr(vars(alice.session)) + repr(alice.session.servers)
         for other in (url, with_login(url, "alice:wrong")):
             with pytest.raises(InvalidInput, match=r"does not let this login (see|read)") as refused:
                 async with opened(other):
@@ -97,7 +97,7 @@ def test_sasl_lets_in_who_knows_the_password(
         async def main() -> None:
             async with opened(with_login(url, "alice"), options) as alice:
                 await alice.multi([CreateNode("/a", b"hers")])
-                alice.link.cut()
+                alice.session.cut()
                 assert await alice.get("/a") is not None
             with pytest.raises(ConfigurationError, match="refused the login"):
                 async with opened(with_login(url, "alice:wrong"), options):

@@ -25,9 +25,9 @@ class Losing:
     """Loses the next multi of a store, or its reply, and lets something happen before that is known."""
 
     def __init__(self, store: ZooKeeperMetadataStore) -> None:
-        self._link = store.zookeeper.link
-        self._hand_over = self._link.hand_over
-        self._link.hand_over = self  # type: ignore[method-assign,assignment]
+        self._session = store.zookeeper.session
+        self._submit = self._session.submit
+        self._session.submit = self  # type: ignore[method-assign,assignment]
         self._is_applied: bool | None = None
         self._meanwhile: Callable[[], Awaitable[object]] | None = None
 
@@ -35,21 +35,21 @@ class Losing:
         """Lose the next one."""
         self._is_applied, self._meanwhile = is_applied, meanwhile
 
-    def __call__(self, request: object, landing: Any, session_id: int | None = None) -> None:
+    def __call__(self, request: object, reply: Any, session_id: int | None = None) -> None:
         is_applied, meanwhile = self._is_applied, self._meanwhile
         if is_applied is None or not isinstance(request, Multi):
-            self._hand_over(request, landing, session_id)
+            self._submit(request, reply, session_id)
             return
         self._is_applied = None
 
         async def lose() -> None:
             if is_applied:
-                done = type(landing)(self._link.loop)
-                self._hand_over(request, done, session_id)
+                done = type(reply)(self._session.loop)
+                self._submit(request, done, session_id)
                 await done.answer
             if meanwhile is not None:
                 await meanwhile()
-            landing.take(ConnectionLoss() if is_applied else SessionExpiredError())
+            reply.take(ConnectionLoss() if is_applied else SessionExpiredError())
 
         self._losing = asyncio.ensure_future(lose())
 

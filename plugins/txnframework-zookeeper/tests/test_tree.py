@@ -258,8 +258,8 @@ async def test_what_is_empty_goes(opened: Open, environment: VirtualEnvironment)
         for _ in range(12):
             await environment.advance(DELAY_MS)
             await store.delete(Key("/absent"), Expect.ANY)
-            while store._reaping._task is not None:
-                await asyncio.wait([store._reaping._task])
+            while store._empty_nodes._task is not None:
+                await asyncio.wait([store._empty_nodes._task])
         assert await nodes_below(store, "/") == before
 
 
@@ -273,9 +273,9 @@ async def test_what_another_process_left_empty_goes(opened: Open, environment: V
         for _ in range(12):
             assert await everything(other, KeyRange("/txn-op/", "/txn-op0"), 10) == []
             await environment.advance(DELAY_MS)
-            other._reaping.go_on()
-            while other._reaping._task is not None:
-                await asyncio.wait([other._reaping._task])
+            other._empty_nodes.start_due()
+            while other._empty_nodes._task is not None:
+                await asyncio.wait([other._empty_nodes._task])
         assert not [node for node in await nodes_below(other, "/records") if "txn-op" in node]
 
 
@@ -290,9 +290,9 @@ async def test_a_node_that_went_is_made_again(opened: Open, environment: Virtual
         await other.delete(HEADER, Expect.ANY)
         for _ in range(12):
             await environment.advance(DELAY_MS)
-            other._reaping.go_on()
-            while other._reaping._task is not None:
-                await asyncio.wait([other._reaping._task])
+            other._empty_nodes.start_due()
+            while other._empty_nodes._task is not None:
+                await asyncio.wait([other._empty_nodes._task])
         await operate(store, await begin(store))
         assert len(await everything(other, ALL, 10)) == 2
 

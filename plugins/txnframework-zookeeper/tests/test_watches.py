@@ -14,10 +14,10 @@ from txnframework.interfaces import ITellingWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
-from txnframework_zookeeper.connection._link import Session
-from txnframework_zookeeper.connection._requests import OnPath
+from txnframework_zookeeper.connection._requests import NodeRequest
+from txnframework_zookeeper.connection._session import SessionState
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire
-from txnframework_zookeeper.testing._passage import Passage, passage_to
+from txnframework_zookeeper.testing._proxies import ReplyProxy, reply_proxy
 from txnframework_zookeeper.testing.servers.frames import Operation
 from txnframework_zookeeper.tree._layout import node_of
 
@@ -46,14 +46,14 @@ def run(url: str, story: Story, options: MetadataOptions | None = None) -> None:
     asyncio.run(main())
 
 
-def run_through_a_passage(url: str, story: Callable[[ZooKeeperMetadataStore, Passage], Awaitable[None]]) -> None:
+def run_through_proxy(url: str, story: Callable[[ZooKeeperMetadataStore, ReplyProxy], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with passage_to(url) as (passage, through):
+        async with reply_proxy(url) as (proxy, through):
             store = await open_metadata_store(through, SystemEnvironment(), MetadataOptions())
             try:
-                await story(store, passage)
+                await story(store, proxy)
             finally:
-                passage.let_through()
+                proxy.let_through()
                 await store.close()
 
     asyncio.run(main())
@@ -128,8 +128,8 @@ def test_a_watch_wakes_when_it_may_have_missed_something(
         if loss == "session":
             await expire(store.zookeeper)
         else:
-            store.zookeeper.link.cut()
-            await seen.until(Session.SUSPENDED, Session.BACK)
+            store.zookeeper.session.cut()
+            await seen.until(SessionState.SUSPENDED, SessionState.BACK)
         await wakes(watch)
         await sleeps(watch, store)
         await other.put(Put(RECORD, b"1", Expect.ABSENT, (ENTRY,)))
@@ -177,20 +177,20 @@ def test_what_is_watched_is_bounded(url: str) -> None:
 
 async def _asked(story: Awaitable[object], store: ZooKeeperMetadataStore) -> list[str]:
     """Return what a store asks the servers of the record, kind by kind, while something is done."""
-    link, asked = store.zookeeper.link, []
+    session, asked = store.zookeeper.session, []
     node = store.zookeeper.full(node_of(RECORD))
-    hand_over = link.hand_over
+    submit = session.submit
 
-    def noting(request: object, landing: object, session_id: int | None = None) -> None:
-        if isinstance(request, OnPath) and request.path == node:
+    def noting(request: object, reply: object, session_id: int | None = None) -> None:
+        if isinstance(request, NodeRequest) and request.path == node:
             asked.append(type(request).__name__ + ("AndWatch" if request.watcher else ""))
-        hand_over(request, landing, session_id)
+        submit(request, reply, session_id)
 
-    link.hand_over = noting  # type: ignore[method-assign,assignment]
+    session.submit = noting  # type: ignore[method-assign,assignment]
     try:
         await story
     finally:
-        link.hand_over = hand_over  # type: ignore[method-assign]
+        session.submit = submit  # type: ignore[method-assign]
     return asked
 
 
@@ -292,21 +292,21 @@ def test_a_value_in_chunks_is_not_brought_along(url: str) -> None:
 def test_a_record_that_is_no_longer_watched_when_the_servers_answer(url: str, until: Operation) -> None:
     """Nothing is left here of a watch that is given up while the record is looked at for the first time."""
 
-    async def story(store: ZooKeeperMetadataStore, passage: Passage) -> None:
-        passage.hold_at(until)
+    async def story(store: ZooKeeperMetadataStore, proxy: ReplyProxy) -> None:
+        proxy.hold_at(until)
         watching = asyncio.ensure_future(store.watch(RECORD))
-        await passage.held()
+        await proxy.held()
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watching
-        passage.let_through()
+        proxy.let_through()
         await settle(store)
         assert store._watches._by_node == {}
         watch = await store.watch(RECORD)
         await store.put(Put(RECORD, b"1", Expect.ABSENT))
         await wakes(watch)
 
-    run_through_a_passage(url, story)
+    run_through_proxy(url, story)
 
 
 def test_a_range_is_watched_while_nodes_above_it_come_and_go(url: str) -> None:
@@ -336,14 +336,14 @@ def test_a_range_is_watched_while_nodes_above_it_come_and_go(url: str) -> None:
 def test_a_store_that_is_closed_while_a_record_begins_to_be_watched(url: str) -> None:
     """The caller is told, instead of waiting for an answer that nobody takes any more."""
 
-    async def story(store: ZooKeeperMetadataStore, passage: Passage) -> None:
-        passage.hold_at(Operation.GET)
+    async def story(store: ZooKeeperMetadataStore, proxy: ReplyProxy) -> None:
+        proxy.hold_at(Operation.GET)
         watching = asyncio.ensure_future(store.watch(RECORD))
-        await passage.held()
+        await proxy.held()
         closing = asyncio.ensure_future(store.close())
         with pytest.raises(Closed):
             await asyncio.wait_for(watching, WAIT_S)
-        passage.let_through()
+        proxy.let_through()
         await closing
 
-    run_through_a_passage(url, story)
+    run_through_proxy(url, story)

@@ -28,19 +28,16 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
-from txnframework_zookeeper._known import Known
-from txnframework_zookeeper._lease_nodes import LeaseNodes
-from txnframework_zookeeper._leases import Leases
+from txnframework_zookeeper._leases import LeaseNodes, Leases
+from txnframework_zookeeper._nodes import EmptyNodeCollector, NodeCache
 from txnframework_zookeeper._options import MetadataOptions, locate
-from txnframework_zookeeper._reading import Reading, value_in
-from txnframework_zookeeper._reaping import Reaping
+from txnframework_zookeeper._plans import check_batch
+from txnframework_zookeeper._reader import Reader, value_in_node
 from txnframework_zookeeper._root import open_root, take_identity
-from txnframework_zookeeper._scanning import Scanning
-from txnframework_zookeeper._steps import check_batch
 from txnframework_zookeeper._watches import Watches
-from txnframework_zookeeper._writing import Writing
-from txnframework_zookeeper.connection._zookeeper import ZooKeeper
-from txnframework_zookeeper.tree._layout import node_of, partition_mark
+from txnframework_zookeeper._writer import Writer
+from txnframework_zookeeper.connection._client import ZooKeeperClient
+from txnframework_zookeeper.tree._layout import node_of
 
 _CLIENT_BITS = 48
 
@@ -59,63 +56,64 @@ class ZooKeeperMetadataStore:
     """
 
     def __init__(
-        self, zookeeper: ZooKeeper, environment: Environment, options: MetadataOptions, identity: str, session: str
+        self,
+        zookeeper: ZooKeeperClient,
+        environment: Environment,
+        options: MetadataOptions,
+        identity: str,
+        session: str,
     ) -> None:
         self.identity = identity
         self.session = session
         self.zookeeper = zookeeper
         self._options = options
-        self._known = Known(options.nodes_known_max)
-        self._reaping = Reaping(
-            zookeeper, self._known, environment, options.empty_nodes_delay_ms, options.empty_nodes_max
+        cache = NodeCache(options.nodes_known_max)
+        self._empty_nodes = EmptyNodeCollector(
+            zookeeper, cache, environment, options.empty_nodes_delay_ms, options.empty_nodes_max
         )
-        self._writing = Writing(
-            zookeeper, self._known, self._reaping, options, f"{environment.random_bits(_CLIENT_BITS):x}"
+        self._writer = Writer(
+            zookeeper, cache, self._empty_nodes, options, f"{environment.random_bits(_CLIENT_BITS):x}"
         )
-        self._reading = Reading(zookeeper, self._known, options.attempts_max)
-        self._scanning = Scanning(
-            zookeeper, self._known, self._reaping, self._reading, options.page_bytes_max, options.nodes_known_max
-        )
+        self._reader = Reader(zookeeper, cache, self._empty_nodes, options)
         self._watches = Watches(zookeeper, options.watches_max)
-        nodes = LeaseNodes(zookeeper, self._reaping, environment, options.attempts_max)
+        nodes = LeaseNodes(zookeeper, self._empty_nodes, environment, options.attempts_max)
         self._leases = Leases(zookeeper, nodes, session, options.attempts_max)
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        record = await self._reading.record(key.path, partition_mark(key.path, key.partition), node_of(key))
-        return None if record is None else Record(key, record.value, record.version)
+        return await self._reader.get(key)
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        (record,) = await self._writing.apply(Batch(puts=(write,)))
+        (record,) = await self._writer.apply(Batch(puts=(write,)))
         return record.version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Delete a record and its index entries."""
-        await self._writing.apply(Batch(deletes=(Delete(key, expected),)))
+        await self._writer.apply(Batch(deletes=(Delete(key, expected),)))
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number; return its key."""
-        (record,) = await self._writing.apply(Batch(puts=(write,)))
+        (record,) = await self._writer.apply(Batch(puts=(write,)))
         return record.key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply all steps of the batch, or none."""
         check_batch(batch)
-        return await self._writing.apply(batch)
+        return await self._writer.apply(batch)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
-        return await self._scanning.scan(keys, items_max)
+        return await self._reader.scan(keys, items_max)
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
-        return await self._scanning.scan_index(entries, items_max)
+        return await self._reader.scan_index(entries, items_max)
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch; a watch on a record also delivers its new value."""
         if isinstance(target, Key):
-            return await self._watches.arm_record(node_of(target), partial(value_in, target))
+            return await self._watches.arm_record(node_of(target), partial(value_in_node, target))
         return await self._watches.arm(target)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
@@ -135,8 +133,8 @@ class ZooKeeperMetadataStore:
         """End the session: its leases end, its watches raise Closed; idempotent."""
         self._watches.close()
         await self._leases.close()
-        await self._writing.close()
-        await self._reaping.close()
+        await self._writer.close()
+        await self._empty_nodes.close()
         await self.zookeeper.close()
 
 
@@ -149,7 +147,7 @@ async def open_metadata_store(url: str, environment: Environment, options: Metad
     :raises UnknownFormat: the store was created by a later release.
     :raises Unavailable: no server could be reached.
     """
-    zookeeper = await ZooKeeper.open(locate(url), options)
+    zookeeper = await ZooKeeperClient.open(locate(url), options)
     try:
         identity = await open_root(zookeeper, f"zookeeper-{environment.random_bits(64):016x}")
     except BaseException:

@@ -1,23 +1,116 @@
-"""The root of a store: one node with its identity and the format of everything below."""
+"""
+The nodes at the root of a store: its identity and format, and the counter of sequential records.
+
+Numbers of sequential records are reserved in blocks from the one counter, so that no number is given twice. All
+prefixes share the counter, and the multi that writes the first record of a block raises it. A counter for each prefix
+would have to be written with each record, and removed later, and writers would conflict on it. The unused numbers of a
+process's block are lost.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import msgspec
 
 from txnframework.errors import Conflict, CorruptRecord, InvalidInput, UnknownFormat
 from txnframework.model.records import UNREADABLE
-from txnframework_zookeeper._numbers import FIRST, NUMBERS
-from txnframework_zookeeper.connection._requests import CreateNode, MultiFailed, Node, SetNode
-from txnframework_zookeeper.connection._zookeeper import ZooKeeper
-from txnframework_zookeeper.tree._chunks import CHUNKS
+from txnframework_zookeeper._nodes import BoundedCache
+from txnframework_zookeeper.connection._client import ZooKeeperClient
+from txnframework_zookeeper.connection._requests import CreateNode, MultiFailed, Node, Op, SetNode
 from txnframework_zookeeper.tree._index import INDEXES
-from txnframework_zookeeper.tree._layout import RECORDS
-from txnframework_zookeeper.tree._lives import LIVES
+from txnframework_zookeeper.tree._layout import FLAT_DIGIT, LIVENESS, RECORDS, SPREAD_DIGIT
+from txnframework_zookeeper.tree._records import CHUNKS
+
+COUNTER = "/numbers"
+COUNTER_FORMAT = 1
+INITIAL_COUNTER = msgspec.json.encode((COUNTER_FORMAT, 0))
+"""The initial data of the counter's node: the format, and the first number that is not reserved."""
+
+_DIGITS = 20
+# The first records of a client below one prefix, up to this number, have numbers that begin with the flat digit.
+FLAT_MAX = 100
+
+
+@dataclass(slots=True)
+class NumberReservation:
+    """Numbers for one multi, which must contain ``op``, if there is one, to reserve them."""
+
+    numbers: list[str]
+    op: Op | None = None
+    is_applied: bool = False
+
+
+class SequenceNumbers:
+    """The numbers that one client gives."""
+
+    def __init__(self, zookeeper: ZooKeeperClient, block_size: int, prefixes_max: int) -> None:
+        self._zookeeper = zookeeper
+        self._block_size = block_size
+        self._next = self._stop = 0
+        self._reserving = asyncio.Lock()
+        self._given: BoundedCache[int] = BoundedCache(prefixes_max)
+
+    def take(self, prefixes: Sequence[str]) -> list[str] | None:
+        """Return a number never given before for a record below each prefix; None: too few are reserved."""
+        first = self._next
+        if first + len(prefixes) > self._stop:
+            return None
+        self._next += len(prefixes)
+        return self._format(first, prefixes)
+
+    @asynccontextmanager
+    async def reserve(self, prefixes: Sequence[str]) -> AsyncIterator[NumberReservation]:
+        """Lend such numbers for one attempt of a multi, which reserves a new block if needed."""
+        numbers = self.take(prefixes)
+        if numbers is None:
+            async with self._reserving:
+                numbers = self.take(prefixes)
+                if numbers is None:
+                    first, version = _decode_counter(await self._zookeeper.get(COUNTER))
+                    # Above the numbers of earlier attempts: another client may have put a record there by its key.
+                    first = max(first, self._stop)
+                    stop = first + max(self._block_size, len(prefixes))
+                    op = SetNode(COUNTER, msgspec.json.encode((COUNTER_FORMAT, stop)), version)
+                    self._next = self._stop = first + len(prefixes)
+                    given = NumberReservation(self._format(first, prefixes), op)
+                    yield given
+                    # If the reply of the multi is lost, the block is not used.
+                    if given.is_applied:
+                        self._stop = stop
+                    return
+        yield NumberReservation(numbers)
+
+    def _format(self, first: int, prefixes: Sequence[str]) -> list[str]:
+        """Return numbers with 20 digits; the first digit spreads the records of a client that puts many."""
+        written: list[str] = []
+        for number, prefix in enumerate(prefixes, first):
+            given = self._given.get(prefix) or 0
+            self._given.put(prefix, given + 1)
+            digit = FLAT_DIGIT if given < FLAT_MAX else SPREAD_DIGIT
+            written.append(f"{digit}{number:0{_DIGITS - 1}d}")
+        return written
+
+
+def _decode_counter(node: Node | None) -> tuple[int, int]:
+    """Return the first number that is not reserved, and the version of the counter's node."""
+    if node is None:
+        raise CorruptRecord(COUNTER, "its node", "it is not there")
+    try:
+        form, first = msgspec.json.decode(node.data, type=list[int])
+    except UNREADABLE as error:
+        raise CorruptRecord(COUNTER, "its value", str(error)) from error
+    if form != COUNTER_FORMAT:
+        raise UnknownFormat(COUNTER, form)
+    return first, node.stat.version
+
 
 STORE = "/store"
-FORMAT = 1
+STORE_FORMAT = 1
 
 
 class _Store(msgspec.Struct):
@@ -29,7 +122,7 @@ class _AnyStore(msgspec.Struct):
     format: int
 
 
-async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
+async def open_root(zookeeper: ZooKeeperClient, new_identity: str) -> str:
     """
     Return the identity of a store; create an empty store, with ``new_identity``.
 
@@ -38,12 +131,12 @@ async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
     """
     found = await zookeeper.get(STORE)
     if found is None and await _is_free(zookeeper):
-        made = CreateNode(STORE, msgspec.json.encode(_Store(FORMAT, new_identity)))
+        made = CreateNode(STORE, msgspec.json.encode(_Store(STORE_FORMAT, new_identity)))
         # One multi, so that no crash leaves a partial store, which the next opening would take for another program's.
         # If two clients create it at the same time, the first one's identity is stored.
         with contextlib.suppress(MultiFailed):
-            roots = map(CreateNode, (RECORDS, INDEXES, LIVES, CHUNKS))
-            await zookeeper.multi([made, *roots, CreateNode(NUMBERS, FIRST)])
+            roots = map(CreateNode, (RECORDS, INDEXES, LIVENESS, CHUNKS))
+            await zookeeper.multi([made, *roots, CreateNode(COUNTER, INITIAL_COUNTER)])
     # Another client may have created it since the first read.
     found = found or await zookeeper.get(STORE)
     if found is None:
@@ -51,34 +144,34 @@ async def open_root(zookeeper: ZooKeeper, new_identity: str) -> str:
             f"{zookeeper.shown_url} names a place where another program has nodes; name a chroot of its own below it,"
             " as in zookeeper://host:2181/txnframework"
         )
-    return _decode(found).identity
+    return _decode_store(found).identity
 
 
-async def _is_free(zookeeper: ZooKeeper) -> bool:
+async def _is_free(zookeeper: ZooKeeperClient) -> bool:
     """Return whether the chroot is empty; the root may contain ZooKeeper's own node."""
     own = {"zookeeper"} if zookeeper.full("/") == "/" else set[str]()
     return own.issuperset(await zookeeper.children("/") or ())
 
 
-async def take_identity(zookeeper: ZooKeeper, identity: str, attempts_max: int) -> None:
+async def take_identity(zookeeper: ZooKeeperClient, identity: str, attempts_max: int) -> None:
     """Replace the identity of a store."""
     for _ in range(attempts_max):
         found = await zookeeper.get(STORE)
-        _decode(found)
+        _decode_store(found)
         assert found is not None
-        data = msgspec.json.encode(_Store(FORMAT, identity))
+        data = msgspec.json.encode(_Store(STORE_FORMAT, identity))
         with contextlib.suppress(MultiFailed):
             await zookeeper.multi([SetNode(STORE, data, found.stat.version)])
             return
     raise Conflict(f"{zookeeper.shown_url}: others give the store identities at the same time")
 
 
-def _decode(node: Node | None) -> _Store:
+def _decode_store(node: Node | None) -> _Store:
     if node is None:
         raise CorruptRecord(STORE, "its node", "somebody removed it")
     try:
         form = msgspec.json.decode(node.data, type=_AnyStore).format
-        if form != FORMAT:
+        if form != STORE_FORMAT:
             raise UnknownFormat("the store", form)
         return msgspec.json.decode(node.data, type=_Store)
     except UNREADABLE as error:

@@ -20,10 +20,10 @@ from zope.interface import implementer
 from txnframework.errors import Closed, TxnFrameworkError, Unavailable
 from txnframework.interfaces import ITellingWatch, IWatch
 from txnframework.model import IndexRange, KeyRange
-from txnframework_zookeeper.connection._link import Session
+from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._requests import Node, WatchLost
-from txnframework_zookeeper.connection._zookeeper import ZooKeeper
-from txnframework_zookeeper.tree._places import Place, Range, range_of
+from txnframework_zookeeper.connection._session import SessionState
+from txnframework_zookeeper.tree._ranges import TreeNode, TreeRange, tree_range
 
 _AGAIN_S = 1.0
 
@@ -31,7 +31,7 @@ _AGAIN_S = 1.0
 class _Watch:
     """The base of both kinds of watches; ``_arm`` may be called again after any failure."""
 
-    def __init__(self, watches: Watches, zookeeper: ZooKeeper) -> None:
+    def __init__(self, watches: Watches, zookeeper: ZooKeeperClient) -> None:
         self._watches = watches
         self._zookeeper = zookeeper
         self._may_have_changed = self._is_closed = False
@@ -62,7 +62,7 @@ class _Watch:
                 # Without a connection the watch wakes after the reconnection. Otherwise, where a node may not be read
                 # or too many are watched, no change would be reported. The watch then wakes at intervals, and the
                 # caller's read finds the error or the change.
-                if self._zookeeper.link.is_connected:
+                if self._zookeeper.session.is_connected:
                     await asyncio.sleep(_AGAIN_S)
                     self._may_have_changed = True
                     return
@@ -121,7 +121,7 @@ class _Watch:
         return True
 
     def _require_open(self) -> None:
-        self._zookeeper.link.require_open()
+        self._zookeeper.session.require_open()
         if self._is_closed:
             raise Closed("the watch was closed")
 
@@ -130,15 +130,15 @@ class _Watch:
 class RangeWatch(_Watch):
     """An armed watch on a range of keys or of an index."""
 
-    def __init__(self, watches: Watches, zookeeper: ZooKeeper, watched: Range) -> None:
+    def __init__(self, watches: Watches, zookeeper: ZooKeeperClient, watched: TreeRange) -> None:
         super().__init__(watches, zookeeper)
         self._range = watched
-        self._places: dict[str, Place] = {}
+        self._tree_nodes: dict[str, TreeNode] = {}
         self._unarmed: set[str] = set()
 
     def nodes(self) -> Iterable[str]:
         """Return the nodes whose changes the watch receives."""
-        return tuple(self._places)
+        return tuple(self._tree_nodes)
 
     def node_changed(self, node: str) -> None:
         """Handle the change of a node, whose one-time watch is thereby used up."""
@@ -147,7 +147,7 @@ class RangeWatch(_Watch):
 
     def connection_lost(self) -> None:
         """Handle the loss of all watches with the connection; changes may have been missed."""
-        self._unarmed.update(self._places)
+        self._unarmed.update(self._tree_nodes)
         self.wake()
 
     async def _has_changed(self, has_waited: bool) -> bool:  # noqa: ARG002 - nothing is read without being watched
@@ -163,7 +163,7 @@ class RangeWatch(_Watch):
         return may_have_changed and is_armed
 
     async def _arm(self) -> None:
-        if not self._places:
+        if not self._tree_nodes:
             self._enter(self._range.start)
         while self._unarmed:
             nodes, self._unarmed = self._unarmed, set()
@@ -174,16 +174,16 @@ class RangeWatch(_Watch):
                 raise
 
     async def _arm_node(self, node: str) -> None:
-        place = self._places.get(node)
-        if place is None:
+        opened = self._tree_nodes.get(node)
+        if opened is None:
             return
-        if place.mark is not None:
+        if opened.mark is not None:
             if await self._zookeeper.watch_stat(node) is None:
                 self._leave(node)
             return
         names = await self._zookeeper.watch_children(node)
         while names is None:
-            if place is not self._range.start:
+            if opened is not self._range.start:
                 # Its parent reports if the node is created again.
                 self._leave(node)
                 return
@@ -191,18 +191,18 @@ class RangeWatch(_Watch):
                 return
             names = await self._zookeeper.watch_children(node)
         for name in names:
-            child = self._range.open_child(place, name)
-            if (child.mark is None or self._range.leaves_change) and self._range.concerns(child):
+            child = self._range.open_child(opened, name)
+            if (child.mark is None or self._range.leaves_change) and self._range.contains(child):
                 self._enter(child)
 
-    def _enter(self, place: Place) -> None:
-        if place.node not in self._places and not self._is_closed:
-            self._watches.enter(place.node, self)
-            self._places[place.node] = place
-            self._unarmed.add(place.node)
+    def _enter(self, entered: TreeNode) -> None:
+        if entered.node not in self._tree_nodes and not self._is_closed:
+            self._watches.enter(entered.node, self)
+            self._tree_nodes[entered.node] = entered
+            self._unarmed.add(entered.node)
 
     def _leave(self, node: str) -> None:
-        self._places.pop(node, None)
+        self._tree_nodes.pop(node, None)
         self._watches.leave(node, self)
 
 
@@ -217,7 +217,7 @@ class RecordWatch(_Watch):
     """
 
     def __init__(
-        self, watches: Watches, zookeeper: ZooKeeper, node: str, value_of: Callable[[Node], bytes | None]
+        self, watches: Watches, zookeeper: ZooKeeperClient, node: str, value_of: Callable[[Node], bytes | None]
     ) -> None:
         super().__init__(watches, zookeeper)
         self.told: bytes | None = None
@@ -283,7 +283,7 @@ W = TypeVar("W", RangeWatch, RecordWatch)
 class Watches:
     """The armed watches of one client."""
 
-    def __init__(self, zookeeper: ZooKeeper, nodes_max: int) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, nodes_max: int) -> None:
         self._zookeeper = zookeeper
         self._nodes_max = nodes_max
         # Dicts, so that watches are woken in the order in which they were armed.
@@ -297,7 +297,7 @@ class Watches:
 
         :raises Unavailable: the maximum number of nodes is watched already.
         """
-        return await self._begun(RangeWatch(self, self._zookeeper, range_of(target)))
+        return await self._begun(RangeWatch(self, self._zookeeper, tree_range(target)))
 
     async def arm_record(self, node: str, value_of: Callable[[Node], bytes | None]) -> RecordWatch:
         """Return a watch on the node of a record; otherwise like ``arm``."""
@@ -328,9 +328,9 @@ class Watches:
         for node in watch.nodes():
             self.leave(node, watch)
 
-    def session_became(self, state: Session) -> None:
+    def session_state_changed(self, state: SessionState) -> None:
         """Wake every watch after a reconnection: changes in between were not reported."""
-        if state is not Session.SUSPENDED:
+        if state is not SessionState.SUSPENDED:
             for watch in self._all():
                 watch.connection_lost()
 
@@ -350,7 +350,7 @@ class Watches:
         return list({watch: None for watching in self._by_node.values() for watch in watching})
 
     async def _begun(self, watch: W) -> W:
-        self._zookeeper.link.require_open()
+        self._zookeeper.session.require_open()
         if self._is_closed:
             raise Closed(f"the store {self._zookeeper.shown_url} is being closed, and its watches with it")
         try:

@@ -15,7 +15,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from txnframework_zookeeper._options import MetadataOptions, Servers, sasl_login, tls_context
-from txnframework_zookeeper.connection._handler import Handler, Inbox, Reply, Role
+from txnframework_zookeeper.connection._bridge import Handler, Inbox, Reply, ServerRole
 from txnframework_zookeeper.connection._requests import NotSent
 
 _FIRST_WAIT_S = 0.05
@@ -43,11 +43,11 @@ class Connected:
     session_id: int
     password: bytes = field(repr=False)
     timeout_ms: int
-    role: Role
+    role: ServerRole
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Disconnected:
     """The connection is lost, or none was made and none will be; ``is_refused``: the login was refused."""
 
     is_refused: bool
@@ -61,7 +61,7 @@ class Connection:
     another session. A request made at the moment at which a session ends may never be answered. With one client for
     each connection, no request of a connection takes effect after its end.
 
-    ``receive`` is called in the loop: with Connected, if a server accepted the connection, and then with Ended.
+    ``receive`` is called in the loop: with Connected, if a server accepted the connection, and then with Disconnected.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Connection:
         options: MetadataOptions,
         resumed: tuple[int, bytes] | None,
         inbox: Inbox,
-        receive: Callable[[Connected | Ended], None],
+        receive: Callable[[Connected | Disconnected], None],
     ) -> None:
         session_timeout_s = options.session_timeout_ms / 1000
         self.handler = Handler(inbox, min(session_timeout_s, options.connect_timeout_ms / 1000), tls_context(options))
@@ -83,7 +83,7 @@ class Connection:
         self._loop = asyncio.get_running_loop()
         self._receive = receive
         self._waiting: dict[Reply, tuple[Callable[[Any], None], float]] = {}
-        self._silence: asyncio.TimerHandle | None = None
+        self._silence_timer: asyncio.TimerHandle | None = None
         self._heard_at = float("-inf")
         self.client = KazooClient(
             hosts=servers.hosts,
@@ -101,11 +101,11 @@ class Connection:
         self.client.start_async()
 
     @property
-    def seen_zxid(self) -> int:
+    def last_zxid(self) -> int:
         """The number of the last transaction whose effects this client has seen; 0: none."""
         return int(self.client.last_zxid)
 
-    def agree_on(self, timeout_ms: int) -> None:
+    def set_session_timeout(self, timeout_ms: int) -> None:
         """Set the session timeout that the servers agreed to."""
         self.silence_s = timeout_ms / 1000 * _READ_PART
 
@@ -115,8 +115,8 @@ class Connection:
             self._inbox.put(take, NotSent())
             return
         self._waiting[request.send(self.client)] = take, self._loop.time()
-        if self._silence is None:
-            self._silence = self._loop.call_later(self.silence_s, self._require_answers)
+        if self._silence_timer is None:
+            self._silence_timer = self._loop.call_later(self.silence_s, self._require_answers)
 
     def stop(self) -> asyncio.Future[None]:
         """
@@ -131,8 +131,8 @@ class Connection:
     def end(self) -> None:
         """Fail all waiting requests as lost; nothing is sent any more."""
         self.has_ended = self.handler.is_over = True
-        if self._silence is not None:
-            self._silence.cancel()
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
         waiting, self._waiting = self._waiting, {}
         for take, _ in waiting.values():
             take(ConnectionLoss())
@@ -147,13 +147,13 @@ class Connection:
         self.handler.is_over = True
         # The end of kazoo's thread, and its reason, are reported by the handler.
         if self.client.client_state != KeeperState.CLOSED:
-            self._inbox.put(self._end_with, Ended(self.client.client_state == KeeperState.AUTH_FAILED))
+            self._inbox.put(self._disconnected, Disconnected(self.client.client_state == KeeperState.AUTH_FAILED))
 
     def _thread_ended(self, error: BaseException | None) -> None:
         # The error of a server that requires a login; kazoo does not expect it.
-        self._end_with(Ended(isinstance(error, SessionClosedRequireSaslError)))
+        self._disconnected(Disconnected(isinstance(error, SessionClosedRequireSaslError)))
 
-    def _end_with(self, ended: Ended) -> None:
+    def _disconnected(self, ended: Disconnected) -> None:
         if not self.has_ended:
             self.end()
             self._receive(ended)
@@ -172,7 +172,7 @@ class Connection:
         """Close the connection to a silent server; kazoo does not detect it while there is something to send."""
         # Replies may have arrived while the loop was blocked.
         self._inbox.deliver()
-        self._silence = None
+        self._silence_timer = None
         if self._waiting:
             _, asked_at = next(iter(self._waiting.values()))
             # A slow server that is still answering earlier requests is not silent.
@@ -181,7 +181,7 @@ class Connection:
                 self.handler.last_error = OSError(f"the server has not answered for {self.silence_s:.1f} s")
                 self.handler.cut()
             else:
-                self._silence = self._loop.call_at(silent_since + self.silence_s, self._require_answers)
+                self._silence_timer = self._loop.call_at(silent_since + self.silence_s, self._require_answers)
 
     def _stop(self, stopped: asyncio.Future[None]) -> None:
         try:

@@ -71,7 +71,7 @@ Watcher = Callable[[Any], None]
 
 
 @dataclass(frozen=True, slots=True)
-class OnPath:
+class NodeRequest:
     """A request about one node; a ``watcher`` is called once, with the node's next change."""
 
     path: str
@@ -82,7 +82,7 @@ class OnPath:
         raise NotImplementedError
 
 
-class Get(OnPath):
+class Get(NodeRequest):
     """Read a node, as data and Stat. A missing node is not watched."""
 
     def send(self, client: Any) -> Any:
@@ -90,7 +90,7 @@ class Get(OnPath):
         return client.get_async(self.path, self.watcher)
 
 
-class Exists(OnPath):
+class Exists(NodeRequest):
     """Read the Stat of a node, None if it does not exist; its creation is watched as well."""
 
     def send(self, client: Any) -> Any:
@@ -98,7 +98,7 @@ class Exists(OnPath):
         return client.exists_async(self.path, self.watcher)
 
 
-class Children(OnPath):
+class Children(NodeRequest):
     """List the names below a node; watched are the creation and deletion of children, and the deletion of the node."""
 
     def send(self, client: Any) -> Any:
@@ -106,7 +106,7 @@ class Children(OnPath):
         return client.get_children_async(self.path, self.watcher)
 
 
-class Sync(OnPath):
+class Sync(NodeRequest):
     """Let the server catch up with its leader before it answers the next request."""
 
     def send(self, client: Any) -> Any:
@@ -163,21 +163,21 @@ LOST = (
 NO_CONNECTION = (*LOST, kazoo_errors.ConnectionClosedError, kazoo_errors.AuthFailedError)
 """After these errors the connection has ended, or is about to."""
 
-NotThere = kazoo_errors.NoNodeError
+NoNode = kazoo_errors.NoNodeError
 """A node, or the parent of a node to create, does not exist."""
-AlreadyThere = kazoo_errors.NodeExistsError
+NodeExists = kazoo_errors.NodeExistsError
 """A node to create exists already."""
-OtherVersion = kazoo_errors.BadVersionError
+BadVersion = kazoo_errors.BadVersionError
 """A node has another version than the op requires."""
 NotEmpty = kazoo_errors.NotEmptyError
 """A node to delete has children."""
-MayNot = kazoo_errors.NoAuthError
+NoPermission = kazoo_errors.NoAuthError
 """The login has no permission, by the access control list of an existing node."""
 
-EXPECTED = (NotThere, AlreadyThere, OtherVersion, NotEmpty)
+EXPECTED = (NoNode, NodeExists, BadVersion, NotEmpty)
 """The errors that an op of a multi may cause."""
 
-_NOT_TO_BLAME = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
+_CONSEQUENTIAL = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 
 
 class NotSent(kazoo_errors.ConnectionLoss):  # type: ignore[misc]
@@ -198,22 +198,22 @@ class MultiFailed(Exception):
         self.cause = cause
 
 
-def to_blame(ops: tuple[Op, ...], results: list[object]) -> MultiFailed | None:
+def failed_op(ops: tuple[Op, ...], results: list[object]) -> MultiFailed | None:
     """Return the op that made a multi fail, given the result of each; None: the multi was applied."""
     errors = [result for result in results if isinstance(result, Exception)]
     if not errors:
         return None
-    index = next((at for at, error in enumerate(errors) if not isinstance(error, _NOT_TO_BLAME)), 0)
+    index = next((at for at, error in enumerate(errors) if not isinstance(error, _CONSEQUENTIAL)), 0)
     return MultiFailed(index, ops[index], errors[index])
 
 
-def translated(error: BaseException, shown_url: str, what: str) -> TxnFrameworkError:
+def translate_error(error: BaseException, shown_url: str, what: str) -> TxnFrameworkError:
     """Return the error to raise, ``from error``, for a request that was refused or never sent."""
     if isinstance(error, TxnFrameworkError):
         return error
     if isinstance(error, kazoo_errors.AuthFailedError):
-        return refused(shown_url)
-    if isinstance(error, MayNot):
+        return login_refused(shown_url)
+    if isinstance(error, NoPermission):
         return InvalidInput(
             f"{shown_url} does not let this login {what}; correct the user or the password, or change its access"
             " control list"
@@ -231,14 +231,14 @@ def translated(error: BaseException, shown_url: str, what: str) -> TxnFrameworkE
     return Unavailable(f"{shown_url} could not {what}: {_reason(error)}")
 
 
-def refused(shown_url: str) -> TxnFrameworkError:
+def login_refused(shown_url: str) -> TxnFrameworkError:
     """Return the error to raise when a login was refused."""
     return ConfigurationError(
         "metadata.url", f"{shown_url} refused the login; check the user, the password and metadata.options.login"
     )
 
 
-def lost(error: BaseException, shown_url: str) -> OutcomeUnknown:
+def reply_lost(error: BaseException, shown_url: str) -> OutcomeUnknown:
     """Return the error to raise, ``from error``, for a write whose reply was lost."""
     return OutcomeUnknown(f"{shown_url} did not confirm a write: {_reason(error)}")
 

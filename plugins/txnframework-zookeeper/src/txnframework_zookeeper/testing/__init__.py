@@ -18,11 +18,11 @@ from txnframework.interfaces import IMetadataStore
 from txnframework.model import Key
 from txnframework.plugin import StoreContext
 from txnframework.testing import Crashing, Disconnecting, Harness, Processes, VirtualEnvironment, run_ready
-from txnframework.testing.servers.proxy import Proxy
 from txnframework_zookeeper._options import MetadataOptions
 from txnframework_zookeeper.plugin import txnframework_metadata_stores
 from txnframework_zookeeper.testing._clients import end_session, with_client
-from txnframework_zookeeper.testing.servers.frames import Operation, Session, ZooKeeperTap
+from txnframework_zookeeper.testing._proxies import ClientProxy
+from txnframework_zookeeper.testing.servers.frames import SessionCredentials
 from txnframework_zookeeper.testing.servers.zookeeper import HOSTS_VARIABLE, shared_hosts
 
 CONNECT_TIMEOUT_MS = 500
@@ -71,64 +71,9 @@ class Chroot:
 
         await asyncio.to_thread(with_client, self.hosts, None, remove)
 
-    async def end(self, session: Session) -> None:
+    async def end(self, session: SessionCredentials) -> None:
         """End a client's session at once, as its timeout would."""
         await asyncio.to_thread(end_session, self.hosts, session.number, session.password)
-
-
-class _Way:
-    """
-    One client's connection to the server, which tests can cut.
-
-    After a cut, nothing passes until the client makes a request. If that is a write, its request passes, and everything
-    from its reply on is lost. A read finds the connection broken.
-    """
-
-    def __init__(self, server: tuple[str, int]) -> None:
-        self.proxy = Proxy(server, lambda: _WayTap(self))
-        self.session: Session | None = None
-        self.is_cut = False
-        self.loses_reply = False
-        self.calls_begun = 0
-        self.calls_under_way = 0
-
-    def cut(self) -> None:
-        """Let nothing pass from now on."""
-        self.is_cut = True
-        self.proxy.stall()
-
-    def restore(self) -> None:
-        """Let everything pass."""
-        self.is_cut = self.loses_reply = False
-        self.proxy.restore()
-
-    def asked(self, writes: bool) -> None:
-        """Record that the client is asked for an operation."""
-        if self.is_cut and not self.loses_reply:
-            self.proxy.restore()
-            self.loses_reply = writes
-            if not writes:
-                self.proxy.cut()
-
-
-class _WayTap(ZooKeeperTap):
-    """One connection of the client."""
-
-    def __init__(self, way: _Way) -> None:
-        super().__init__()
-        self._way = way
-
-    def reply(self, operation: Operation | None) -> bool:
-        """Record the session; lose the reply to a write, and the connection with it."""
-        self._way.session = self.session
-        if self._way.loses_reply and operation is not None and operation.writes:
-            self._way.proxy.cut()
-            return False
-        return True
-
-    def event(self) -> bool:
-        """Pass watch events only while nothing is lost."""
-        return not self._way.is_cut
 
 
 class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore]):
@@ -137,23 +82,25 @@ class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore]
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
         self.chroot = Chroot(directory)
-        self._ways: dict[IMetadataStore, _Way] = {}
+        self._proxies: dict[IMetadataStore, ClientProxy] = {}
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[IMetadataStore]:
         """Open a client; its session ends with the block."""
-        way = _Way(self.chroot.server)
-        async with way.proxy as proxy:
+        proxied = ClientProxy(self.chroot.server)
+        async with proxied.proxy as proxy:
             store = await open_store(self.chroot.url_at(proxy.address), self.environment)
             for name in (*_WRITES, *_READS):
-                setattr(store, name, _telling(way, getattr(store, name), name in _WRITES))
-            assert way.session is not None
-            self._session_file(store).write_bytes(way.session.number.to_bytes(8, signed=True) + way.session.password)
-            self._ways[store] = way
+                setattr(store, name, _reporting_calls(proxied, getattr(store, name), name in _WRITES))
+            assert proxied.session is not None
+            self._session_file(store).write_bytes(
+                proxied.session.number.to_bytes(8, signed=True) + proxied.session.password
+            )
+            self._proxies[store] = proxied
             try:
                 yield store
             finally:
-                del self._ways[store]
+                del self._proxies[store]
                 await store.close()
 
     async def settle(self) -> None:
@@ -163,31 +110,31 @@ class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore]
         A server sends watch events before it answers later requests.
         """
         for _ in range(_ROUNDS_MAX):
-            reached = [(store, way) for store, way in self._ways.items() if not way.is_cut]
-            begun = sum(way.calls_begun for _, way in reached)
+            reached = [(store, proxied) for store, proxied in self._proxies.items() if not proxied.is_cut]
+            begun = sum(proxied.calls_begun for _, proxied in reached)
             for store, _ in reached:
                 with suppress(TxnFrameworkError):
                     await type(store).get(store, Key("/settle"))
             await run_ready()
-            if begun == sum(way.calls_begun for _, way in reached) and not any(
-                way.calls_under_way for _, way in reached
+            if begun == sum(proxied.calls_begun for _, proxied in reached) and not any(
+                proxied.calls_under_way for _, proxied in reached
             ):
                 return
 
     async def crash(self, opened: IMetadataStore) -> None:
         """Cut the client off permanently, and end its session."""
-        self._ways[opened].is_cut = True
-        self._ways[opened].proxy.cut()
+        self._proxies[opened].is_cut = True
+        self._proxies[opened].proxy.cut()
         await self.end_session(opened)
         await self.settle()
 
     async def cut(self, opened: IMetadataStore) -> None:
         """Lose the next reply, then the connection."""
-        self._ways[opened].cut()
+        self._proxies[opened].cut()
 
     async def restore(self, opened: IMetadataStore) -> None:
         """Reconnect, and return when the connection is open."""
-        self._ways[opened].restore()
+        self._proxies[opened].restore()
         async with asyncio.timeout(_SERVER_SECONDS_MAX):
             while True:
                 with suppress(TxnFrameworkError):
@@ -197,7 +144,7 @@ class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore]
     async def end_session(self, opened: IMetadataStore) -> None:
         """End the session of a client, also of another process."""
         written = self._session_file(opened).read_bytes()
-        await self.chroot.end(Session(int.from_bytes(written[:8], signed=True), written[8:]))
+        await self.chroot.end(SessionCredentials(int.from_bytes(written[:8], signed=True), written[8:]))
 
     async def destroy(self) -> None:
         """Remove the chroot."""
@@ -207,18 +154,18 @@ class ZooKeeperMetadataHarness(Harness[IMetadataStore], Crashing[IMetadataStore]
         return self.directory / f"session-{store.session.encode().hex()}"
 
 
-def _telling(way: _Way, method: Callable[..., Any], writes: bool) -> Callable[..., Any]:
+def _reporting_calls(proxied: ClientProxy, method: Callable[..., Any], writes: bool) -> Callable[..., Any]:
     @wraps(method)
-    async def told(*arguments: Any) -> Any:
-        way.asked(writes)
-        way.calls_begun += 1
-        way.calls_under_way += 1
+    async def reporting(*arguments: Any) -> Any:
+        proxied.begin_operation(writes)
+        proxied.calls_begun += 1
+        proxied.calls_under_way += 1
         try:
             return await method(*arguments)
         finally:
-            way.calls_under_way -= 1
+            proxied.calls_under_way -= 1
 
-    return told
+    return reporting
 
 
 async def open_store(url: str, environment: VirtualEnvironment) -> IMetadataStore:

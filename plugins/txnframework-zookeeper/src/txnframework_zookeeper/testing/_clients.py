@@ -11,17 +11,17 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from txnframework_zookeeper._options import MetadataOptions, locate
-from txnframework_zookeeper.connection._link import Session
-from txnframework_zookeeper.connection._zookeeper import ZooKeeper
+from txnframework_zookeeper.connection._client import ZooKeeperClient
+from txnframework_zookeeper.connection._session import SessionState
 
 WAIT_S = 30
 """How long a test waits for an event that should occur at once."""
 
 
 @asynccontextmanager
-async def opened(url: str, options: MetadataOptions | None = None) -> AsyncIterator[ZooKeeper]:
+async def opened(url: str, options: MetadataOptions | None = None) -> AsyncIterator[ZooKeeperClient]:
     """Open a client for the length of the block."""
-    zookeeper = await ZooKeeper.open(locate(url), options or MetadataOptions())
+    zookeeper = await ZooKeeperClient.open(locate(url), options or MetadataOptions())
     try:
         yield zookeeper
     finally:
@@ -31,13 +31,13 @@ async def opened(url: str, options: MetadataOptions | None = None) -> AsyncItera
 class Seen:
     """The session states and changes that a listener received, and waits for them."""
 
-    def __init__(self, zookeeper: ZooKeeper) -> None:
-        self.states: list[Session] = []
+    def __init__(self, zookeeper: ZooKeeperClient) -> None:
+        self.states: list[SessionState] = []
         self.changes: list[str] = []
         self._woken = asyncio.Event()
         zookeeper.listen(self)
 
-    def session_became(self, state: Session) -> None:
+    def session_state_changed(self, state: SessionState) -> None:
         """Record the state."""
         self.states.append(state)
         self._woken.set()
@@ -47,45 +47,45 @@ class Seen:
         self.changes.append(path)
         self._woken.set()
 
-    async def until(self, *states: Session) -> None:
+    async def until(self, *states: SessionState) -> None:
         """Return once these states have occurred in this order, with any others in between."""
         async with asyncio.timeout(WAIT_S):
             while not self._have_come(states):
                 self._woken.clear()
                 await self._woken.wait()
 
-    def _have_come(self, states: tuple[Session, ...]) -> bool:
+    def _have_come(self, states: tuple[SessionState, ...]) -> bool:
         told = iter(self.states)
         return all(state in told for state in states)
 
-    async def until_connected(self) -> None:
+    async def wait_until_connected(self) -> None:
         """Return once there is a connection again, in any session."""
         async with asyncio.timeout(WAIT_S):
-            while not {Session.NEW, Session.BACK} & {*self.states}:
+            while not {SessionState.NEW, SessionState.BACK} & {*self.states}:
                 self._woken.clear()
                 await self._woken.wait()
 
 
-def wait_for_connections(zookeeper: ZooKeeper, timeout_ms: int) -> None:
+def wait_for_connections(zookeeper: ZooKeeperClient, timeout_ms: int) -> None:
     """
     Set how long a connected client waits for each later connection.
 
     For the first connection, a server that has just started may need longer than a test wants to wait for none.
     """
-    link = zookeeper.link
-    link.options = msgspec.structs.replace(link.options, connect_timeout_ms=timeout_ms)
+    session = zookeeper.session
+    session.options = msgspec.structs.replace(session.options, connect_timeout_ms=timeout_ms)
 
 
-async def expire(zookeeper: ZooKeeper) -> None:
+async def expire(zookeeper: ZooKeeperClient) -> None:
     """Let the server end the session: another client that knows its number and password closes it."""
-    link = zookeeper.link
-    session = link.session_id
-    while link.session_id == session:
+    session = zookeeper.session
+    session_id = session.session_id
+    while session.session_id == session_id:
         seen = Seen(zookeeper)
-        assert link.resumed is not None
-        await asyncio.to_thread(end_session, link.servers.hosts, *link.resumed)
+        assert session.resumed is not None
+        await asyncio.to_thread(end_session, session.servers.hosts, *session.resumed)
         # The client may have taken its session back first.
-        await seen.until_connected()
+        await seen.wait_until_connected()
 
 
 def end_session(hosts: str, number: int, password: bytes) -> None:

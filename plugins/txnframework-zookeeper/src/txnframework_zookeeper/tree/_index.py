@@ -25,9 +25,19 @@ from typing import NamedTuple
 import msgspec
 
 from txnframework.model import IndexRange
-from txnframework_zookeeper.tree._layout import GOES_ON, RECORD, SLASH, PathCut, common_start, cut_path, no_utf8
-from txnframework_zookeeper.tree._names import escape, is_id, unescape
-from txnframework_zookeeper.tree._names import names as names_of_component
+from txnframework_zookeeper.tree._layout import (
+    GOES_ON,
+    RECORD,
+    SLASH,
+    PathCut,
+    common_start,
+    cut_path,
+    escape,
+    is_id,
+    not_utf8,
+    unescape,
+)
+from txnframework_zookeeper.tree._layout import names as component_names
 
 INDEXES = "/indexes"
 """The parent node of all index entries."""
@@ -51,7 +61,7 @@ class _Cut(msgspec.Struct, frozen=True, gc=False):
     inner: int | None
 
 
-class EntryNode(msgspec.Struct, frozen=True, gc=False):
+class EntryLocation(msgspec.Struct, frozen=True, gc=False):
     """The location of an entry: its leaf, and the parent node of the leaf."""
 
     parent: str
@@ -64,7 +74,7 @@ class EntryNode(msgspec.Struct, frozen=True, gc=False):
 
 
 @lru_cache(_CACHED)
-def entry_node(index: str, key: bytes, path: str, mark: str, depth: int) -> EntryNode | None:
+def entry_location(index: str, key: bytes, path: str, mark: str, depth: int) -> EntryLocation | None:
     """
     Return the location of an entry of the record at ``path`` with ``depth`` more separate nodes than needed.
 
@@ -83,7 +93,7 @@ def entry_node(index: str, key: bytes, path: str, mark: str, depth: int) -> Entr
         components = [_SAME if one == text else one for one in rest.split(SLASH)]
         leaf = head + colon + SLASH.join(components)
     parent = "/".join((_root(index), *names[:inner]))
-    return EntryNode(parent, f"{leaf}{RECORD}{mark}")
+    return EntryLocation(parent, f"{leaf}{RECORD}{mark}")
 
 
 @lru_cache(_CACHED)
@@ -91,7 +101,7 @@ def _root(index: str) -> str:
     try:
         return f"{INDEXES}/{escape(index)}{SLASH}"
     except UnicodeEncodeError as error:
-        raise no_utf8(f"the name of the index {index!r}") from error
+        raise not_utf8(f"the name of the index {index!r}") from error
 
 
 def _inner(key: _Cut, below: PathCut) -> int:
@@ -163,7 +173,7 @@ def _text_of(part: bytes) -> str | None:
 
 @lru_cache(_CACHED)
 def _text_names(text: str) -> tuple[str, ...]:
-    *most, last = names_of_component(text)
+    *most, last = component_names(text)
     if not most:
         return (f"{_TEXT}{last}{_TEXT_END}",)
     return (_TEXT + most[0], *most[1:], last + _TEXT_END)
@@ -192,7 +202,7 @@ def _last_text(key: bytes) -> str | None:
 # -- names and ranges --------------------------------------------------------------------------------
 
 
-class EntryBelow(NamedTuple):
+class EntryTreeNode(NamedTuple):
     """
     A node of an index's tree, located by ``digits`` of the key and ``path`` of the record's key.
 
@@ -204,8 +214,13 @@ class EntryBelow(NamedTuple):
     mark: str | None
     node: str
 
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The position among the nodes of the tree."""
+        return self.digits, self.path, self.mark or ""
 
-def entry_below(parent: EntryBelow, name: str) -> EntryBelow:
+
+def open_entry_child(parent: EntryTreeNode, name: str) -> EntryTreeNode:
     """Return the child ``name`` of a node."""
     body, is_entry, mark = name.rpartition(RECORD)
     node = f"{parent.node}/{name}"
@@ -213,16 +228,16 @@ def entry_below(parent: EntryBelow, name: str) -> EntryBelow:
         body, end = name[:-1], name[-1]
         slash = "/" if end == SLASH else ""
         if parent.path:
-            return EntryBelow(parent.digits, parent.path + unescape(body) + slash, None, node)
-        return EntryBelow(parent.digits + _digits_of(body), slash, None, node)
+            return EntryTreeNode(parent.digits, parent.path + unescape(body) + slash, None, node)
+        return EntryTreeNode(parent.digits + _digits_of(body), slash, None, node)
     if parent.path:
-        return EntryBelow(parent.digits, parent.path + unescape(body.replace(SLASH, "/")), mark, node)
+        return EntryTreeNode(parent.digits, parent.path + unescape(body.replace(SLASH, "/")), mark, node)
     head, _, rest = body.partition(SLASH)
     digits = parent.digits + _digits_of(head)
     if _SAME in rest:
         text = _last_text(bytes.fromhex(digits)) or ""
         rest = SLASH.join(text if one == _SAME else one for one in rest.split(SLASH))
-    return EntryBelow(digits, "/" + unescape(rest.replace(SLASH, "/")), mark, node)
+    return EntryTreeNode(digits, "/" + unescape(rest.replace(SLASH, "/")), mark, node)
 
 
 def _digits_of(name: str) -> str:
@@ -235,7 +250,7 @@ def _digits_of(name: str) -> str:
     return "".join(found)
 
 
-def start_of_index(entries: IndexRange) -> EntryBelow:
+def index_range_start(entries: IndexRange) -> EntryTreeNode:
     """Return the lowest node above the whole range."""
     common = common_start(entries.start.hex(), entries.stop.hex())
     whole = bytes.fromhex(common[: len(common) // 2 * 2])
@@ -244,9 +259,9 @@ def start_of_index(entries: IndexRange) -> EntryBelow:
         at = end
     root = _root(entries.index)
     if not at:
-        return EntryBelow("", "", None, root)
+        return EntryTreeNode("", "", None, root)
     # The end of the last component may also be the end of the key: its last piece may have "+", ":", or be in a leaf.
     cut = _cut(whole[:at])
     last = len(cut.names) - 1
     names = cut.names[: last if cut.inner is None else min(cut.inner, last)]
-    return EntryBelow("".join(_digits_of(name[:-1]) for name in names), "", None, "/".join((root, *names)))
+    return EntryTreeNode("".join(_digits_of(name[:-1]) for name in names), "", None, "/".join((root, *names)))

@@ -8,20 +8,99 @@ The head is a JSON list:
 * the record's index entries, each as index, key in hexadecimal digits, and depth (see ``_index``),
 * a token unique to the write, which identifies a write whose reply was lost.
 
-An example is ``[1,null,[["txn-by-deadline","3006019a…",0]],"5d0c1be7a9f2.1c"]``. The head of a value in chunks (see
-``_chunks``) has format 2; the node of the chunks, their number and their bytes are appended.
+An example is ``[1,null,[["txn-by-deadline","3006019a…",0]],"5d0c1be7a9f2.1c"]``.
+
+A value that is too large for one request is written in chunks. The head then has format 2; the node of the chunks,
+their number and their bytes are appended. The chunks are the children of one node, ``/chunks/<as the
+record's>/<token>/00000``. The node's data is its state, and ZooKeeper's version of the node decides which change is
+first:
+
+* ``staged`` (version 0): being written. A node below ``/lives`` exists as long as its writer's session.
+* ``named`` (1): set by the multi that wrote the record's head. Only such chunks are ever read.
+* ``over``: set by the multi that replaced or deleted the record, or by a client that found staged chunks without a live
+  writer. No record names or will name the node, so any client may delete its chunks, in any number of requests.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model import Key, Record
 from txnframework.model.records import UNREADABLE
-from txnframework_zookeeper.connection._requests import Node
-from txnframework_zookeeper.tree._chunks import Chunks
-from txnframework_zookeeper.tree._layout import partition_of
+from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, Node, Op, SetNode
+from txnframework_zookeeper.tree._layout import RECORDS, liveness_node, node_of, partition_of
+
+CHUNKS = "/chunks"
+"""The parent node of all chunks."""
+
+STAGED, NAMED, OVER = b"staged", b"named", b"over"
+STAGED_VERSION, NAMED_VERSION = 0, 1
+# A server keeps its last 500 changes in memory, whatever their size (commitLogCount).
+CHUNK_BYTES = 131_072
+
+
+class Chunks(NamedTuple):
+    """The parent node of a value's chunks, the number of chunks, and their total bytes."""
+
+    node: str
+    number: int
+    size: int
+
+    @property
+    def life(self) -> str:
+        """The node that exists while the chunks are staged by a live writer."""
+        return liveness_node(self.node.rpartition("/")[2])
+
+    @property
+    def nodes(self) -> list[str]:
+        """The node of each chunk."""
+        return [f"{self.node}/{number:05d}" for number in range(self.number)]
+
+
+def home_of(key: Key) -> str:
+    """Return the parent node of all staged chunks of a record; for a record with a number, the one of its prefix."""
+    return CHUNKS + node_of(key).removeprefix(RECORDS)
+
+
+def chunks_of(value: bytes, node: str) -> tuple[Chunks, list[bytes]]:
+    """Return the description of a value's chunks, and the chunks."""
+    data = [value[at : at + CHUNK_BYTES] for at in range(0, len(value), CHUNK_BYTES)]
+    return Chunks(node, len(data), len(value)), data
+
+
+def begun(chunks: Chunks) -> list[Op]:
+    """Return the ops that run before the first chunk is written."""
+    return [CreateNode(chunks.node, STAGED), CreateNode(chunks.life, is_ephemeral=True)]
+
+
+def named(chunks: Chunks) -> list[Op]:
+    """Return the ops for the multi that writes the head; they are refused if the chunks may have been deleted."""
+    return [SetNode(chunks.node, NAMED, STAGED_VERSION), DeleteNode(chunks.life)]
+
+
+def ended(chunks: Chunks) -> Op:
+    """Return the op for the multi after which no head names the chunks."""
+    return SetNode(chunks.node, OVER, NAMED_VERSION)
+
+
+def select_chunked(sizes: Sequence[int], one_max: int, together_max: int) -> set[int]:
+    """Return which values of a batch are chunked: those above a size, and the largest others above a total size."""
+    found = {number for number, size in enumerate(sizes) if size > one_max}
+    together = sum(size for number, size in enumerate(sizes) if number not in found)
+    if together <= together_max:
+        return found
+    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        if together <= together_max:
+            break
+        if number not in found:
+            found.add(number)
+            together -= sizes[number]
+    return found
+
 
 FORMAT = 1
 FORMAT_WITH_CHUNKS = 2
@@ -42,7 +121,7 @@ class _Head(msgspec.Struct, array_like=True):
 _HEAD = msgspec.json.Decoder(_Head)
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False):
+class RecordState(msgspec.Struct, frozen=True, gc=False):
     """
     The known state of an existing record: enough to replace the record and its index entries.
 
@@ -78,7 +157,7 @@ def token_of(node: Node) -> str | None:
         return None
 
 
-def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
+def decode_node(path: str, mark: str, node: Node) -> tuple[Record, RecordState]:
     """
     Return the record at ``path`` in a node, and its known state; the value is empty if it is in chunks.
 
@@ -89,8 +168,8 @@ def decode_node(path: str, mark: str, node: Node) -> tuple[Record, Standing]:
     head = _decode_head(path, line)
     key = Key(path, partition_of(path, mark, head.partition))
     entries = _entries(path, head) if head.entries else ()
-    standing = Standing(node.stat.mzxid, node.stat.version, entries, head.token, head.chunks)
-    return Record(key, value, standing.version), standing
+    state = RecordState(node.stat.mzxid, node.stat.version, entries, head.token, head.chunks)
+    return Record(key, value, state.version), state
 
 
 def _decode_head(path: str, line: bytes) -> _Head:

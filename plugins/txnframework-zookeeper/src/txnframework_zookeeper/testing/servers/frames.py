@@ -57,7 +57,7 @@ _BY_CODE = {operation.value: operation for operation in Operation}
 
 
 @dataclass(frozen=True)
-class Session:
+class SessionCredentials:
     """The number and password of a session, with which a client can resume or end it."""
 
     number: int
@@ -72,7 +72,7 @@ class ZooKeeperTap(Tap):
     """
 
     def __init__(self) -> None:
-        self.session: Session | None = None
+        self.session: SessionCredentials | None = None
         self._parts = {side: bytearray() for side in Side}
         self._is_open = dict.fromkeys(Side, False)
         self._asked: dict[int, Operation | None] = {}
@@ -116,7 +116,7 @@ class ZooKeeperTap(Tap):
             self._is_open[sender] = True
             if sender is Side.SERVER:
                 _, _, number, length = _SESSION.unpack_from(frame)
-                self.session = Session(number, bytes(frame[_SESSION.size : _SESSION.size + length]))
+                self.session = SessionCredentials(number, bytes(frame[_SESSION.size : _SESSION.size + length]))
             return True
         if sender is Side.CLIENT:
             number, code = _NUMBER_AND_OPERATION.unpack_from(frame)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from txnframework_zookeeper.testing.servers._java import java_tool
-from txnframework_zookeeper.testing.servers.zookeeper import Setup
+from txnframework_zookeeper.testing.servers.zookeeper import Setup, java_tool
 
 _PASSWORD = "of-a-test"  # noqa: S105 - of a key that lives as long as a test
 _ALIAS = "server"

@@ -1,5 +1,5 @@
 """
-Writing and removing the chunks of large values; see ``_chunks`` for the rules of access.
+Writer and removing the chunks of large values; see ``_chunks`` for the rules of access.
 
 Crash windows: a writer that dies before the multi that names its staged chunks leaves the chunks behind. Its life node
 is deleted with its session. A writer that dies after a multi that replaced or deleted a record leaves chunks marked
@@ -14,27 +14,31 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
-from txnframework_zookeeper._known import Known
-from txnframework_zookeeper._reaping import Reaping
-from txnframework_zookeeper.connection._requests import AlreadyThere, CreateNode, DeleteNode, MultiFailed, Op, SetNode
-from txnframework_zookeeper.connection._zookeeper import ZooKeeper
-from txnframework_zookeeper.tree._chunks import CHUNKS, OVER, STAGED, STAGED_VERSION, Chunks, begun, chunks_of
-from txnframework_zookeeper.tree._layout import RECORD
-from txnframework_zookeeper.tree._lives import life_node
+from txnframework_zookeeper._nodes import EmptyNodeCollector, NodeCache
+from txnframework_zookeeper.connection._client import ZooKeeperClient
+from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, MultiFailed, NodeExists, Op, SetNode
+from txnframework_zookeeper.tree._layout import RECORD, liveness_node
+from txnframework_zookeeper.tree._records import CHUNKS, OVER, STAGED, STAGED_VERSION, Chunks, begun, chunks_of
 
 _WRITTEN_TOGETHER_MAX = 8
 _REMOVED_TOGETHER_MAX = 100
 
 
-class Staging:
+class ChunkWriter:
     """The chunks that one client writes, and the known leftover chunks; ``client`` is a name unique to this client."""
 
     def __init__(
-        self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, client: str, attempts_max: int, nodes_max: int
+        self,
+        zookeeper: ZooKeeperClient,
+        cache: NodeCache,
+        empty_nodes: EmptyNodeCollector,
+        client: str,
+        attempts_max: int,
+        nodes_max: int,
     ) -> None:
         self._zookeeper = zookeeper
-        self._known = known
-        self._reaping = reaping
+        self._cache = cache
+        self._empty_nodes = empty_nodes
         self._client, self._tokens = client, 0
         self._attempts_max = attempts_max
         self._nodes_max = nodes_max
@@ -55,7 +59,8 @@ class Staging:
             try:
                 if not await self._begin(chunks):
                     continue
-                self._look_at(home)
+                self._add_due(home, False)
+                self.start_due()
                 for at in range(0, chunks.number, _WRITTEN_TOGETHER_MAX):
                     some = slice(at, at + _WRITTEN_TOGETHER_MAX)
                     await asyncio.gather(*map(self._write, chunks.nodes[some], data[some]))
@@ -75,20 +80,20 @@ class Staging:
         return node is not None and node.data == STAGED and life is not None
 
     def discard(self, chunks: Chunks) -> None:
-        """Discard chunks that this client staged, unless a record names them after all."""
-        self._note(chunks.node, True)
-        self.go_on()
+        """Remove chunks that this client staged, unless a record names them after all."""
+        self._add_due(chunks.node, True)
+        self.start_due()
 
-    def clear(self, ended: Iterable[Chunks]) -> None:
+    def remove(self, ended: Iterable[Chunks]) -> None:
         """Remove chunks that are over."""
         for chunks in ended:
-            self._note(chunks.node, False)
-        self.go_on()
+            self._add_due(chunks.node, False)
+        self.start_due()
 
-    def go_on(self) -> None:
+    def start_due(self) -> None:
         """Remove leftover chunks in a background task."""
         if self._due and self._task is None and not self._is_closed:
-            self._task = asyncio.create_task(self._clear_all())
+            self._task = asyncio.create_task(self._remove_due())
             self._task.add_done_callback(self._done)
 
     async def close(self) -> None:
@@ -102,20 +107,20 @@ class Staging:
 
     async def _begin(self, chunks: Chunks) -> bool:
         """Create the parent node of the chunks; return False if the caller must retry with another node."""
-        unknown = self._known.missing(chunks.node.rpartition("/")[0])[::-1]
+        unknown = self._cache.missing_parents(chunks.node.rpartition("/")[0])[::-1]
         found = await asyncio.gather(*map(self._zookeeper.exists, unknown))
         missing = [node for node, stat in zip(unknown, found, strict=True) if stat is None]
         try:
             await self._zookeeper.multi([*map(CreateNode, missing), *begun(chunks)])
         except MultiFailed:
             # An ancestor was created or deleted meanwhile.
-            self._known.forget_nodes([chunks.node])
+            self._cache.discard_nodes([chunks.node])
             return False
         except OutcomeUnknown:
             self.discard(chunks)
             return False
         for node in unknown:
-            self._known.parents.note(node, True)
+            self._cache.parents.put(node, True)
         return True
 
     async def _write(self, node: str, data: bytes) -> None:
@@ -127,7 +132,7 @@ class Staging:
             except OutcomeUnknown:
                 is_unsure = True
             except MultiFailed as failed:
-                if is_unsure and isinstance(failed.cause, AlreadyThere):
+                if is_unsure and isinstance(failed.cause, NodeExists):
                     return
                 raise
             else:
@@ -142,12 +147,8 @@ class Staging:
 
     # -- removing -------------------------------------------------------------------------------------
 
-    def _look_at(self, home: str) -> None:
-        self._note(home, False)
-        self.go_on()
-
-    def _note(self, node: str, is_own: bool) -> None:
-        self._due[node] = self._due.get(node, False) or is_own
+    def _add_due(self, node: str, is_unneeded: bool) -> None:
+        self._due[node] = self._due.get(node, False) or is_unneeded
         if len(self._due) > self._nodes_max:
             self._due.popitem(last=False)
 
@@ -155,36 +156,36 @@ class Staging:
         self._task = None
         if not task.cancelled():
             task.exception()
-            self.go_on()
+            self.start_due()
 
-    async def _clear_all(self) -> None:
+    async def _remove_due(self) -> None:
         while self._due:
-            node, is_own = self._due.popitem()
+            node, is_unneeded = self._due.popitem()
             try:
                 if _is_home_or_above(node):
-                    await self._find_below(node)
+                    await self._find_chunks(node)
                 else:
-                    await self._clear(node, is_own)
+                    await self._remove(node, is_unneeded)
             except (MultiFailed, TxnFrameworkError):
                 continue  # The next client that stages a value there retries.
 
-    async def _find_below(self, node: str) -> None:
+    async def _find_chunks(self, node: str) -> None:
         """Register the chunks below a node, except those that this client stages and clears itself."""
         names = await self._zookeeper.children(node, is_current=False)
         if not names:
-            self._reaping.note(node)
+            self._empty_nodes.add(node)
         for name in names or ():
             if not name.startswith(f"{self._client}."):
-                self._note(f"{node}/{name}", False)
+                self._add_due(f"{node}/{name}", False)
 
-    async def _clear(self, node: str, is_own: bool) -> None:
+    async def _remove(self, node: str, is_unneeded: bool) -> None:
         """Remove the chunks below a node that no record names or will name."""
         found = await self._zookeeper.get(node)
         if found is None:
             return
-        life = life_node(node.rpartition("/")[2])
+        life = liveness_node(node.rpartition("/")[2])
         if found.data == STAGED:
-            if not is_own and await self._zookeeper.exists(life) is not None:
+            if not is_unneeded and await self._zookeeper.exists(life) is not None:
                 return
             await self._zookeeper.multi([SetNode(node, OVER, STAGED_VERSION)])
         elif found.data != OVER:
@@ -194,8 +195,8 @@ class Staging:
             gone: list[Op] = [DeleteNode(f"{node}/{name}") for name in names[at : at + _REMOVED_TOGETHER_MAX]]
             await self._zookeeper.multi(gone)
         await self._zookeeper.multi([DeleteNode(node)])
-        self._reaping.note(node.rpartition("/")[0])
-        if is_own and await self._zookeeper.exists(life) is not None:
+        self._empty_nodes.add(node.rpartition("/")[0])
+        if is_unneeded and await self._zookeeper.exists(life) is not None:
             await self._zookeeper.multi([DeleteNode(life)])
 
 

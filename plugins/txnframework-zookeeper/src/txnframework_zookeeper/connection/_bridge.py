@@ -35,7 +35,7 @@ ROLE_COMMAND = b"srvr"
 _MODE = re.compile(rb"^Mode: (\w+)", re.MULTILINE)
 
 
-class Role(Enum):
+class ServerRole(Enum):
     """
     The role of a server in the ensemble, which decides how its replies are made current.
 
@@ -47,13 +47,18 @@ class Role(Enum):
     leader only if it reaches no follower. Its reads then wait for a write that changes nothing.
     """
 
-    ALONE = "standalone"
+    STANDALONE = "standalone"
     FOLLOWER = "follower"
     LEADER = "leader"
     UNKNOWN = ""
 
 
-_ROLES = {b"standalone": Role.ALONE, b"follower": Role.FOLLOWER, b"observer": Role.FOLLOWER, b"leader": Role.LEADER}
+_SERVER_ROLES = {
+    b"standalone": ServerRole.STANDALONE,
+    b"follower": ServerRole.FOLLOWER,
+    b"observer": ServerRole.FOLLOWER,
+    b"leader": ServerRole.LEADER,
+}
 
 
 class Inbox:
@@ -148,7 +153,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.is_over = False
         self.attempts = 0
         self.last_error: BaseException | None = None
-        self.role = Role.UNKNOWN
+        self.role = ServerRole.UNKNOWN
         self.socket_in_use: SessionSocket | None = None
         self._attempt_s = attempt_s
         self._tls = tls
@@ -210,7 +215,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.attempts += 1
         try:
             self.role = self._ask_role(address, hostname)
-            if self.role is Role.LEADER and address not in self._leaders_left:
+            if self.role is ServerRole.LEADER and address not in self._leaders_left:
                 self._leaders_left.add(address)
                 raise OSError("it leads the others, which are asked first")
             connected = self._connect(address, hostname, self._attempt_s)
@@ -232,14 +237,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         if self.socket_in_use is not None:
             self.socket_in_use.cut()
 
-    def _ask_role(self, address: Any, hostname: str) -> Role:
+    def _ask_role(self, address: Any, hostname: str) -> ServerRole:
         answer = b""
         with suppress(OSError), self._connect(address, hostname, _ROLE_S) as asked:
             asked.sendall(ROLE_COMMAND)
             while len(answer) < _ANSWER_BYTES_MAX and (piece := asked.recv(_PIECE_BYTES)):
                 answer += piece
         found = _MODE.search(answer)
-        return _ROLES.get(found[1], Role.UNKNOWN) if found else Role.UNKNOWN
+        return _SERVER_ROLES.get(found[1], ServerRole.UNKNOWN) if found else ServerRole.UNKNOWN
 
     def _connect(self, address: Any, hostname: str, timeout_s: float) -> socket.socket:
         """Connect; unlike kazoo's own function, this closes the socket if TLS fails."""

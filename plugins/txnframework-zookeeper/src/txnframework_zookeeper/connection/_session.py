@@ -13,9 +13,9 @@ from kazoo.exceptions import SessionClosedRequireSaslError, SessionExpiredError
 
 from txnframework.errors import Closed, TxnFrameworkError, Unavailable
 from txnframework_zookeeper._options import MetadataOptions, Servers
-from txnframework_zookeeper.connection._connection import Connected, Connection, Ended
-from txnframework_zookeeper.connection._handler import Inbox, Role
-from txnframework_zookeeper.connection._requests import NO_CONNECTION, Exists, refused, translated
+from txnframework_zookeeper.connection._bridge import Inbox, ServerRole
+from txnframework_zookeeper.connection._connection import Connected, Connection, Disconnected
+from txnframework_zookeeper.connection._requests import NO_CONNECTION, Exists, login_refused, translate_error
 
 _LOG = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _RESTART_S = 1.0
 _CLOSE_S = 5.0
 
 
-class Session(Enum):
+class SessionState(Enum):
     """The state of the session, as reported to listeners."""
 
     NEW = "connected, and nothing of an earlier session is left"
@@ -38,33 +38,33 @@ class Listener(Protocol):
     Requests that a listener makes when a connection is reported are sent before all that waited for the connection.
     """
 
-    def session_became(self, state: Session) -> None:
+    def session_state_changed(self, state: SessionState) -> None:
         """Handle a new state of the session."""
 
     def node_changed(self, path: str) -> None:
         """Handle a change of a watched node; the path includes the chroot."""
 
 
-class Landing:
+class ReplyFuture:
     """Receives the reply to a request, in the loop."""
 
-    __slots__ = ("_room", "answer")
+    __slots__ = ("_slots", "answer")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, room: asyncio.Semaphore | None = None) -> None:
-        self._room = room
+    def __init__(self, loop: asyncio.AbstractEventLoop, slots: asyncio.Semaphore | None = None) -> None:
+        self._slots = slots
         self.answer: asyncio.Future[Any] = loop.create_future()
 
     def take(self, found: object) -> None:
         """Take the reply, or the error as a value."""
-        room, self._room = self._room, None
-        if room is not None:
+        slots, self._slots = self._slots, None
+        if slots is not None:
             # Not earlier if the caller was cancelled: kazoo holds the request until now.
-            room.release()
+            slots.release()
         if not self.answer.done():
             self.answer.set_result(found)
 
 
-class Link:
+class Session:
     """
     The connection to an ensemble, reopened after each loss, for the event loop in which it was opened.
 
@@ -79,8 +79,8 @@ class Link:
         self.loop = asyncio.get_running_loop()
         self.session_id = 0
         self.timeout_ms = options.session_timeout_ms
-        self.role = Role.UNKNOWN
-        self.may_lag = True
+        self.role = ServerRole.UNKNOWN
+        self.may_be_stale = True
         self.connections = 0
         self.servers, self.options = servers, options
         self.resumed: tuple[int, bytes] | None = None
@@ -89,10 +89,10 @@ class Link:
         self._connected = asyncio.Event()
         self._listeners: list[Listener] = []
         self._refusal: TxnFrameworkError | None = None
-        self._is_cut_off = False
+        self._was_lost = False
         self._is_closed = False
         self._connection: Connection | None = None
-        self._ending: set[asyncio.Future[None]] = set()
+        self._stopping: set[asyncio.Future[None]] = set()
 
     @property
     def is_connected(self) -> bool:
@@ -100,28 +100,28 @@ class Link:
         return self._connected.is_set() and not self._is_closed
 
     @property
-    def seen_zxid(self) -> int:
+    def last_zxid(self) -> int:
         """The number of the last transaction whose effects this client has seen; 0: none."""
-        return self._connection.seen_zxid if self._connection is not None else 0
+        return self._connection.last_zxid if self._connection is not None else 0
 
     def listen(self, listener: Listener) -> None:
         """Start reporting to ``listener``."""
         self._listeners.append(listener)
 
-    def hand_over(self, request: Any, landing: Any, session_id: int | None = None) -> None:
+    def submit(self, request: Any, reply: Any, session_id: int | None = None) -> None:
         """
-        Send a request after all earlier ones, and pass the reply to ``landing``.
+        Send a request after all earlier ones, and pass the reply to ``reply``.
 
         An error in LOST is no reply: the request takes effect before any later request, or never. With ``session_id``
         it is sent in this session or not at all.
         """
         assert self._connection is not None, "it was started"
         if session_id not in (None, self.session_id):
-            self._inbox.put(landing.take, SessionExpiredError())
+            self._inbox.put(reply.take, SessionExpiredError())
         else:
-            self._connection.send(request, landing.take)
+            self._connection.send(request, reply.take)
 
-    async def until_connected(self) -> None:
+    async def wait_until_connected(self) -> None:
         """
         Return once there is a connection.
 
@@ -194,36 +194,36 @@ class Link:
         if not was_connected or not ends_session:
             # kazoo's thread may still wait for the server, but its result is no longer needed.
             connection.handler.cut()
-        self._dispose(connection)
+        self._stop_connection(connection)
         try:
-            _, left = await asyncio.wait(self._ending, timeout=_CLOSE_S)
+            _, left = await asyncio.wait(self._stopping, timeout=_CLOSE_S)
             if left:
                 connection.handler.cut()
                 await asyncio.wait(left, timeout=_CLOSE_S)
         finally:
             connection.end()
 
-    def _dispose(self, connection: Connection) -> None:
+    def _stop_connection(self, connection: Connection) -> None:
         stopped = connection.stop()
-        self._ending.add(stopped)
-        stopped.add_done_callback(self._ending.discard)
+        self._stopping.add(stopped)
+        stopped.add_done_callback(self._stopping.discard)
 
-    def _receive(self, event: Connected | Ended) -> None:
+    def _receive(self, event: Connected | Disconnected) -> None:
         connection = self._connection
         if connection is None or self._is_closed:
             return
         if isinstance(event, Connected):
             # kazoo reports the connection before the login; the reply to a first request follows the login.
             probe = Exists(self.servers.root or "/")
-            connection.send(probe, partial(self._take_connection, event))
+            connection.send(probe, partial(self._accept_connection, event))
         else:
-            self._take_end(connection, event)
+            self._handle_disconnect(connection, event)
 
-    def _take_connection(self, connected: Connected, answer: object) -> None:
+    def _accept_connection(self, connected: Connected, answer: object) -> None:
         if self._is_closed or isinstance(answer, NO_CONNECTION):
             return
         if isinstance(answer, SessionClosedRequireSaslError):
-            self._refuse(translated(answer, self.shown_url, "connect"))
+            self._refuse(translate_error(answer, self.shown_url, "connect"))
             return
         assert self._connection is not None
         is_new = connected.session_id != self.session_id
@@ -231,27 +231,27 @@ class Link:
         self.resumed = connected.session_id, connected.password
         self.role = connected.role
         self.connections += 1
-        self._connection.agree_on(connected.timeout_ms)
+        self._connection.set_session_timeout(connected.timeout_ms)
         self._refusal = None
         # Whatever earlier connections have seen, this server may lag behind it.
-        self.may_lag = True
+        self.may_be_stale = True
         self._connected.set()
-        if self._is_cut_off:
-            self._is_cut_off = False
+        if self._was_lost:
+            self._was_lost = False
             _LOG.warning("%s answers again", self.shown_url)
-        self._tell(Session.NEW if is_new else Session.BACK)
+        self._notify(SessionState.NEW if is_new else SessionState.BACK)
 
-    def _take_end(self, connection: Connection, ended: Ended) -> None:
+    def _handle_disconnect(self, connection: Connection, ended: Disconnected) -> None:
         was_connected = self.is_connected
         if was_connected:
-            self._is_cut_off = True
+            self._was_lost = True
             _LOG.warning("the connection to %s is lost, and is being made again", self.shown_url)
         self._connected.clear()
-        self._tell(Session.SUSPENDED)
+        self._notify(SessionState.SUSPENDED)
         # A login that was accepted before is not wrong because a connection broke during a later login.
         if ended.is_refused and self.resumed is None:
-            self._refuse(refused(self.shown_url))
-        self._dispose(connection)
+            self._refuse(login_refused(self.shown_url))
+        self._stop_connection(connection)
         if was_connected:
             self.start()
         else:
@@ -271,6 +271,6 @@ class Link:
             return OSError("no address is known of any of these hosts")
         return handler.last_error
 
-    def _tell(self, state: Session) -> None:
+    def _notify(self, state: SessionState) -> None:
         for listener in tuple(self._listeners):
-            listener.session_became(state)
+            listener.session_state_changed(state)

@@ -15,58 +15,58 @@ from kazoo.protocol.states import ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from txnframework_zookeeper._options import MetadataOptions, Servers, check
-from txnframework_zookeeper.connection._handler import Role
-from txnframework_zookeeper.connection._link import Landing, Link, Listener
+from txnframework_zookeeper.connection._bridge import ServerRole
 from txnframework_zookeeper.connection._requests import (
     EXPECTED,
     LOST,
-    AlreadyThere,
     CheckNode,
     Children,
     Create,
     Exists,
     Get,
-    MayNot,
     Multi,
     Node,
+    NodeExists,
+    NodeRequest,
+    NoNode,
+    NoPermission,
     NotSent,
-    NotThere,
-    OnPath,
     Op,
     Stat,
     Sync,
     WatchLost,
-    lost,
-    to_blame,
-    translated,
+    failed_op,
+    reply_lost,
+    translate_error,
 )
+from txnframework_zookeeper.connection._session import Listener, ReplyFuture, Session
 
 
-class _Syncing:
+class _SharedSync:
     """One sync for the reads behind it; it is answered before them."""
 
-    __slots__ = ("_link", "found")
+    __slots__ = ("_session", "found")
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self.found: object = None
 
     def take(self, found: object) -> None:
         """Take the reply, or the error as a value."""
         self.found = found
         if isinstance(found, Exception):
-            self._link.may_lag = True
+            self._session.may_be_stale = True
 
 
 @dataclass(slots=True)
 class _Read:
-    request: OnPath
+    request: NodeRequest
     is_current: bool
-    landing: Landing
-    sync: _Syncing | None = None
+    reply: ReplyFuture
+    sync: _SharedSync | None = None
 
 
-class ZooKeeper:
+class ZooKeeperClient:
     """
     A client of an ensemble, for the event loop in which it was opened. Paths are relative to the store's chroot.
 
@@ -79,15 +79,15 @@ class ZooKeeper:
 
     def __init__(self, servers: Servers, options: MetadataOptions) -> None:
         self.shown_url = servers.shown_url
-        self.link = Link(servers, options)
+        self.session = Session(servers, options)
         self._root = servers.root
         self._acl = _acl_of(servers, options)
-        self._patience_s = options.connect_timeout_ms / 1000
-        self._room = asyncio.Semaphore(options.requests_max)
+        self._timeout_s = options.connect_timeout_ms / 1000
+        self._slots = asyncio.Semaphore(options.requests_max)
         self._reads: list[_Read] = []
 
     @classmethod
-    async def open(cls, servers: Servers, options: MetadataOptions) -> ZooKeeper:
+    async def open(cls, servers: Servers, options: MetadataOptions) -> ZooKeeperClient:
         """
         Connect, log in, and create the chroot if it does not exist.
 
@@ -98,8 +98,8 @@ class ZooKeeper:
         check(servers, options)
         zookeeper = cls(servers, options)
         try:
-            zookeeper.link.start()
-            await zookeeper.link.until_connected()
+            zookeeper.session.start()
+            await zookeeper.session.wait_until_connected()
             await zookeeper._make_root()
         except BaseException:
             await zookeeper.close()
@@ -108,7 +108,7 @@ class ZooKeeper:
 
     def listen(self, listener: Listener) -> None:
         """Start reporting the session and changes to ``listener``."""
-        self.link.listen(listener)
+        self.session.listen(listener)
 
     async def get(self, path: str, is_current: bool = True) -> Node | None:
         """
@@ -145,18 +145,18 @@ class ZooKeeper:
         :raises OutcomeUnknown: the reply was lost. The multi is applied before any later read, or never.
         """
         steps = tuple(ops)
-        found = await self._ask(Multi(steps, self._root, self._acl), session_id)
+        found = await self._call(Multi(steps, self._root, self._acl), session_id)
         if isinstance(found, list):
-            failure = to_blame(steps, found)
+            failure = failed_op(steps, found)
             if failure is None:
                 return next((one.mzxid for one in found if isinstance(one, ZnodeStat)), 0)
             if isinstance(failure.cause, EXPECTED):
                 raise failure
-            raise translated(failure.cause, self.shown_url, f"write {failure.op.path}") from failure.cause
+            raise translate_error(failure.cause, self.shown_url, f"write {failure.op.path}") from failure.cause
         assert isinstance(found, Exception)
         if isinstance(found, LOST):
-            raise lost(found, self.shown_url) from found
-        raise translated(found, self.shown_url, "write") from found
+            raise reply_lost(found, self.shown_url) from found
+        raise translate_error(found, self.shown_url, "write") from found
 
     async def watch_node(self, path: str) -> Node | None:
         """
@@ -169,7 +169,7 @@ class ZooKeeper:
         :raises Closed, InvalidInput, Unavailable: as for ``get``.
         """
         while True:
-            found = await self._watch(Get(self.full(path), self.link.node_changed))
+            found = await self._watch(Get(self.full(path), self.session.node_changed))
             if found is not None:
                 return Node(*found)
             # ZooKeeper sets no watch for the read of a missing node; a request for its Stat watches its creation. If it
@@ -181,7 +181,7 @@ class ZooKeeper:
         """
         Return the Stat of a node, None if it does not exist, and report its next change; otherwise like ``watch_node``.
         """
-        return cast("Stat | None", await self._watch(Exists(self.full(path), self.link.node_changed)))
+        return cast("Stat | None", await self._watch(Exists(self.full(path), self.session.node_changed)))
 
     async def watch_children(self, path: str) -> list[str] | None:
         """
@@ -189,15 +189,15 @@ class ZooKeeper:
 
         None: the node does not exist, and nothing will be reported. Otherwise like ``watch_node``.
         """
-        return cast("list[str] | None", await self._watch(Children(self.full(path), self.link.node_changed)))
+        return cast("list[str] | None", await self._watch(Children(self.full(path), self.session.node_changed)))
 
     async def close(self) -> None:
         """End the session; idempotent."""
-        await self.link.close()
+        await self.session.close()
 
     async def abandon(self) -> None:
         """Close like a killed process: the session continues on the servers until it expires."""
-        await self.link.abandon()
+        await self.session.abandon()
 
     def full(self, path: str) -> str:
         """Return a path with the chroot."""
@@ -207,66 +207,66 @@ class ZooKeeper:
         """Return a full path without the chroot."""
         return path[len(self._root) :] or "/"
 
-    async def _read(self, request: OnPath, is_current: bool) -> object:
+    async def _read(self, request: NodeRequest, is_current: bool) -> object:
         """Repeat a read until it is answered; the reads of one turn of the loop share one sync."""
         until: float | None = None
         while True:
-            await self.link.until_connected()
-            await self._room.acquire()
-            read = _Read(request, is_current, Landing(self.link.loop, self._room))
+            await self.session.wait_until_connected()
+            await self._slots.acquire()
+            read = _Read(request, is_current, ReplyFuture(self.session.loop, self._slots))
             if not self._reads:
-                self.link.loop.call_soon(self._send_reads)
+                self.session.loop.call_soon(self._send_reads)
             self._reads.append(read)
-            found = await read.landing.answer
+            found = await read.reply.answer
             if read.sync is not None and isinstance(read.sync.found, Exception):
                 found = read.sync.found
-            if isinstance(found, NotThere):
+            if isinstance(found, NoNode):
                 return None
             if not isinstance(found, Exception):
                 return found
-            now = self.link.loop.time()
-            until = until or now + self._patience_s
+            now = self.session.loop.time()
+            until = until or now + self._timeout_s
             if not isinstance(found, LOST) or now >= until:
-                self.link.require_open()
-                raise translated(found, self.shown_url, f"read {request.path}") from found
+                self.session.require_open()
+                raise translate_error(found, self.shown_url, f"read {request.path}") from found
 
     def _send_reads(self) -> None:
         reads, self._reads = self._reads, []
         sync = None
-        is_alone = self.link.role is Role.ALONE
-        if not is_alone and (self.link.may_lag or any(read.is_current for read in reads)):
+        is_alone = self.session.role is ServerRole.STANDALONE
+        if not is_alone and (self.session.may_be_stale or any(read.is_current for read in reads)):
             # Each of them began before the sync is sent, so one sync is recent enough for all of them.
-            sync = _Syncing(self.link)
-            self.link.may_lag = False
-            self.link.hand_over(self._barrier(), sync)
+            sync = _SharedSync(self.session)
+            self.session.may_be_stale = False
+            self.session.submit(self._barrier_request(), sync)
         for read in reads:
             read.sync = sync
-            self.link.hand_over(read.request, read.landing)
+            self.session.submit(read.request, read.reply)
 
-    def _barrier(self) -> object:
-        """Return the request that makes the server's next replies current; see ``Role``."""
-        if self.link.role is Role.FOLLOWER:
+    def _barrier_request(self) -> object:
+        """Return the request that makes the server's next replies current; see ``ServerRole``."""
+        if self.session.role is ServerRole.FOLLOWER:
             return Sync(self.full("/"))
         return Multi((CheckNode(self.full("/")),), "", self._acl)
 
-    async def _watch(self, request: OnPath) -> Any:
-        found = await self._ask(request)
-        if isinstance(found, NotThere):
+    async def _watch(self, request: NodeRequest) -> Any:
+        found = await self._call(request)
+        if isinstance(found, NoNode):
             return None
         if isinstance(found, LOST):
             raise WatchLost from found
         if isinstance(found, Exception):
-            self.link.require_open()
-            raise translated(found, self.shown_url, f"watch {request.path}") from found
+            self.session.require_open()
+            raise translate_error(found, self.shown_url, f"watch {request.path}") from found
         return found
 
-    async def _ask(self, request: object, session_id: int | None = None) -> Any:
+    async def _call(self, request: object, session_id: int | None = None) -> Any:
         while True:
-            await self.link.until_connected()
-            await self._room.acquire()
-            landing = Landing(self.link.loop, self._room)
-            self.link.hand_over(request, landing, session_id)
-            found = await landing.answer
+            await self.session.wait_until_connected()
+            await self._slots.acquire()
+            reply = ReplyFuture(self.session.loop, self._slots)
+            self.session.submit(request, reply, session_id)
+            found = await reply.answer
             if not isinstance(found, NotSent):
                 return found
 
@@ -278,22 +278,22 @@ class ZooKeeper:
         """
         missing: list[str] = []
         path = self._root
-        while path and not await self._is_there(path):
+        while path and not await self._root_exists(path):
             missing.append(path)
             path = path[: path.rfind("/")]
         for path in reversed(missing):
-            found = await self._ask(Create(path, self._acl))
-            if isinstance(found, Exception) and not isinstance(found, AlreadyThere):
-                raise translated(found, self.shown_url, f"make the chroot {path}") from found
+            found = await self._call(Create(path, self._acl))
+            if isinstance(found, Exception) and not isinstance(found, NodeExists):
+                raise translate_error(found, self.shown_url, f"make the chroot {path}") from found
         await self.children("/")
 
-    async def _is_there(self, path: str) -> bool:
+    async def _root_exists(self, path: str) -> bool:
         """Return whether the chroot, or an ancestor, exists; an ancestor that may not be read is known to exist."""
-        found = await self._ask(Exists(path))
+        found = await self._call(Exists(path))
         if isinstance(found, Exception):
-            if path != self._root and isinstance(found, MayNot):
+            if path != self._root and isinstance(found, NoPermission):
                 return True
-            raise translated(found, self.shown_url, f"see the chroot {path}") from found
+            raise translate_error(found, self.shown_url, f"see the chroot {path}") from found
         return found is not None
 
 

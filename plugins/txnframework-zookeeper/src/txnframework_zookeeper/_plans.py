@@ -8,23 +8,28 @@ import msgspec
 
 from txnframework.errors import VersionMismatch
 from txnframework.model import Batch, Check, Delete, Expect, Expected, Key, Put, PutSequential
-from txnframework_zookeeper._known import Known
+from txnframework_zookeeper._nodes import NodeCache
 from txnframework_zookeeper.connection._requests import (
-    AlreadyThere,
     CheckNode,
     CreateNode,
     DeleteNode,
     MultiFailed,
+    NodeExists,
     Op,
     SetNode,
 )
-from txnframework_zookeeper.tree._chunks import Chunks, ended, named
-from txnframework_zookeeper.tree._index import EntryNode, entry_node
-from txnframework_zookeeper.tree._layout import is_private, names_itself, node_of, partition_mark
-from txnframework_zookeeper.tree._lives import is_lease, life_node
-from txnframework_zookeeper.tree._records import Entries, Standing, encode_node
+from txnframework_zookeeper.tree._index import EntryLocation, entry_location
+from txnframework_zookeeper.tree._layout import (
+    is_lease,
+    is_private,
+    liveness_node,
+    node_of,
+    partition_mark,
+    stores_partition,
+)
+from txnframework_zookeeper.tree._records import Chunks, Entries, RecordState, encode_node, ended, named
 
-Standings = Mapping[str, Standing | None]
+RecordStates = Mapping[str, RecordState | None]
 """The known state of records by node; None: the record does not exist."""
 
 
@@ -44,7 +49,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     chunks: Chunks | None = None
 
     @property
-    def needs_standing(self) -> bool:
+    def needs_state(self) -> bool:
         """Whether the step can only be performed with the record's known state."""
         return self.expected is not Expect.ABSENT and (self.expected is not Expect.ANY or self.writes)
 
@@ -78,13 +83,13 @@ def check_batch(batch: Batch) -> None:
         raise ValueError("a batch has at most one step for any one key")
 
 
-def require_expected(steps: Iterable[Step], standings: Standings) -> None:
+def require_expected(steps: Iterable[Step], states: RecordStates) -> None:
     """Raise VersionMismatch for the first step whose record is not as expected, among those with a known state."""
     for step in steps:
-        if step.node not in standings or step.expected is Expect.ANY:
+        if step.node not in states or step.expected is Expect.ANY:
             continue
-        standing = standings[step.node]
-        actual = None if standing is None else standing.version
+        state = states[step.node]
+        actual = None if state is None else state.version
         if actual != (None if step.expected is Expect.ABSENT else step.expected):
             raise VersionMismatch(step.key, actual)
 
@@ -99,15 +104,15 @@ class Plan(msgspec.Struct, gc=False):
     """
 
     token: str = ""
-    before: dict[str, Standing | None] = msgspec.field(default_factory=dict)
+    before: dict[str, RecordState | None] = msgspec.field(default_factory=dict)
     checks: list[Op] = msgspec.field(default_factory=list)
     changes: list[Op] = msgspec.field(default_factory=list)
     parents: dict[str, None] = msgspec.field(default_factory=dict)
-    records: dict[str, Standing | None] = msgspec.field(default_factory=dict)
-    made: list[EntryNode] = msgspec.field(default_factory=list)
-    removed: list[EntryNode] = msgspec.field(default_factory=list)
+    records: dict[str, RecordState | None] = msgspec.field(default_factory=dict)
+    made: list[EntryLocation] = msgspec.field(default_factory=list)
+    removed: list[EntryLocation] = msgspec.field(default_factory=list)
     private: list[str] = msgspec.field(default_factory=list)
-    astray: set[str] = msgspec.field(default_factory=set)
+    orphans: set[str] = msgspec.field(default_factory=set)
     ended: list[Chunks] = msgspec.field(default_factory=list)
 
     def ops(self, missing: Sequence[str]) -> list[Op]:
@@ -128,42 +133,42 @@ class Plan(msgspec.Struct, gc=False):
         entry may be overwritten instead of created.
         """
         if any(refusal.op.path == leaf.path for leaf in self.made):
-            (self.astray.add if isinstance(refusal.cause, AlreadyThere) else self.astray.discard)(refusal.op.path)
+            (self.orphans.add if isinstance(refusal.cause, NodeExists) else self.orphans.discard)(refusal.op.path)
 
 
 class Planner:
     """Makes plans, with the cache of a client."""
 
-    def __init__(self, known: Known, entries_max: int) -> None:
-        self._known = known
+    def __init__(self, cache: NodeCache, entries_max: int) -> None:
+        self._cache = cache
         self._entries_max = entries_max
 
-    def plan(self, steps: Sequence[Step], standings: Standings, token: str, astray: set[str]) -> Plan:
+    def plan(self, steps: Sequence[Step], states: RecordStates, token: str, orphans: set[str]) -> Plan:
         """
         Return the multi that performs the steps if the records are still in the given state.
 
         :param token: unique to this multi.
-        :param astray: entries to add that exist although their records do not name them; the multi takes them over.
+        :param orphans: entries to add that exist although their records do not name them; the multi takes them over.
         """
-        plan = Plan(token, astray=astray)
+        plan = Plan(token, orphans=orphans)
         is_alone = len(steps) == 1
         for step in steps:
-            standing = standings.get(step.node)
+            state = states.get(step.node)
             if step.put is not None:
-                self._put(plan, step, step.put, standing)
-            elif standing is None:
+                self._put(plan, step, step.put, state)
+            elif state is None:
                 # The record must be absent when the multi is applied. For a single step it is enough that the read
                 # found it absent.
                 if step.expected is Expect.ABSENT or (step.removes and not is_alone):
                     self._require_absent(plan, step)
             elif step.removes:
-                self._remove(plan, step, standing)
+                self._remove(plan, step, state)
             elif step.expected is not Expect.ANY:
-                plan.checks.append(CheckNode(step.node, standing.node_version))
+                plan.checks.append(CheckNode(step.node, state.node_version))
                 if is_lease(step.key.path):
                     # The next holder's node has the same version.
-                    plan.checks.append(CheckNode(life_node(standing.token)))
-                plan.records[step.node] = standing
+                    plan.checks.append(CheckNode(liveness_node(state.token)))
+                plan.records[step.node] = state
         self._end_private(plan)
         return plan
 
@@ -172,12 +177,12 @@ class Planner:
         plan.changes += (CreateNode(step.node), DeleteNode(step.node))
         plan.records[step.node] = None
 
-    def _put(self, plan: Plan, step: Step, put: Put, standing: Standing | None) -> None:
+    def _put(self, plan: Plan, step: Step, put: Put, state: RecordState | None) -> None:
         path, mark = put.key.path, partition_mark(put.key.path, put.key.partition)
-        before = {(index, key): depth for index, key, depth in standing.entries} if standing else {}
+        before = {(index, key): depth for index, key, depth in state.entries} if state else {}
         wanted = dict.fromkeys([(entry.index, entry.key) for entry in put.indexes])
         for (index, key), depth in before.items():
-            place = _standing_entry(index, key, path, mark, depth)
+            place = _existing_entry(index, key, path, mark, depth)
             if (index, key) in wanted:
                 # Created again, so that watches of the index wake. The entry exists unless the record was created
                 # again.
@@ -188,106 +193,106 @@ class Planner:
         entries = tuple(
             [(*entry, before[entry] if entry in before else self._add(plan, *entry, path, mark)) for entry in wanted]
         )
-        partition = put.key.partition if names_itself(mark) else None
+        partition = put.key.partition if stores_partition(mark) else None
         data = encode_node(put.value, partition, entries, plan.token, step.chunks)
         if step.chunks is not None:
             plan.changes += named(step.chunks)
-        self._end_chunks(plan, standing)
-        if standing is None:
+        self._end_chunks(plan, state)
+        if state is None:
             plan.parents[_parent(step.node)] = None
             # ZooKeeper returns the transaction number of a multi for its writes, and not for its creations.
             plan.changes += (CreateNode(step.node), SetNode(step.node, data, 0))
-            plan.records[step.node] = Standing(0, 1, entries, plan.token, step.chunks)
+            plan.records[step.node] = RecordState(0, 1, entries, plan.token, step.chunks)
         else:
-            plan.changes.append(SetNode(step.node, data, standing.node_version))
-            plan.records[step.node] = Standing(0, standing.node_version + 1, entries, plan.token, step.chunks)
-        plan.before[step.node] = standing
+            plan.changes.append(SetNode(step.node, data, state.node_version))
+            plan.records[step.node] = RecordState(0, state.node_version + 1, entries, plan.token, step.chunks)
+        plan.before[step.node] = state
 
     def _add(self, plan: Plan, index: str, key: bytes, path: str, mark: str) -> int:
         """Add an entry, no deeper than needed to keep its parent nodes small; return its depth."""
         depth = 0
-        place = _standing_entry(index, key, path, mark, depth)
-        while (self._known.added.get(place.parent) or 0) >= self._entries_max:
-            deeper = entry_node(index, key, path, mark, depth + 1)
+        place = _existing_entry(index, key, path, mark, depth)
+        while (self._cache.entry_counts.get(place.parent) or 0) >= self._entries_max:
+            deeper = entry_location(index, key, path, mark, depth + 1)
             if deeper is None:
                 break
             place, depth = deeper, depth + 1
         plan.parents[place.parent] = None
-        if place.path in plan.astray:
+        if place.path in plan.orphans:
             plan.changes.append(DeleteNode(place.path))
         plan.changes.append(CreateNode(place.path))
         plan.made.append(place)
         return depth
 
-    def _remove(self, plan: Plan, step: Step, standing: Standing) -> None:
+    def _remove(self, plan: Plan, step: Step, state: RecordState) -> None:
         path, mark = step.key.path, partition_mark(step.key.path, step.key.partition)
-        for index, key, depth in standing.entries:
-            place = _standing_entry(index, key, path, mark, depth)
+        for index, key, depth in state.entries:
+            place = _existing_entry(index, key, path, mark, depth)
             plan.changes.append(DeleteNode(place.path))
             plan.removed.append(place)
-        self._end_chunks(plan, standing)
-        plan.changes.append(DeleteNode(step.node, standing.node_version))
+        self._end_chunks(plan, state)
+        plan.changes.append(DeleteNode(step.node, state.node_version))
         plan.records[step.node] = None
-        plan.before[step.node] = standing
+        plan.before[step.node] = state
 
-    def _end_chunks(self, plan: Plan, standing: Standing | None) -> None:
-        if standing is not None and standing.chunks is not None:
-            plan.changes.append(ended(standing.chunks))
-            plan.ended.append(standing.chunks)
+    def _end_chunks(self, plan: Plan, state: RecordState | None) -> None:
+        if state is not None and state.chunks is not None:
+            plan.changes.append(ended(state.chunks))
+            plan.ended.append(state.chunks)
 
     def _end_private(self, plan: Plan) -> None:
         """
         Delete a transaction's own node with the last of its operations, as far as the cache shows which is the last.
         """
         gone: dict[str, set[str]] = {}
-        for node, standing in plan.records.items():
+        for node, state in plan.records.items():
             parent = _parent(node)
             if is_private(parent):
                 names = gone.setdefault(parent, set())
-                if standing is None:
+                if state is None:
                     names.add(node[len(parent) + 1 :])
         for parent, names in gone.items():
-            alone = self._known.alone.get(parent)
+            alone = self._cache.private_children.get(parent)
             if alone is not None and alone and parent not in plan.parents and alone <= names:
                 plan.private.append(parent)
 
 
 def note_applied(
-    known: Known, plan: Plan, missing: Sequence[str], zxid: int, note_empty: Callable[[str], None]
+    cache: NodeCache, plan: Plan, missing: Sequence[str], zxid: int, note_empty: Callable[[str], None]
 ) -> None:
     """Update the cache after a multi; ``note_empty`` is called with nodes that may have lost their last child."""
     for node in missing:
-        known.parents.note(node, True)
+        cache.parents.put(node, True)
         if is_private(node):
-            known.alone.note(node, set())
-    for node, standing in plan.records.items():
-        if standing is None:
-            known.records.forget(node)
+            cache.private_children.put(node, set())
+    for node, state in plan.records.items():
+        if state is None:
+            cache.records.discard(node)
         else:
-            known.records.note(node, standing if standing.version else msgspec.structs.replace(standing, version=zxid))
-        _note_alone(known, plan, node, standing is None, note_empty)
+            cache.records.put(node, state if state.version else msgspec.structs.replace(state, version=zxid))
+        _note_alone(cache, plan, node, state is None, note_empty)
     for place in plan.made:
-        known.note_added(place.parent, 1)
+        cache.add_to_entry_count(place.parent, 1)
     for place in plan.removed:
-        known.note_added(place.parent, -1)
+        cache.add_to_entry_count(place.parent, -1)
         note_empty(place.parent)
     for node in plan.private:
-        known.parents.forget(node)
-        known.alone.forget(node)
+        cache.parents.discard(node)
+        cache.private_children.discard(node)
         note_empty(_parent(node))
 
 
-def _note_alone(known: Known, plan: Plan, node: str, is_gone: bool, note_empty: Callable[[str], None]) -> None:
+def _note_alone(cache: NodeCache, plan: Plan, node: str, is_gone: bool, note_empty: Callable[[str], None]) -> None:
     parent = _parent(node)
-    alone = known.alone.get(parent) if is_private(parent) else None
+    alone = cache.private_children.get(parent) if is_private(parent) else None
     if alone is not None:
         (alone.discard if is_gone else alone.add)(node[len(parent) + 1 :])
     if is_gone and parent not in plan.private:
         note_empty(parent)
 
 
-def _standing_entry(index: str, key: bytes, path: str, mark: str, depth: int) -> EntryNode:
-    place = entry_node(index, key, path, mark, depth)
+def _existing_entry(index: str, key: bytes, path: str, mark: str, depth: int) -> EntryLocation:
+    place = entry_location(index, key, path, mark, depth)
     assert place is not None, "an entry that stands has a node"
     return place
 
@@ -297,6 +302,6 @@ def _parent(node: str) -> str:
 
 
 __all__ = [
-    "Entries", "Plan", "Planner", "Standings", "Step", "check_batch", "note_applied", "require_expected",
+    "Entries", "Plan", "Planner", "RecordStates", "Step", "check_batch", "note_applied", "require_expected",
     "sequential_step", "step_of",
 ]  # fmt: skip

@@ -1,4 +1,11 @@
-"""Writes: each batch is one multi, planned with the cache, and planned again if the cache was out of date."""
+"""
+Writes: each batch is one multi, planned with the cache, and planned again if the cache was out of date.
+
+The outcome of a multi whose reply was lost is determined by reading the records that it writes. Every record holds the
+token of the multi that wrote it last. After the reconnection, the multi was applied before the first read, or never
+will be. So a record with the token, or one without a change, proves the outcome. If other clients have since
+overwritten or deleted the record, the outcome stays unknown.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +13,72 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.model import Batch, Key, Put, PutSequential, Record
-from txnframework_zookeeper._known import OP_BYTES, Known, make_ahead
-from txnframework_zookeeper._numbers import Numbers
+from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable, VersionMismatch
+from txnframework.model import Batch, Expect, Key, Put, PutSequential, Record
+from txnframework_zookeeper._chunk_writer import ChunkWriter
+from txnframework_zookeeper._nodes import OP_BYTES, EmptyNodeCollector, NodeCache, create_surplus_parents
 from txnframework_zookeeper._options import VALUES_TOGETHER_BYTES_MAX, MetadataOptions
-from txnframework_zookeeper._outcomes import settled
-from txnframework_zookeeper._reaping import Reaping
-from txnframework_zookeeper._staging import Staging
-from txnframework_zookeeper._steps import (
+from txnframework_zookeeper._plans import (
     Plan,
     Planner,
-    Standings,
+    RecordStates,
     Step,
     note_applied,
     require_expected,
     sequential_step,
     step_of,
 )
-from txnframework_zookeeper.connection._requests import AlreadyThere, CreateNode, MultiFailed, Op, SetNode
-from txnframework_zookeeper.connection._zookeeper import ZooKeeper
-from txnframework_zookeeper.tree._chunks import Chunks, home_of, to_stage
+from txnframework_zookeeper._root import SequenceNumbers
+from txnframework_zookeeper.connection._client import ZooKeeperClient
+from txnframework_zookeeper.connection._requests import CreateNode, MultiFailed, Node, NodeExists, Op, SetNode
 from txnframework_zookeeper.tree._layout import is_private, partition_mark
-from txnframework_zookeeper.tree._records import Standing, decode_node
+from txnframework_zookeeper.tree._records import Chunks, RecordState, decode_node, home_of, select_chunked, token_of
+
+
+async def resolve_outcome(
+    zookeeper: ZooKeeperClient, plan: Plan, steps: Sequence[Step], last_zxid: int, lost: OutcomeUnknown
+) -> int | None:
+    """
+    Return the transaction number of the multi; None: it was not applied, or changes nothing.
+
+    A single deletion with ``Expect.ANY`` succeeded if the record is absent, whichever client deleted it. Otherwise it
+    is not retried: a client that saw no record may have created a new one.
+
+    :param last_zxid: the last transaction that this client had seen before it sent the multi.
+    :raises OutcomeUnknown: reading does not show the outcome; the error is ``lost``.
+    """
+    if not any(step.writes for step in steps):
+        return None
+    try:
+        found = await asyncio.gather(*map(zookeeper.get, plan.before))
+        for node, (record, before) in zip(found, plan.before.items(), strict=True):
+            is_removed = plan.records[record] is None
+            if node is not None and not is_removed and token_of(node) == plan.token:
+                return int(node.stat.mzxid)
+            if node is not None and before is not None and _is_kept(node, before, is_removed):
+                return None
+            if node is None and before is None and await _is_untouched(zookeeper, record, last_zxid):
+                return None
+    except TxnFrameworkError as error:
+        raise lost from error
+    if len(steps) == 1 and steps[0].removes and steps[0].expected is Expect.ANY and found == [None]:
+        return last_zxid
+    raise lost
+
+
+def _is_kept(node: Node, before: RecordState, is_removed: bool) -> bool:
+    """Return whether a record is unchanged, or, if the multi was to delete it, still in its earlier life."""
+    return node.stat.mzxid == before.version or (is_removed and node.stat.czxid <= before.version)
+
+
+async def _is_untouched(zookeeper: ZooKeeperClient, node: str, last_zxid: int) -> bool:
+    """Return whether no node was created or deleted below the remaining ancestors of a node."""
+    stat = None
+    while stat is None and node:
+        node = node[: node.rfind("/")]
+        stat = await zookeeper.exists(node or "/")
+    return stat is not None and stat.pzxid <= last_zxid
+
 
 # ZooKeeper's default of jute.maxbuffer: a server closes the connection on a larger request.
 REQUEST_BYTES_MAX = 1_048_575
@@ -38,23 +88,30 @@ class _Attempt(NamedTuple):
     """Whether this is the first attempt of a write, and the entries without a record that earlier attempts found."""
 
     is_first: bool
-    astray: set[str]
+    orphans: set[str]
 
 
-class Writing:
+class Writer:
     """Applies batches for one client; ``client`` is a name unique to this client."""
 
     def __init__(
-        self, zookeeper: ZooKeeper, known: Known, reaping: Reaping, options: MetadataOptions, client: str
+        self,
+        zookeeper: ZooKeeperClient,
+        cache: NodeCache,
+        empty_nodes: EmptyNodeCollector,
+        options: MetadataOptions,
+        client: str,
     ) -> None:
-        self._staging = Staging(zookeeper, known, reaping, client, options.attempts_max, options.empty_nodes_max)
+        self._chunk_writer = ChunkWriter(
+            zookeeper, cache, empty_nodes, client, options.attempts_max, options.empty_nodes_max
+        )
         self._options = options
         self._zookeeper = zookeeper
         self._client, self._tokens = client, 0
-        self._known = known
-        self._planner = Planner(known, options.index_entries_together_max)
-        self._numbers = Numbers(zookeeper, options.number_block_size, options.nodes_known_max)
-        self._reaping = reaping
+        self._cache = cache
+        self._planner = Planner(cache, options.index_entries_together_max)
+        self._numbers = SequenceNumbers(zookeeper, options.number_block_size, options.nodes_known_max)
+        self._empty_nodes = empty_nodes
         self._attempts_max = options.attempts_max
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
@@ -65,32 +122,32 @@ class Writing:
         :raises InvalidInput: a value is too large, or the batch without its chunks does not fit one request.
         :raises Unavailable: other clients changed the records in every attempt.
         """
-        self._reaping.go_on()
-        self._staging.go_on()
+        self._empty_nodes.start_due()
+        self._chunk_writer.start_due()
         staged: dict[int, Chunks] = {}
         try:
-            for number in self._to_stage(batch):
+            for number in self._select_chunked(batch):
                 staged[number] = await self._stage(batch.puts[number])
             written = await self._apply(batch, staged)
         except BaseException:
             # If the multi was applied after all, a record names them, and they are kept.
             for chunks in staged.values():
-                self._staging.discard(chunks)
+                self._chunk_writer.discard(chunks)
             raise
         return written
 
     async def close(self) -> None:
         """Stop the removal of leftover chunks and nodes."""
-        await self._staging.close()
+        await self._chunk_writer.close()
 
     async def _apply(self, batch: Batch, staged: dict[int, Chunks]) -> tuple[Record, ...]:
         prefixes = [put.prefix.path for put in batch.puts if isinstance(put, PutSequential)]
-        astray: set[str] = set()
+        orphans: set[str] = set()
         for attempt in range(self._attempts_max):
-            tried = _Attempt(attempt == 0, astray)
-            numbers = self._numbers.left(prefixes)
+            tried = _Attempt(attempt == 0, orphans)
+            numbers = self._numbers.take(prefixes)
             if numbers is None:
-                async with self._numbers.give(prefixes) as given:
+                async with self._numbers.reserve(prefixes) as given:
                     written = await self._attempt(_steps(batch, given.numbers, staged), given.op, tried)
                     given.is_applied = written is not None
             else:
@@ -98,34 +155,34 @@ class Writing:
             if written is not None:
                 return written
             for number, chunks in staged.items():
-                if not await self._staging.is_staged(chunks):
-                    self._staging.discard(chunks)
+                if not await self._chunk_writer.is_staged(chunks):
+                    self._chunk_writer.discard(chunks)
                     staged[number] = await self._stage(batch.puts[number])
         raise Unavailable(
             f"{self._zookeeper.shown_url}: others changed what a write is about {self._attempts_max} times; try again"
         )
 
-    def _to_stage(self, batch: Batch) -> set[int]:
+    def _select_chunked(self, batch: Batch) -> set[int]:
         """Return which of the puts are written in chunks."""
         sizes = [len(put.value) for put in batch.puts]
         for size, put in zip(sizes, batch.puts, strict=True):
             if size > self._options.value_bytes_max:
                 raise InvalidInput(
-                    f"a value of {size} bytes for {_place_of(put).path} is larger than"
+                    f"a value of {size} bytes for {_key_of(put).path} is larger than"
                     f" metadata.options.value_bytes_max ({self._options.value_bytes_max}); write smaller records"
                 )
-        return to_stage(sizes, self._options.value_in_record_bytes_max, VALUES_TOGETHER_BYTES_MAX)
+        return select_chunked(sizes, self._options.value_in_record_bytes_max, VALUES_TOGETHER_BYTES_MAX)
 
     async def _stage(self, put: Put | PutSequential) -> Chunks:
-        return await self._staging.stage(home_of(_place_of(put)), bytes(put.value))
+        return await self._chunk_writer.stage(home_of(_key_of(put)), bytes(put.value))
 
     async def _attempt(self, steps: Sequence[Step], reserve: Op | None, tried: _Attempt) -> tuple[Record, ...] | None:
         """Return the written records; None if something differs from the cache."""
-        standings = await self._standings(steps, tried.is_first)
-        if standings is None:
+        states = await self._read_states(steps, tried.is_first)
+        if states is None:
             return None
         self._tokens += 1
-        plan = self._planner.plan(steps, standings, f"{self._client}.{self._tokens:x}", tried.astray)
+        plan = self._planner.plan(steps, states, f"{self._client}.{self._tokens:x}", tried.orphans)
         if reserve is not None:
             plan.checks.append(reserve)
         zxid = await self._do(plan, steps, tried.is_first)
@@ -133,7 +190,7 @@ class Writing:
             return None
         return tuple(Record(step.key, bytes(step.put.value), zxid) for step in steps if step.put is not None)
 
-    async def _standings(self, steps: Sequence[Step], is_first: bool) -> Standings | None:
+    async def _read_states(self, steps: Sequence[Step], is_first: bool) -> RecordStates | None:
         """
         Return the needed state of the records; None if one is not as expected and all must be read.
 
@@ -142,20 +199,20 @@ class Writing:
         record with the same number of writes. A record under a number that was never given is not read: after a refusal
         another number is tried.
         """
-        standings: dict[str, Standing | None] = {}
+        states: dict[str, RecordState | None] = {}
         to_read: list[Step] = []
         named = [step for step in steps if not step.is_sequential]
         for step in named:
             if not is_first:
                 to_read.append(step)
-            elif step.needs_standing:
-                standing = self._known.records.get(step.node)
-                if standing is not None and step.expected == standing.version:
-                    standings[step.node] = standing
+            elif step.needs_state:
+                state = self._cache.records.get(step.node)
+                if state is not None and step.expected == state.version:
+                    states[step.node] = state
                 else:
                     to_read.append(step)
         if not to_read:
-            return standings
+            return states
         read = await asyncio.gather(*map(self._read, to_read))
         fresh = dict(zip((step.node for step in to_read), read, strict=True))
         try:
@@ -165,23 +222,23 @@ class Writing:
                 raise
             # An earlier record that was not read may differ as well.
             return None
-        return {**standings, **fresh}
+        return {**states, **fresh}
 
-    async def _read(self, step: Step) -> Standing | None:
+    async def _read(self, step: Step) -> RecordState | None:
         node = await self._zookeeper.get(step.node)
         if node is None:
-            self._known.records.forget(step.node)
+            self._cache.records.discard(step.node)
             return None
         mark = partition_mark(step.key.path, step.key.partition)
-        standing = decode_node(step.key.path, mark, node)[1]
-        self._known.records.note(step.node, standing)
-        return standing
+        state = decode_node(step.key.path, mark, node)[1]
+        self._cache.records.put(step.node, state)
+        return state
 
     async def _do(self, plan: Plan, steps: Sequence[Step], is_first: bool) -> int | None:
         """Send the multi; return its transaction number, or None if something differs from the cache."""
         missing = await self._missing(plan, is_first)
         try:
-            missing = await make_ahead(self._zookeeper, missing, self._made_ahead)
+            missing = await create_surplus_parents(self._zookeeper, missing, self._note_created_parent)
         except MultiFailed as refusal:
             self._note_refused_parent(refusal)
             return None
@@ -189,48 +246,48 @@ class Writing:
         if not ops:
             return 0
         _require_small(ops, len(self._zookeeper.full("").encode()))
-        seen_zxid = self._zookeeper.link.seen_zxid
+        last_zxid = self._zookeeper.session.last_zxid
         zxid: int | None
         try:
             zxid = await self._zookeeper.multi(ops)
         except MultiFailed as refusal:
-            if isinstance(refusal.cause, AlreadyThere) and refusal.op.path in missing:
+            if isinstance(refusal.cause, NodeExists) and refusal.op.path in missing:
                 self._note_refused_parent(refusal)
             else:
-                self._known.forget_nodes(plan.nodes())
+                self._cache.discard_nodes(plan.nodes())
             plan.note_refused(refusal)
             return None
         except OutcomeUnknown as lost:
-            self._known.forget_nodes(plan.nodes())
+            self._cache.discard_nodes(plan.nodes())
             # If the multi was applied, its ended chunks must be removed. If its outcome stays unknown, its own chunks
             # are checked too.
-            self._staging.clear(plan.ended)
-            zxid = await settled(self._zookeeper, plan, steps, seen_zxid, lost)
+            self._chunk_writer.remove(plan.ended)
+            zxid = await resolve_outcome(self._zookeeper, plan, steps, last_zxid, lost)
             if zxid is None:
                 return None
         except BaseException:
             # It may have been applied, or may be later.
-            self._known.forget_nodes(plan.nodes())
-            self._staging.clear(plan.ended)
+            self._cache.discard_nodes(plan.nodes())
+            self._chunk_writer.remove(plan.ended)
             raise
-        note_applied(self._known, plan, missing, zxid, self._reaping.note)
-        self._staging.clear(plan.ended)
+        note_applied(self._cache, plan, missing, zxid, self._empty_nodes.add)
+        self._chunk_writer.remove(plan.ended)
         return zxid
 
-    def _made_ahead(self, node: str) -> None:
+    def _note_created_parent(self, node: str) -> None:
         """
         Cache a node that was created before the multi that needs it; if that multi fails, the node is removed later.
         """
-        self._known.parents.note(node, True)
-        self._reaping.note(node)
+        self._cache.parents.put(node, True)
+        self._empty_nodes.add(node)
 
     def _note_refused_parent(self, refusal: MultiFailed) -> None:
         """Update the cache after the creation of a parent node was refused."""
-        if isinstance(refusal.cause, AlreadyThere):
+        if isinstance(refusal.cause, NodeExists):
             # Another client has created it since the read. The rest of the cache is unaffected.
-            self._known.parents.note(refusal.op.path, True)
+            self._cache.parents.put(refusal.op.path, True)
         else:
-            self._known.forget_nodes([refusal.op.path])
+            self._cache.discard_nodes([refusal.op.path])
 
     async def _missing(self, plan: Plan, is_first: bool) -> list[str]:
         """
@@ -239,14 +296,14 @@ class Writing:
         In the first attempt, a transaction's own node that is not cached is assumed to be missing. So the transaction's
         first operation costs one round trip.
         """
-        unknown = {node for parent in plan.parents for node in self._known.missing(parent)}
+        unknown = {node for parent in plan.parents for node in self._cache.missing_parents(parent)}
         to_ask = [node for node in unknown if not (is_first and is_private(node))]
         if not to_ask:
             return sorted(unknown, key=len)
         found = await asyncio.gather(*map(self._zookeeper.exists, to_ask))
         there = {node for node, stat in zip(to_ask, found, strict=True) if stat is not None}
         for node in there:
-            self._known.parents.note(node, True)
+            self._cache.parents.put(node, True)
         return sorted(unknown - there, key=len)
 
 
@@ -262,7 +319,7 @@ def _steps(batch: Batch, numbers: Sequence[str], staged: Mapping[int, Chunks]) -
     return [*map(step_of, batch.checks), *puts, *map(step_of, batch.deletes)]
 
 
-def _place_of(put: Put | PutSequential) -> Key:
+def _key_of(put: Put | PutSequential) -> Key:
     return put.prefix if isinstance(put, PutSequential) else put.key
 
 
