@@ -41,13 +41,12 @@ from txnframework_legacy.coordinator import records as log_records
 from txnframework_legacy.log import LogRecord
 from txnframework_legacy.log.format import RecordPosition, decode_entry, encode_batch, encode_plain
 from txnframework_legacy.pending_acks import records as ack_records
+from txnframework_sidecar import compacted as compacted_sidecars
+from txnframework_sidecar import markers as sidecar_markers
 from txnframework_sidecar import snapshots as sidecar_snapshots
-from txnframework_sidecar.compaction import format as compacted_sidecars
-from txnframework_sidecar.model import markers as sidecar_markers
-from txnframework_sidecar.model.index import TransactionIndex
-from txnframework_sidecar.model.parts import Part, Run, Span
-from txnframework_sidecar.model.stream import Marked, Stream
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.parts import MessageRun, Part, Span
+from txnframework_sidecar.state import CommitMarkers, SidecarState, TopicState
 from txnframework_simulation import history
 from txnframework_sql.postgresql._payloads import changes_of, payloads
 from txnframework_sql.steps.changes import LedgerChange, RecordChange
@@ -218,19 +217,19 @@ def _sidecar() -> tuple[Decoder, ...]:
     marker = sidecar_markers.Marker(written, 1, 2, part, AT, frozenset({0, 5}))
     note = sidecar_markers.Note(written, frozenset({5}), AT, None)
     entry = Append(encode_entry(messages(), "producer", Branch(written, 5)), len(messages()), Branch(written, 5))
-    run = Run(Span(3, 7, 7), 5, "producer", 4, 9, 3, 200, AT, AT)
-    index = TransactionIndex(SidecarOptions(), AT, {written: [run]}, {written: note}, {Branch(written, 6): AT}, {})
-    stream = Stream(AT, {written: Marked(AT, frozenset({5}), AT)}, {AT}, {written: AT})
-    compacted = compacted_sidecars.encode_runs([compacted_sidecars.Run(3, 9, AT, AT, 4)])
-    line = compacted_sidecars.Line(compacted_sidecars.Kind.DONE, 9, AT, compacted)
+    run = MessageRun(Span(3, 7, 7), 5, "producer", 4, 9, 3, 200, AT, AT)
+    index = SidecarState(SidecarOptions(), AT, {written: [run]}, {written: note}, {Branch(written, 6): AT}, {})
+    stream = TopicState(AT, {written: CommitMarkers(AT, frozenset({5}), AT)}, {AT}, {written: AT})
+    compacted = compacted_sidecars.encode_runs([compacted_sidecars.CompactionRun(3, 9, AT, AT, 4)])
+    line = compacted_sidecars.CompactedEntry(compacted_sidecars.EntryKind.DONE, 9, AT, compacted)
 
     def restored(data: bytes) -> object:
         document = snapshot_format.decode_document([LedgerEntry(AT, data)], "snapshots", sidecar_snapshots.Snapshot)
-        sidecar_snapshots.restore(document, Stream(), TransactionIndex(SidecarOptions()))
+        sidecar_snapshots.restore(document, TopicState(), SidecarState(SidecarOptions()))
         return document
 
     def lined(entry: LedgerEntry) -> object:
-        found = compacted_sidecars.decode_line(entry, "compacted")
+        found = compacted_sidecars.decode_compacted(entry, "compacted")
         return compacted_sidecars.decode_runs(found.data, AT, "compacted")
 
     return (
@@ -258,7 +257,9 @@ def _sidecar() -> tuple[Decoder, ...]:
             tuple(snapshot_format.encode(sidecar_snapshots.snapshot_of(stream, index), 1 << 20, "option")),
             errors=(TxnFrameworkError, ValueError),
         ),
-        Decoder("entry of a compacted sidecar", partial(_entry, lined), (compacted_sidecars.encode_line(line).data,)),
+        Decoder(
+            "entry of a compacted sidecar", partial(_entry, lined), (compacted_sidecars.encode_compacted(line).data,)
+        ),
     )
 
 

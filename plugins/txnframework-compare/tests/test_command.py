@@ -77,7 +77,7 @@ def test_a_sealed_segment_over_sqlite(capsys: pytest.CaptureFixture[str], tmp_pa
         assert figure(document, "sealed", family, "readable")["median"] == 1
     assert figure(document, "sealed", "metadata", "commit")["cannot"] is None
     assert figure(document, "sealed", "metadata", "readable")["median"] == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.db"], "every place is removed, and nothing else"
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.db"], "every store is removed, and nothing else"
     assert (tmp_path / "mine.db").read_bytes() == b"somebody's own"
 
 
@@ -104,7 +104,7 @@ def test_a_sealed_segment_where_nobody_is_told_in_time(
 
 
 def test_tables_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    """A sentence under each says what it shows; what a family cannot is said where its number would be."""
+    """Each table is followed by an explanation; a cell shows why a family cannot be measured."""
     printed = shown(capsys, *SMALL, "--measures", "ending,sealed", "--families", "metadata,log")
     assert max(map(len, printed.splitlines())) <= 80
     assert printed.count("As a multiple of metadata") + printed.count("as a multiple of metadata") == 2
@@ -115,22 +115,22 @@ def test_tables_at_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_svg(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The other format, of one measure."""
-    asked = ("--measures", "together", "--plots", str(tmp_path), "--plot-format", "svg")
+    asked = ("--measures", "concurrent", "--plots", str(tmp_path), "--plot-format", "svg")
     shown(capsys, "--backend", "memory:", *SMALL, *asked)
     (path,) = tmp_path.iterdir()
-    assert path.name == "together.svg"
+    assert path.name == "concurrent.svg"
     assert "transactions per second" in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        (("--families", "log,nobody"), "--families: there is no family 'nobody'; there are log, "),
-        (("--measures", "speed"), "--measures: there is no measure 'speed'; there are ending, "),
+        (("--families", "log,nobody"), "--families: unknown family 'nobody'; known: log, "),
+        (("--measures", "speed"), "--measures: unknown measure 'speed'; known: ending, "),
         (("--participants", "1,many"), "--participants: 'many' is not a count; write numbers such as 1,10,100"),
         (("--finished", "0"), "--finished: '0' is not a count; write numbers such as 1,10,100"),
-        (("--backend", "mysql://me:secret@host/db"), "mysql://me:***@host/db: families need places of their own, "),
-        (("--backend", "sqlite:////nowhere/at/all.db"), "sqlite:////nowhere/at/all.db: there is no directory /nowhere"),
+        (("--backend", "mysql://me:secret@host/db"), "mysql://me:***@host/db: each family needs stores of its own; "),
+        (("--backend", "sqlite:////nowhere/at/all.db"), "sqlite:////nowhere/at/all.db: directory not found: /nowhere"),
         (("--backend", "embedded-oracle"), "no embedded server named 'oracle' is installed (installed: "),
     ],
 )

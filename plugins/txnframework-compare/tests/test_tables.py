@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
+from txnframework_compare.comparison import FamilyResult, MeasureResults, result_of
 from txnframework_compare.families import FAMILIES
-from txnframework_compare.measures import MEASURES, Figure, Unable
-from txnframework_compare.results import Measured, Result, result_of
+from txnframework_compare.measures import MEASURES, Figure, NotMeasurable
 from txnframework_compare.tables import parts_of, shown, times
 
 LOG, METADATA = FAMILIES["log"], FAMILIES["metadata"]
 
 
-def printed(measured: Measured) -> list[str]:
+def printed(measured: MeasureResults) -> list[str]:
     """Return the lines of a measure's first table."""
     console = Console(width=80)
     with console.capture() as capture:
@@ -40,9 +40,9 @@ def test_ratios_say_how_many_times(ratio: float, said: str) -> None:
 def test_why_a_family_cannot_stands_below_a_wide_table() -> None:
     """There is no room in its cells; the same reason is told once."""
     sizes = (1, 10, 100, 1_000)
-    missing = [Result(LOG, size, {}, "it is not installed") for size in sizes]
+    missing = [FamilyResult(LOG, size, {}, "it is not installed") for size in sizes]
     measured = [result_of(METADATA, size, [(Figure("commit", 2.0, "ms"),)]) for size in sizes]
-    lines = printed(Measured(MEASURES["ending"], sizes, (*missing, *measured)))
+    lines = printed(MeasureResults(MEASURES["ending"], sizes, (*missing, *measured)))
     assert lines[3].split() == ["log", *["cannot", "(1)"] * 4]
     assert lines[4].split() == ["metadata", *"2222"]
     assert lines[5] == "(1) cannot: it is not installed"
@@ -50,8 +50,12 @@ def test_why_a_family_cannot_stands_below_a_wide_table() -> None:
 
 def test_why_a_family_cannot_stands_in_the_cell_of_a_narrow_one() -> None:
     """Beside what was measured of it all the same."""
-    figures = (Figure("commit", Unable("it is sealed"), "ms"), Figure("took", 300.0, "ms"), Figure("readable", 1, ""))
-    results = (result_of(LOG, 1, [figures]), Result(METADATA, 1, {}, "it is not installed"))
-    lines = printed(Measured(MEASURES["sealed"], (1,), results))
+    figures = (
+        Figure("commit", NotMeasurable("it is sealed"), "ms"),
+        Figure("took", 300.0, "ms"),
+        Figure("readable", 1, ""),
+    )
+    results = (result_of(LOG, 1, [figures]), FamilyResult(METADATA, 1, {}, "it is not installed"))
+    lines = printed(MeasureResults(MEASURES["sealed"], (1,), results))
     assert lines[3].split() == ["log", "cannot:", "it", "is", "sealed", "300", "1"]
     assert " ".join([*lines[4].split(), *lines[5].split()]).count("cannot: it is not") == 3

@@ -28,9 +28,9 @@ from txnframework.testing import WorldHarness
 from txnframework.testing.clock import run_ready
 from txnframework.testing.line import Line
 from txnframework.testing.world import SEGMENT, World
-from txnframework_sidecar.ledgers import names_of
+from txnframework_sidecar.ledgers import ledger_names
 
-NAMES = names_of(SEGMENT, 1)
+NAMES = ledger_names(SEGMENT, 1)
 Scenario = Callable[[WorldHarness], Awaitable[None]]
 Runner = Callable[[type[WorldHarness], Scenario], None]
 

@@ -106,8 +106,15 @@ def test_retention_follows_the_topic(run: Runner) -> None:
             await filled(world, 1, 9_000)
             buffer = world.buffer
             assert isinstance(buffer, SidecarBuffer)
-            index, stream = buffer._ledgers.index, buffer._ledgers.stream
-            sizes = (index.writing, index.noted, index.late, stream.repeated, stream.ahead, stream.references.lowest)
+            sidecar, topic = buffer._ledgers.sidecar_state, buffer._ledgers.topic_state
+            sizes = (
+                sidecar.writing,
+                sidecar.noted,
+                sidecar.late,
+                topic.repeated,
+                topic.early_notes,
+                topic.references.lowest,
+            )
             assert max(map(len, sizes)) <= 4
 
     run(ShortLedgers, test)

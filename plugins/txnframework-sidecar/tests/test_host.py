@@ -12,7 +12,7 @@ from txnframework.errors import ConfigurationError, InvalidInput, NotFound, Rece
 from txnframework.model import State
 from txnframework_legacy.ledger_names import parse_ledger_name
 from txnframework_legacy.testing import BACKENDS, HostStores, read_all
-from txnframework_sidecar.ledgers import names_of
+from txnframework_sidecar.ledgers import ledger_names
 
 ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
 MARKED = "persistent://public/marked/orders"
@@ -142,7 +142,7 @@ def test_restarted_and_compacted_while_it_is_read(stores: HostStores, time_ms: i
                         await kept.commit()
                         expected += [b"plain %d" % turn, *(b"kept %d %d" % (turn, number) for number in range(5))]
                         await client.upkeep()
-                        row = await client.host.ledgers.open(names_of(ORDERS, 1).sidecar)
+                        row = await client.host.ledgers.open(ledger_names(ORDERS, 1).sidecar)
                         assert sum(one.entries for one in await row.ledgers(-1, 99)) <= 3, "it is compacted"
                         message = await consumer.receive(timeout_ms=SOON_MS)
                         received.append(message.value)

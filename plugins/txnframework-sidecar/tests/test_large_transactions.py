@@ -36,12 +36,11 @@ from txnframework.model import (
 from txnframework.testing import WorldHarness
 from txnframework.testing.world import SEGMENT, World
 from txnframework_legacy.ledger_names import SIDECAR, ledger_name
-from txnframework_sidecar.model.index import TransactionIndex
-from txnframework_sidecar.model.markers import Marker, Note, Written, read_topic_entry
-from txnframework_sidecar.model.parts import Run, Span
-from txnframework_sidecar.model.stream import Stream
+from txnframework_sidecar.markers import Marker, Note, StoredRun, read_topic_entry
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.parts import MessageRun, Span
 from txnframework_sidecar.snapshots import Snapshots, snapshot_of
+from txnframework_sidecar.state import SidecarState, TopicState
 
 MANY = Limit(1_000)
 
@@ -340,7 +339,7 @@ def test_what_refers_to_it_stays_while_it_is_open(run: Runner) -> None:
                 await send(world, sequence, small)
                 await world.coordinator.end(End(small, Action.COMMIT))
                 await compacted(world)
-            await Snapshots(world.ledgers, NAMES.snapshots, BUSY).write(snapshot_of(Stream(), TransactionIndex(BUSY)))
+            await Snapshots(world.ledgers, NAMES.snapshots, BUSY).write(snapshot_of(TopicState(), SidecarState(BUSY)))
             async with harness.open() as fresh:
                 await fresh.buffer.trim(0)
                 await send(fresh, 4, txn)
@@ -353,27 +352,29 @@ def test_what_refers_to_it_stays_while_it_is_open(run: Runner) -> None:
 
 def test_a_span_that_ends_behind_the_decision() -> None:
     """What was referred to behind the place up to which a marker lists never counts; what stands before it does."""
-    index, branch = TransactionIndex(SidecarOptions()), Branch(TxnID(1 << 15, 1))
+    state, branch = SidecarState(SidecarOptions()), Branch(TxnID(1 << 15, 1))
 
     def at(number: int) -> Position:
         return Position(7, number)
 
     for number in range(3):
         span = Span(3, number, number)
-        index.apply(
-            Written(branch.txn_id, Run(span, 0, "p", number, number, 1, 1, at(2 * number), at(2 * number), own=True)),
+        state.apply(
+            StoredRun(
+                branch.txn_id, MessageRun(span, 0, "p", number, number, 1, 1, at(2 * number), at(2 * number), own=True)
+            ),
             at(2 * number),
         )
-    (together,) = index.writing[branch.txn_id]
+    (together,) = state.writing[branch.txn_id]
     assert (together.span, together.begun, together.upto) == (Span(3, 0, 2), at(0), at(4))
-    index.apply(Note(branch.txn_id, frozenset({0}), at(3), at(0)), at(5))
-    assert [index.of_copy(branch, at(2 * number)) for number in range(3)] == [
+    state.apply(Note(branch.txn_id, frozenset({0}), at(3), at(0)), at(5))
+    assert [state.of_copy(branch, at(2 * number)) for number in range(3)] == [
         Visibility.COMMITTED,
         Visibility.COMMITTED,
         Visibility.ABORTED,
     ]
-    assert index.aborted_before(7) == frozenset()
-    assert index.aborted_before(8) == {branch}
+    assert state.aborted_before(7) == frozenset()
+    assert state.aborted_before(8) == {branch}
 
 
 def test_branches_share_it(run: Runner) -> None:

@@ -1,8 +1,8 @@
 """
-Places on a backend: separate stores for each family and measure, so that none reads data of another one.
+Stores on a backend: separate ones for each family and measure, so that no family reads data of another one.
 
-The URL on the command line names where places are created; the store at the URL itself is neither read nor written.
-Places are created beside a SQLite file, on the server of a PostgreSQL database, or below a ZooKeeper chroot.
+The URL on the command line names where stores are created; the store at the URL itself is neither read nor written.
+Stores are created beside a SQLite file, on the server of a PostgreSQL database, or below a ZooKeeper chroot.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from txnframework.config import store_name
 from txnframework.plugin import PluginRegistry, Role
 from txnframework_compare.errors import UnusableBackend
 
-Make = Callable[[str], str]
-"""Creates a place of this name and returns its URL."""
+CreateStore = Callable[[str], str]
+"""Creates a store of this name and returns its URL."""
 
 PREFIX: Final = "txnframework_compare"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreUrls:
     """Initially empty stores; the URLs are those of a configuration."""
 
     metadata: str
@@ -41,39 +41,39 @@ class Place:
 
 
 class Backend:
-    """Creates places; the context manager ``backend`` opens it, and removes the places at its exit."""
+    """Creates stores; the context manager ``backend`` opens it, and removes the stores at its exit."""
 
-    def __init__(self, metadata: Make, ledger: Make | None) -> None:
+    def __init__(self, metadata: CreateStore, ledger: CreateStore | None) -> None:
         self._metadata = metadata
         self._ledger = ledger
         self._token = secrets.token_hex(4)
         self._made = 0
 
-    def place(self) -> Place:
-        """Create a new place."""
+    def create_stores(self) -> StoreUrls:
+        """Create new, empty stores."""
         self._made += 1
         name = f"{PREFIX}_{self._token}_{self._made}"
         url = self._metadata(name)
-        return Place(url, url if self._ledger is None else self._ledger(name))
+        return StoreUrls(url, url if self._ledger is None else self._ledger(name))
 
 
 @contextmanager
 def backend(url: str | None, ledger: str | None, registry: PluginRegistry) -> Iterator[Backend]:
     """
-    Create places on the store at ``url``, with messages on the store at ``ledger``.
+    Create stores on the backend at ``url``, with messages on the backend at ``ledger``.
 
-    Without a URL, the places are SQLite files in a temporary directory. Messages are in such files too if the store at
-    ``url`` keeps none.
+    Without a URL, the stores are SQLite files in a temporary directory. Messages are in such files too if the store at
+    ``url`` stores none.
 
-    :raises UnusableBackend: no places can be created there.
+    :raises UnusableBackend: no stores can be created there.
     """
     with ExitStack() as stack:
 
-        def maker(where: str) -> Make:
+        def maker(where: str) -> CreateStore:
             name = store_name(where)
-            if name not in MAKERS:
-                raise UnusableBackend(where, f"families need places of their own, which can be made on {_known()} only")
-            return stack.enter_context(MAKERS[name](where))
+            if name not in CREATORS:
+                raise UnusableBackend(where, f"each family needs stores of its own; they can be created on {_known()}")
+            return stack.enter_context(CREATORS[name](where))
 
         def own_files() -> str:
             directory = stack.enter_context(TemporaryDirectory(prefix="txnframework-compare-"))
@@ -86,18 +86,18 @@ def backend(url: str | None, ledger: str | None, registry: PluginRegistry) -> It
 
 
 @contextmanager
-def _memory(_: str) -> Iterator[Make]:
+def _memory(_: str) -> Iterator[CreateStore]:
     yield lambda name: f"memory://{name.replace('_', '-')}"
 
 
 @contextmanager
-def _sqlite(url: str) -> Iterator[Make]:
+def _sqlite(url: str) -> Iterator[CreateStore]:
     """Create files beside the named file, which is not touched; they are removed at the end."""
     path = Path(url.partition("///")[2])
     if not path.name:
         raise UnusableBackend(url, "write sqlite:///directory/name.db")
     if not path.parent.is_dir():
-        raise UnusableBackend(url, f"there is no directory {path.parent}")
+        raise UnusableBackend(url, f"directory not found: {path.parent}")
     made: list[str] = []
 
     def make(name: str) -> str:
@@ -113,7 +113,7 @@ def _sqlite(url: str) -> Iterator[Make]:
 
 
 @contextmanager
-def _postgresql(url: str) -> Iterator[Make]:
+def _postgresql(url: str) -> Iterator[CreateStore]:
     """Create databases on the server of the named database; they are dropped at the end."""
     made: list[str] = []
 
@@ -133,7 +133,7 @@ def _run_sql(url: str, statement: str) -> None:
     try:
         import asyncpg
     except ModuleNotFoundError as error:
-        raise UnusableBackend(url, "its driver is missing: pip install 'txnframework-sql[postgresql]'") from error
+        raise UnusableBackend(url, "the driver is not installed: pip install 'txnframework-sql[postgresql]'") from error
 
     async def run() -> None:
         connection = await asyncpg.connect(urlunsplit(urlsplit(url)._replace(scheme="postgresql")))
@@ -145,23 +145,23 @@ def _run_sql(url: str, statement: str) -> None:
     try:
         asyncio.run(run())
     except asyncpg.InsufficientPrivilegeError as error:
-        raise UnusableBackend(url, "its user may not make databases, and each family gets its own") from error
+        raise UnusableBackend(url, "the user may not create databases, and each family needs its own") from error
     except (asyncpg.PostgresError, OSError, ValueError) as error:
-        raise UnusableBackend(url, f"no database can be made there: {type(error).__name__}") from error
+        raise UnusableBackend(url, f"cannot create a database: {type(error).__name__}") from error
 
 
 @contextmanager
-def _zookeeper(url: str) -> Iterator[Make]:
+def _zookeeper(url: str) -> Iterator[CreateStore]:
     """Create chroots below the named chroot; their removal is left to the owner of the servers."""
     parts = urlsplit(url)
     yield lambda name: urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
 
 
-MAKERS: Final[Mapping[str, Callable[[str], AbstractContextManager[Make]]]] = MappingProxyType(
+CREATORS: Final[Mapping[str, Callable[[str], AbstractContextManager[CreateStore]]]] = MappingProxyType(
     {"memory": _memory, "sqlite": _sqlite, "postgresql": _postgresql, "postgres": _postgresql, "zookeeper": _zookeeper}
 )
 
 
 def _known() -> str:
-    *first, last = (f"{name}:" for name in MAKERS if name != "postgres")
+    *first, last = (f"{name}:" for name in CREATORS if name != "postgres")
     return f"{', '.join(first)} and {last}"

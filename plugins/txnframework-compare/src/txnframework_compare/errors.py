@@ -15,7 +15,7 @@ class UnusableOption(InvalidInput):
 
 
 class UnusableBackend(InvalidInput):
-    """No places for the families can be created on the store at this URL."""
+    """No stores for the families can be created at this URL."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"{redact_url(url)}: {reason}")

@@ -16,7 +16,7 @@ BATCHING: Final = {"batching": {"enabled": True}}
 @dataclass(frozen=True, slots=True)
 class Family:
     """
-    One side of the comparison.
+    A family of transactions to compare.
 
     ``domain``: the domain of its topics, ``persistent`` or ``topic``. ``plugins``: coordinator, buffer and pending-ack
     store of that domain. ``sections``: further sections of its configuration.
@@ -64,18 +64,16 @@ _RECORDS = DomainSection(coordinator="metadata", buffer="metadata", pending_ack=
 FAMILIES: Final = {
     family.name: family
     for family in (
-        Family("log", "transaction log and markers, as PIP-31 has them", "persistent", _LOGS),
+        Family("log", "transaction log and markers, as in PIP-31", "persistent", _LOGS),
         Family(
             "log-batched",
-            "the same with batches in its logs, as PIP-160 has them",
+            "the same with batches in its logs, as in PIP-160",
             "persistent",
             _LOGS,
             {"coordinators": {"log": BATCHING}, "pending_acks": {"log": BATCHING}},
         ),
-        Family(
-            "sidecar", "messages beside the topic until the commit, as PIP-31 has it in full", "persistent", _SIDECAR
-        ),
-        Family("metadata", "decided by one record, as PIP-473 has it", "topic", _RECORDS),
+        Family("sidecar", "messages beside the topic until the commit, as in PIP-31", "persistent", _SIDECAR),
+        Family("metadata", "decided by one record, as in PIP-473", "topic", _RECORDS),
     )
 }
 """Every family, in the order of display."""

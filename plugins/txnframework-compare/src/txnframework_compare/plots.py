@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from txnframework_compare.comparison import FigureResult, MeasureResults
 from txnframework_compare.errors import UnusableOption
 from txnframework_compare.families import Family
-from txnframework_compare.results import Measured, Taken
 from txnframework_compare.tables import shown
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def require_matplotlib() -> None:
         ) from error
 
 
-def write_plot(measured: Measured, families: Sequence[Family], directory: Path, kind: str) -> Path:
+def write_plot(measured: MeasureResults, families: Sequence[Family], directory: Path, kind: str) -> Path:
     """Draw a measure into a file with its name; return the file's path."""
     from matplotlib.figure import Figure
 
@@ -53,7 +53,7 @@ def write_plot(measured: Measured, families: Sequence[Family], directory: Path, 
     return path
 
 
-def _lines(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
+def _lines(axes: Axes, measured: MeasureResults, families: Sequence[Family]) -> None:
     """Draw one line for each family over the sizes, with bars from the lowest to the highest round."""
     plot = measured.measure.plot
     (name,) = plot.figures
@@ -73,7 +73,7 @@ def _lines(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
     axes.grid(visible=True, which="major", alpha=0.3)
 
 
-def _dots(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
+def _dots(axes: Axes, measured: MeasureResults, families: Sequence[Family]) -> None:
     """Draw a row for each family and a dot for each figure; bars have no start on a logarithmic axis."""
     plot = measured.measure.plot
     (size,) = measured.sizes
@@ -92,7 +92,7 @@ def _dots(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
     _name_rows(axes, families, plot.label)
 
 
-def _stacks(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
+def _stacks(axes: Axes, measured: MeasureResults, families: Sequence[Family]) -> None:
     """Draw one bar for each family, stacked from all figures."""
     from matplotlib.ticker import MaxNLocator
 
@@ -135,7 +135,7 @@ def _style(number: int) -> dict[str, Any]:
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "capsize": 3}
 
 
-def _reach(several: Iterable[Taken]) -> tuple[list[float], list[float]]:
+def _reach(several: Iterable[FigureResult]) -> tuple[list[float], list[float]]:
     """Return the distances of the lowest and the highest round from the median of each figure."""
     found = list(several)
     return [one.median - min(one.rounds) for one in found], [max(one.rounds) - one.median for one in found]
@@ -151,7 +151,7 @@ def _log_ticks(axis: Axis, limits: tuple[float, float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _note(axes: Axes, measured: Measured, families: Sequence[Family]) -> None:
+def _note(axes: Axes, measured: MeasureResults, families: Sequence[Family]) -> None:
     """Write below the picture what a family cannot do: a missing dot or point does not explain itself."""
     found: dict[str, str] = {}
     for family in families:

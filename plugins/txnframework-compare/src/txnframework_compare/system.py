@@ -1,10 +1,11 @@
-"""A family opened on a place of its own: the argument of every measure."""
+"""A family opened_system on stores of its own, with its workload: the argument of every measure."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Final
 
 import txnframework
@@ -14,22 +15,60 @@ from txnframework.client import Consumer
 from txnframework.config import Config, check_config, load_config
 from txnframework.model.transactions import Action
 from txnframework.plugin import PluginRegistry
-from txnframework_compare.backends import Place
-from txnframework_compare.counting import Counts, counting_ledgers, counting_metadata
+from txnframework_compare.backends import StoreUrls
 from txnframework_compare.families import Family
-from txnframework_compare.workload import Workload
+from txnframework_compare.write_counts import Counts, counting_ledgers, counting_metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """
+    The transactions of a run, and how often each measure repeats them.
+
+    * A counted transaction reads and writes ``topics`` topics, ``messages`` of each.
+    * ``participants`` and ``finished`` are the sizes for the measures of ending and recovery.
+    * ``concurrent`` is the number of concurrent transactions.
+    * Every ``abort_every``-th finished transaction was aborted.
+    * ``samples`` is how often a round repeats what is fast.
+    """
+
+    topics: int = 3
+    messages: int = 10
+    message_bytes: int = 100
+    participants: tuple[int, ...] = (1, 10, 100, 1_000)
+    finished: tuple[int, ...] = (10, 100, 1_000)
+    concurrent: tuple[int, ...] = (1, 8, 64)
+    abort_every: int = 10
+    samples: int = 20
+    rounds: int = 3
+
+    def message(self) -> bytes:
+        """Return the value of one message."""
+        return b"x" * self.message_bytes
+
+    def samples_of(self, size: int) -> int:
+        """Return how often a round repeats work of this size; larger work is repeated less."""
+        return max(1, min(self.samples, 2 * self.samples // size))
+
+
+FULL: Final = Workload()
+QUICK: Final = replace(
+    FULL, messages=3, participants=(1, 10), finished=(10, 50), concurrent=(1, 8), samples=2, rounds=2
+)
+"""A workload that shows whether the measures run, not how fast."""
+
 
 TIMEOUT_MS: Final = 24 * 3_600_000
 """Long enough that no transaction times out while others are measured."""
-SOON_MS: Final = 60_000
+RECEIVE_TIMEOUT_MS: Final = 60_000
 """The longest wait for a message that has been sent."""
-TOPICS_TOGETHER: Final = 16
+TOPIC_CREATIONS_MAX: Final = 16
 """How many topics are created concurrently."""
 
 
 class System:
     """
-    One family's client, with counting stores, on a place that no other system uses.
+    One family's client, with counting stores, on stores that no other system uses.
 
     There are no sweeps, and settling is left to ``end``, so nothing runs in the background of a measure. ``finished``
     and ``sealed`` count the transactions and topics that measures have left here in that state.
@@ -60,10 +99,10 @@ class System:
         """
         Return producers for ``count`` topics, ``name`` and a number; each is created once, and sends one message then.
         """
-        together = asyncio.Semaphore(TOPICS_TOGETHER)
+        slots = asyncio.Semaphore(TOPIC_CREATIONS_MAX)
 
         async def make(topic: str) -> None:
-            async with together:
+            async with slots:
                 await self.client.create_topic(topic)
                 producer = await self.client.producer(topic)
                 await producer.send(self.workload.message())
@@ -89,7 +128,7 @@ class System:
         await self.client.settle(txn.id)
 
     def other(self) -> AbstractAsyncContextManager[Client]:
-        """Open another client on the same place, like another process; its writes are not counted."""
+        """Open another client on the same stores, like another process; its writes are not counted."""
         return txnframework.open(self.config, registry=self._registry)
 
     async def close(self) -> None:
@@ -105,12 +144,12 @@ class _UnsettledHost(Host):
 
 
 @asynccontextmanager
-async def opened(
-    family: Family, place: Place, workload: Workload, registry: PluginRegistry, transactions: Mapping[str, object]
+async def opened_system(
+    family: Family, urls: StoreUrls, workload: Workload, registry: PluginRegistry, transactions: Mapping[str, object]
 ) -> AsyncIterator[System]:
-    """Open a family on a place; ``transactions`` are the options that a measure sets in that configuration section."""
+    """Open a family on these stores; ``transactions`` are the options that a measure sets in that section."""
     quiet = {"sweep": False, "timeout_ms_max": TIMEOUT_MS, **transactions}
-    config = load_config({**family.config(), **place.config(), "transactions": quiet})
+    config = load_config({**family.config(), **urls.config(), "transactions": quiet})
     check_config(config, registry)
     inner = await open_host(config, registry)
     counts = Counts()
@@ -127,5 +166,5 @@ async def received(consumer: Consumer, count: int) -> list[Message]:
     """Return the next ``count`` messages of a consumer."""
     found: list[Message] = []
     while len(found) < count:
-        found += await consumer.receive_many(messages_max=count - len(found), timeout_ms=SOON_MS)
+        found += await consumer.receive_many(messages_max=count - len(found), timeout_ms=RECEIVE_TIMEOUT_MS)
     return found

@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from txnframework.cli import terminal
+from txnframework_compare.comparison import FigureResult, MeasureResults
 from txnframework_compare.families import Family
-from txnframework_compare.measures import View
-from txnframework_compare.results import Measured, Taken
+from txnframework_compare.measures import TableView
 
 PLAIN_WIDTH: Final = 80
 """The width for files and pipes."""
@@ -22,7 +22,7 @@ INLINE_COLUMNS: Final = 3
 """A table with more columns has no room for reasons in its cells; they are printed below it."""
 
 
-def print_measured(measured: Measured, families: Sequence[Family]) -> None:
+def print_measured(measured: MeasureResults, families: Sequence[Family]) -> None:
     """Print every table of a measure."""
     console = terminal.console(plain_width=PLAIN_WIDTH)
     for view in measured.measure.views:
@@ -30,7 +30,7 @@ def print_measured(measured: Measured, families: Sequence[Family]) -> None:
             console.print(part)
 
 
-def parts_of(measured: Measured, view: View, families: Sequence[Family]) -> Iterator[RenderableType]:
+def parts_of(measured: MeasureResults, view: TableView, families: Sequence[Family]) -> Iterator[RenderableType]:
     """Yield one view: its title, a row for each family with a column for each size or figure, and its explanation."""
     columns = list(_columns(measured, view))
     reasons = _Reasons(inline=len(columns) <= INLINE_COLUMNS)
@@ -47,7 +47,7 @@ def parts_of(measured: Measured, view: View, families: Sequence[Family]) -> Iter
             cells.append(reasons.of(taken.unable) if taken.unable else _cell(taken, first, compared=view.compared))
         table.add_row(family.name, *cells)
     yield table
-    yield from map(Text, [*reasons.lines(), _says(view, families), ""])
+    yield from map(Text, [*reasons.lines(), _explanation(view, families), ""])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,27 +77,27 @@ class _Reasons:
         return [f"({number}) cannot: {why}" for number, why in enumerate(self._found, 1)]
 
 
-def _columns(measured: Measured, view: View) -> Iterator[_Column]:
+def _columns(measured: MeasureResults, view: TableView) -> Iterator[_Column]:
     for figure, title in view.figures.items():
         for size in measured.sizes:
             yield _Column(title if measured.measure.axis is None else f"{size:,}", size, figure)
 
 
-def _corner(measured: Measured) -> str:
+def _corner(measured: MeasureResults) -> str:
     axis = measured.measure.axis
     return "family" if axis is None else f"{axis}:"
 
 
-def _cell(taken: Taken, first: Taken, *, compared: bool) -> str:
+def _cell(taken: FigureResult, first: FigureResult, *, compared: bool) -> str:
     number = shown(taken.median)
     if not compared or taken is first or not first.rounds or not first.median:
         return number
     return f"{number} ({times(taken.median / first.median)})"
 
 
-def _says(view: View, families: Sequence[Family]) -> str:
+def _explanation(view: TableView, families: Sequence[Family]) -> str:
     ratios = f" In parentheses: as a multiple of {families[0].name}." if view.compared and len(families) > 1 else ""
-    return view.says + ratios
+    return view.explanation + ratios
 
 
 def shown(number: float) -> str:

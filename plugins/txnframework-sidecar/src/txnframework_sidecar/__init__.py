@@ -6,10 +6,10 @@ topic that lists the positions of the messages in the sidecar. A reader of the t
 marker. So open transactions block no reader, aborted messages are never read, and the order of the topic is the order
 of the commits.
 
-``model`` is the format and the meaning of entries (without I/O): ``markers`` in the topic and notes in the sidecar,
-``index`` of the sidecar's transactions, ``stream`` of the topic's markers, ``parts`` divides a transaction into
-markers. ``ledgers`` reads both ledgers, ``sending`` appends, ``settling`` ends transactions, ``resolving`` finds the
-messages of a marker, ``buffer`` is the role.
+``markers`` encodes markers in the topic and notes in the sidecar, ``parts`` divides a transaction into markers.
+``state`` is the meaning of all these entries (without I/O), ``ledgers`` reads both ledgers. ``appends`` appends
+messages, ``settlement`` ends transactions, ``messages`` reads the messages of a marker, ``retention`` compacts and
+trims, ``buffer`` is the role.
 
 Two rules make this safe. *The first marker decides*: a marker is appended only to the ledger of the topic that was open
 before the topic was read. A second marker, of a process that repeats the end, can therefore only be in that same

@@ -26,17 +26,15 @@ from txnframework.model import (
 from txnframework.plugin import AbortRetention, SegmentContext, options_as
 from txnframework_legacy.admission import FamilyRegistration
 from txnframework_legacy.buffer.closing import Closing
-from txnframework_sidecar.compaction.compacted import Compacted
-from txnframework_sidecar.compaction.compacting import Compacting
-from txnframework_sidecar.large import Large
-from txnframework_sidecar.ledgers import TopicLedgers, names_of
-from txnframework_sidecar.model.markers import read_topic_entry
+from txnframework_sidecar.appends import LargeTransactions, SidecarAppender
+from txnframework_sidecar.compacted import CompactedLedgers
+from txnframework_sidecar.ledgers import TopicLedgers, ledger_names
+from txnframework_sidecar.markers import read_topic_entry
+from txnframework_sidecar.messages import MessageReader
 from txnframework_sidecar.options import SidecarOptions
 from txnframework_sidecar.own_ledgers import OwnLedgers
-from txnframework_sidecar.resolving import Resolving
-from txnframework_sidecar.retaining import Retaining
-from txnframework_sidecar.sending import Sending
-from txnframework_sidecar.settling import Settling
+from txnframework_sidecar.retention import Compactor, Retention
+from txnframework_sidecar.settlement import Settlement
 
 
 @implementer(ICommitOrderBuffer)
@@ -49,22 +47,22 @@ class SidecarBuffer:
         self.segment: str = context.segment
         self._coordinator = context.coordinator
         retention = AbortRetention(environment, context.transactions.abort_retention_ms)
-        names = names_of(context.segment, context.life)
+        names = ledger_names(context.segment, context.life)
         self._ledgers = TopicLedgers(context.ledger, context.ledgers, names, retention, options)
-        self._settling = Settling(self._ledgers, Participant(context.segment), environment, options)
+        self._settlement = Settlement(self._ledgers, Participant(context.segment), environment, options)
         registration = FamilyRegistration(context.store, context.segment, options.attempts_max)
         topic = (context.segment, context.life)
         self._own = OwnLedgers(context.ledgers, context.ledger, *topic, options.own_ledgers_open_max)
-        large = Large(self._ledgers.index, self._own, environment, options)
+        large = LargeTransactions(self._ledgers.sidecar_state, self._own, environment, options)
         judge = self._visibility_of_copy
-        self._sending = Sending(
+        self._appender = SidecarAppender(
             context.segment, self._ledgers, context.coordinator, registration, large, judge, retention, options
         )
-        self._compacted = Compacted(context.ledgers, names.compacted)
-        self._resolving = Resolving(self._ledgers, self._own, self._compacted)
-        compacting = Compacting(self._ledgers, self._compacted, self._resolving, environment, options)
-        self._retaining = Retaining(
-            self._ledgers, self._own, self._settling, context.coordinator, self._compacted, compacting, options
+        self._compacted = CompactedLedgers(context.ledgers, names.compacted)
+        self._messages = MessageReader(self._ledgers, self._own, self._compacted)
+        compacting = Compactor(self._ledgers, self._compacted, self._messages, environment, options)
+        self._retention = Retention(
+            self._ledgers, self._own, self._settlement, context.coordinator, self._compacted, compacting, options
         )
         self._recovering = asyncio.Lock()
         self._is_recovered = False
@@ -78,26 +76,26 @@ class SidecarBuffer:
                 await self._closing.unless_closed(self._ledgers.read_topic())
                 self._is_recovered = True
         self._closing.require_open()
-        return self._ledgers.stream.upto
+        return self._ledgers.topic_state.upto
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """Append entries of one branch to the sidecar, or entries outside transactions to the topic."""
         await self.recover()
-        return await self._sending.append(entries)
+        return await self._appender.append(entries)
 
     async def read(self, request: ReadRequest) -> EntryPage:
         """Return the readable entries after a position: those outside transactions, and the messages of each marker."""
         await self.recover()
         after = request.after.entry
-        if after >= self._ledgers.stream.upto:
+        if after >= self._ledgers.topic_state.upto:
             await self._ledgers.read_topic()
-        upto = self._ledgers.stream.upto
+        upto = self._ledgers.topic_state.upto
         if after >= upto:
             return EntryPage((), request.after)
         shown: list[ReadableEntry] = []
         skipped: list[Position] = []
         size = 0
-        repeated = self._ledgers.stream.repeated  # as before the fetch; a concurrent trim may shrink it
+        repeated = self._ledgers.topic_state.repeated  # as before the fetch; a concurrent trim may shrink it
         for entry in await self._ledgers.topic.read(EntryRange(after, upto), request.limit):
             marker = read_topic_entry(entry, self.segment)
             size += len(entry.data) if marker is None else marker.part.bytes
@@ -106,7 +104,7 @@ class SidecarBuffer:
             if marker is None:
                 shown.append(ReadableEntry(entry.position, entry.data, None, Visibility.COMMITTED))
             elif marker.part.spans and entry.position not in repeated:
-                shown.append(await self._resolving.entry(marker, entry.position))
+                shown.append(await self._messages.entry(marker, entry.position))
             else:
                 skipped.append(entry.position)
             after = entry.position
@@ -116,7 +114,7 @@ class SidecarBuffer:
         """Return the end of the topic: all of its entries are decided."""
         await self.recover()
         await self._ledgers.read_topic()
-        return self._ledgers.stream.upto
+        return self._ledgers.topic_state.upto
 
     async def advanced(self, beyond: Position) -> Position:
         """
@@ -129,7 +127,7 @@ class SidecarBuffer:
             while True:
                 tail = await self._ledgers.read_topic()
                 self._closing.require_open()
-                upto = self._ledgers.stream.upto
+                upto = self._ledgers.topic_state.upto
                 if upto > beyond or (tail.sealed and upto >= tail.last_confirmed):
                     return upto
                 await self._closing.unless_closed(watch.changed())
@@ -146,7 +144,7 @@ class SidecarBuffer:
         """Return the visibility of a branch from the sidecar or, if it has no outcome there, from its coordinator."""
         await self.recover()
         await self._ledgers.read_sidecar()
-        known = self._ledgers.index.of_branch(branch)
+        known = self._ledgers.sidecar_state.of_branch(branch)
         if known is not None and known is not Visibility.OPEN:
             return known
         try:
@@ -164,12 +162,12 @@ class SidecarBuffer:
         :raises Unavailable: the topic is sealed and takes no marker, or its open ledgers changed too often.
         """
         await self.recover()
-        await self._settling.settle(ended)
+        await self._settlement.settle(ended)
 
     async def trim(self, ledger_id: int) -> Swept:
         """Trim whole ledgers of the topic, then the ledgers of the sidecar that no marker refers to any more."""
         await self.recover()
-        return await self._retaining.trim(ledger_id)
+        return await self._retention.trim(ledger_id)
 
     async def close(self) -> None:
         """Stop; calls that wait raise ``Closed``."""
@@ -186,7 +184,7 @@ class SidecarBuffer:
         be listed or not. The markers are therefore written here if they are missing.
         """
         await self._ledgers.read_sidecar()
-        known = self._ledgers.index.of_copy(branch, position)
+        known = self._ledgers.sidecar_state.of_copy(branch, position)
         if known is not Visibility.OPEN:
             return known or Visibility.COMMITTED
         try:
@@ -195,9 +193,9 @@ class SidecarBuffer:
             # Forgotten. Either all participants were settled, so it is noted, or it never enlisted and cannot be
             # committed.
             await self._ledgers.read_sidecar()
-            known = self._ledgers.index.of_copy(branch, position) or Visibility.COMMITTED
+            known = self._ledgers.sidecar_state.of_copy(branch, position) or Visibility.COMMITTED
             return Visibility.ABORTED if known is Visibility.OPEN else known
         if transaction.state is State.OPEN:
             return Visibility.OPEN
-        await self._settling.settle(transaction)
-        return self._ledgers.index.of_copy(branch, position) or Visibility.COMMITTED
+        await self._settlement.settle(transaction)
+        return self._ledgers.sidecar_state.of_copy(branch, position) or Visibility.COMMITTED

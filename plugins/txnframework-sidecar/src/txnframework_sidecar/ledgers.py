@@ -3,24 +3,87 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from txnframework.errors import LedgerNotFound, StoreMismatch, TxnFrameworkError
+from txnframework.errors import EntryTrimmed, LedgerNotFound, StoreMismatch, TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IManagedLedger
-from txnframework.model import Position, Tail
+from txnframework.model import EntryRange, LedgerEntry, Limit, Position, Tail
 from txnframework.plugin import AbortRetention
 from txnframework_legacy.ledger_names import SIDECAR, ledger_name
-from txnframework_sidecar.following import Following
-from txnframework_sidecar.model.index import TransactionIndex
-from txnframework_sidecar.model.markers import Note, Written, read_sidecar_entry, read_topic_entry
-from txnframework_sidecar.model.stream import Stream
+from txnframework_sidecar.markers import Note, StoredRun, read_sidecar_entry, read_topic_entry
 from txnframework_sidecar.options import SidecarOptions
 from txnframework_sidecar.snapshots import Snapshots, restore, snapshot_of
+from txnframework_sidecar.state import SidecarState, TopicState
+
+F = TypeVar("F")
+
+PAGE = Limit(1_000)
+
+
+class ReadState(Protocol):
+    """The state to which entries are applied, and the last entry applied."""
+
+    upto: Position
+
+
+class LedgerReader(Generic[F]):
+    """
+    One ledger, read by one task at a time.
+
+    ``decode`` decodes an entry, ``apply`` applies it. ``skipped`` gets the first remaining ledger when ledgers were
+    trimmed before this process read them. The trimmed entries were decided, and no marker refers to them any more.
+    """
+
+    def __init__(
+        self,
+        state: ReadState,
+        decode: Callable[[LedgerEntry, str], F],
+        apply: Callable[[F, Position], None],
+        skipped: Callable[[int], None],
+    ) -> None:
+        self._state = state
+        self._decode = decode
+        self._apply = apply
+        self._skipped = skipped
+        self.entries = 0
+        """The number of entries read."""
+        self._is_begun = False
+        self._reading = asyncio.Lock()
+
+    async def catch_up(self, ledger: IManagedLedger) -> Tail:
+        """Apply every entry that was confirmed before this call; return the tail at the call."""
+        tail = await ledger.tail()
+        async with self._reading:
+            if not self._is_begun:
+                await self._skip(ledger)
+                self._is_begun = True
+            while self._state.upto < tail.last_confirmed:
+                try:
+                    await self._read_on(ledger, tail.last_confirmed)
+                except EntryTrimmed:
+                    await self._skip(ledger)
+        return tail
+
+    async def _read_on(self, ledger: IManagedLedger, upto: Position) -> None:
+        """Read and apply one page. An entry that cannot be decoded raises its error; the next call reads it again."""
+        entries = await ledger.read(EntryRange(self._state.upto, upto), PAGE)
+        for entry in entries:
+            self._apply(self._decode(entry, ledger.name), entry.position)
+            self.entries += 1
+        if not entries:
+            self._state.upto = max(self._state.upto, upto)
+
+    async def _skip(self, ledger: IManagedLedger) -> None:
+        (first, *_) = await ledger.ledgers(-1, 1)
+        self._skipped(first.ledger_id)
+        self._state.upto = max(self._state.upto, Position(first.ledger_id, -1))
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class LedgerNames:
     """The names of the ledgers beside one topic."""
 
     sidecar: str
@@ -28,9 +91,9 @@ class Names:
     snapshots: str
 
 
-def names_of(segment: str, life: int) -> Names:
+def ledger_names(segment: str, life: int) -> LedgerNames:
     """Return the names of the ledgers beside a topic, in its ``life``; they are deleted with the topic."""
-    return Names(
+    return LedgerNames(
         ledger_name(SIDECAR, segment, life),
         ledger_name(SIDECAR, segment, life, "compacted"),
         ledger_name(SIDECAR, segment, life, "snapshots"),
@@ -49,13 +112,13 @@ class TopicLedgers:
         self,
         topic: IManagedLedger,
         ledgers: ILedgerStore,
-        names: Names,
+        names: LedgerNames,
         retention: AbortRetention,
         options: SidecarOptions,
     ) -> None:
         self.topic = topic
-        self.stream = Stream()
-        self.index = TransactionIndex(options)
+        self.topic_state = TopicState()
+        self.sidecar_state = SidecarState(options)
         self._store = ledgers
         self._name = names.sidecar
         self._options = options
@@ -67,11 +130,15 @@ class TopicLedgers:
         self._beginning = asyncio.Lock()
         self._is_begun = False
         self._written_at = 0
-        self._topic_following = Following(self.stream, read_topic_entry, self.stream.apply, self.stream.without)
-        self._sidecar_following = Following(self.index, read_sidecar_entry, self._apply_sidecar, self.sidecar_trimmed)
+        self._topic_following = LedgerReader(
+            self.topic_state, read_topic_entry, self.topic_state.apply, self.topic_state.without
+        )
+        self._sidecar_following = LedgerReader(
+            self.sidecar_state, read_sidecar_entry, self._apply_sidecar, self.sidecar_trimmed
+        )
 
     async def read_topic(self) -> Tail:
-        """Apply every entry that was confirmed before this call to ``stream``; return the tail at the call."""
+        """Apply every entry that was confirmed before this call to ``topic_state``; return the tail at the call."""
         await self._begin()
         tail = await self._topic_following.catch_up(self.topic)
         await self._write_down()
@@ -79,8 +146,9 @@ class TopicLedgers:
 
     async def read_sidecar(self) -> Tail | None:
         """
-        Apply every sidecar entry that was confirmed before this call to ``index``; return its tail, None without
-        sidecar.
+        Apply every sidecar entry that was confirmed before this call to ``sidecar_state``.
+
+        Returns the sidecar's tail, or None if there is no sidecar.
         """
         await self._begin()
         sidecar = await self.find_sidecar()
@@ -119,7 +187,7 @@ class TopicLedgers:
         since_ms = self._trimmed_ms if self._trimmed_ms is not None else now_ms
         due = self._retention.is_over(since_ms)
         self._trimmed_ms = None if due else since_ms
-        self.index.without(first_ledger_id, lambda: due)
+        self.sidecar_state.without(first_ledger_id, lambda: due)
 
     async def close(self) -> None:
         """Close the ledgers beside the topic."""
@@ -138,7 +206,7 @@ class TopicLedgers:
                 sidecar = await self.find_sidecar()
                 if sidecar is not None:
                     await self._require_past(sidecar, found.sidecar_upto)
-                restore(found, self.stream, self.index)
+                restore(found, self.topic_state, self.sidecar_state)
             self._is_begun = True
 
     async def _require_past(self, ledger: IManagedLedger, upto: Position) -> None:
@@ -159,9 +227,9 @@ class TopicLedgers:
         self._written_at = read
         with suppress(TxnFrameworkError):  # the previous snapshot is still valid
             await self.read_sidecar()
-            await self._snapshots.write(snapshot_of(self.stream, self.index))
+            await self._snapshots.write(snapshot_of(self.topic_state, self.sidecar_state))
 
-    def _apply_sidecar(self, found: Written | Note, position: Position) -> None:
-        self.index.apply(found, position)
+    def _apply_sidecar(self, found: StoredRun | Note, position: Position) -> None:
+        self.sidecar_state.apply(found, position)
         if isinstance(found, Note):
-            self.stream.noted(found)
+            self.topic_state.noted(found)

@@ -8,12 +8,29 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from txnframework.errors import Closed, LedgerNotFound
+from txnframework.errors import Closed, CorruptEntry, LedgerNotFound
 from txnframework.interfaces import ILedgerStore, IManagedLedger
-from txnframework.model import Append, LedgerEntry, Position, TxnID
+from txnframework.model import Append, EntryRange, LedgerEntry, Limit, Position, TxnID
 from txnframework_legacy.ledger_names import NAMES_MAX, SIDECAR, ledger_name, parse_ledger_name
-from txnframework_sidecar.model.parts import Span
-from txnframework_sidecar.reading import read_span
+from txnframework_sidecar.parts import Span
+
+
+async def read_span(ledger: IManagedLedger, span: Span) -> list[LedgerEntry]:
+    """
+    Return every entry of a span.
+
+    :raises CorruptEntry: an entry of the span was never stored.
+    """
+    found: list[LedgerEntry] = []
+    after = span.after
+    while after < span.upto:
+        page = await ledger.read(EntryRange(after, span.upto), Limit(span.last - span.first + 1))
+        if not page:
+            raise CorruptEntry(span.upto, "a marker lists it, and it is not there", ledger.name)
+        found += page
+        after = page[-1].position
+    return found
+
 
 _PREFIX = "own-"
 
@@ -43,7 +60,7 @@ class OwnLedgers:
         self._segment = segment
         self._life = life
         self._open_max = open_max
-        self._held: OrderedDict[TxnID, _Open] = OrderedDict()
+        self._opened: OrderedDict[TxnID, _Open] = OrderedDict()
         self._opening = asyncio.Lock()
 
     async def append(self, txn_id: TxnID, entries: Sequence[Append]) -> list[Position]:
@@ -77,15 +94,15 @@ class OwnLedgers:
 
     async def drop(self, txn_id: TxnID) -> None:
         """Delete the own ledger of a transaction; idempotent."""
-        held = self._held.pop(txn_id, None)
+        held = self._opened.pop(txn_id, None)
         if held is not None and not held.users:
             await held.ledger.close()
         await self._store.delete(self._name(txn_id), None)
 
     async def close(self) -> None:
         """Close all open ledgers."""
-        while self._held:
-            _, held = self._held.popitem()
+        while self._opened:
+            _, held = self._opened.popitem()
             await held.ledger.close()
 
     def _name(self, txn_id: TxnID) -> str:
@@ -94,24 +111,24 @@ class OwnLedgers:
     @asynccontextmanager
     async def _at(self, txn_id: TxnID, *, make: bool) -> AsyncIterator[_Open]:
         """Keep a ledger open while it is used."""
-        own = self._held.get(txn_id)
+        own = self._opened.get(txn_id)
         if own is None:
             async with self._opening:
-                own = self._held.get(txn_id)
+                own = self._opened.get(txn_id)
                 if own is None:
-                    own = self._held[txn_id] = await self._opened(txn_id, make=make)
-        self._held.move_to_end(txn_id)
+                    own = self._opened[txn_id] = await self._open(txn_id, make=make)
+        self._opened.move_to_end(txn_id)
         own.users += 1
         try:
             yield own
         except (LedgerNotFound, Closed) as error:
-            self._held.pop(txn_id, None)
+            self._opened.pop(txn_id, None)
             raise LedgerNotFound(own.ledger.name) from error
         finally:
             own.users -= 1
-            await self._let_go()
+            await self._close_unused()
 
-    async def _opened(self, txn_id: TxnID, *, make: bool) -> _Open:
+    async def _open(self, txn_id: TxnID, *, make: bool) -> _Open:
         name = self._name(txn_id)
         ledger = await (self._store.create(name) if make else self._store.open(name))
         if make:
@@ -119,8 +136,8 @@ class OwnLedgers:
             await self._topic.tail()
         return _Open(ledger, (await ledger.tail()).open_ledger_id)
 
-    async def _let_go(self) -> None:
+    async def _close_unused(self) -> None:
         """Close the least recently used ledgers above the bound, as far as they are unused."""
-        idle = [txn_id for txn_id, own in self._held.items() if not own.users]
-        for txn_id in idle[: max(0, len(self._held) - self._open_max)]:
-            await self._held.pop(txn_id).ledger.close()
+        idle = [txn_id for txn_id, own in self._opened.items() if not own.users]
+        for txn_id in idle[: max(0, len(self._opened) - self._open_max)]:
+            await self._opened.pop(txn_id).ledger.close()

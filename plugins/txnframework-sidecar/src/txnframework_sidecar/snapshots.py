@@ -8,15 +8,14 @@ from txnframework.errors import CorruptEntry, EntryTrimmed, LedgerNotFound
 from txnframework.interfaces import ILedgerStore, IManagedLedger
 from txnframework.model import Append, Branch, Position, TxnID
 from txnframework_legacy.buffer.snapshot_format import decode_document, encode, read_document
-from txnframework_sidecar.model.index import Late, TransactionIndex
-from txnframework_sidecar.model.markers import Note
-from txnframework_sidecar.model.parts import Run, Span
-from txnframework_sidecar.model.stream import Marked, Stream
+from txnframework_sidecar.markers import Note
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.parts import MessageRun, Span
+from txnframework_sidecar.state import CommitMarkers, LateEntries, SidecarState, TopicState
 
 
-class RunDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A run of an open transaction, with the fields of ``Run``."""
+class MessageRunDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A run of an open transaction, with the fields of ``MessageRun``."""
 
     span: str
     branch: int
@@ -30,7 +29,7 @@ class RunDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     own: bool = False
 
 
-class MarkedDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class CommitMarkersDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A commit whose markers are stored in the topic."""
 
     first: str
@@ -49,19 +48,19 @@ class NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
-    ``Stream`` and ``TransactionIndex``, each with the position up to which it was read.
+    ``TopicState`` and ``SidecarState``, each with the position up to which it was read.
 
     Transactions by their ids, branches as ``transaction:number``, positions as ``ledger:entry``.
     """
 
     topic: str
-    marked: dict[str, MarkedDocument]
+    marked: dict[str, CommitMarkersDocument]
     repeated: list[str]
     ahead: dict[str, str]
     references: list[tuple[str, int]]
     own: dict[str, str]
     sidecar: str
-    writing: dict[str, list[RunDocument]]
+    writing: dict[str, list[MessageRunDocument]]
     noted: dict[str, NoteDocument]
     aborted: dict[str, str]
     late: dict[str, tuple[str, str]]
@@ -117,36 +116,36 @@ class Snapshots:
             await self._ledger.close()
 
 
-def snapshot_of(stream: Stream, index: TransactionIndex) -> Snapshot:
+def snapshot_of(topic: TopicState, sidecar: SidecarState) -> Snapshot:
     """Return the snapshot of this state."""
     return Snapshot(
-        topic=str(stream.upto),
+        topic=str(topic.upto),
         marked={
-            str(txn): MarkedDocument(
+            str(txn): CommitMarkersDocument(
                 first=str(one.first), branches=sorted(one.branches), upto=str(one.upto), noted=one.noted
             )
-            for txn, one in stream.marked.items()
+            for txn, one in topic.marked.items()
         },
-        repeated=[str(at) for at in sorted(stream.repeated)],
-        ahead={str(txn): str(at) for txn, at in stream.ahead.items()},
-        references=[(str(at), ledger_id) for at, ledger_id in stream.references.lowest],
-        own={str(txn): str(last) for txn, last in stream.references.own.items()},
-        sidecar=str(index.upto),
-        writing={str(txn): [_document_of(run) for run in runs] for txn, runs in index.writing.items()},
+        repeated=[str(at) for at in sorted(topic.repeated)],
+        ahead={str(txn): str(at) for txn, at in topic.early_notes.items()},
+        references=[(str(at), ledger_id) for at, ledger_id in topic.references.lowest],
+        own={str(txn): str(last) for txn, last in topic.references.own.items()},
+        sidecar=str(sidecar.upto),
+        writing={str(txn): [_document_of(run) for run in runs] for txn, runs in sidecar.writing.items()},
         noted={
             str(txn): NoteDocument(
                 branches=sorted(note.branches),
                 upto=str(note.upto),
                 marker=None if note.marker is None else str(note.marker),
             )
-            for txn, note in index.noted.items()
+            for txn, note in sidecar.noted.items()
         },
-        aborted={_text_of(branch): str(last) for branch, last in index.aborted.items()},
-        late={_text_of(branch): (str(late.first), str(late.last)) for branch, late in index.late.items()},
+        aborted={_text_of(branch): str(last) for branch, last in sidecar.aborted.items()},
+        late={_text_of(branch): (str(late.first), str(late.last)) for branch, late in sidecar.late.items()},
     )
 
 
-def restore(found: Snapshot, stream: Stream, index: TransactionIndex) -> None:
+def restore(found: Snapshot, topic: TopicState, sidecar: SidecarState) -> None:
     """
     Restore both states from a snapshot.
 
@@ -154,18 +153,18 @@ def restore(found: Snapshot, stream: Stream, index: TransactionIndex) -> None:
     """
     at = Position.parse
     try:
-        stream.upto = at(found.topic)
-        stream.marked = {
-            TxnID.parse(txn): Marked(at(one.first), frozenset(one.branches), at(one.upto), one.noted)
+        topic.upto = at(found.topic)
+        topic.marked = {
+            TxnID.parse(txn): CommitMarkers(at(one.first), frozenset(one.branches), at(one.upto), one.noted)
             for txn, one in found.marked.items()
         }
-        stream.repeated = set(map(at, found.repeated))
-        stream.ahead = {TxnID.parse(txn): at(text) for txn, text in found.ahead.items()}
-        stream.references.lowest.extend((at(text), ledger_id) for text, ledger_id in found.references)
-        stream.references.own.update({TxnID.parse(txn): at(last) for txn, last in found.own.items()})
-        index.upto = at(found.sidecar)
-        index.writing = {TxnID.parse(txn): [_run_of(one) for one in runs] for txn, runs in found.writing.items()}
-        index.noted = {
+        topic.repeated = set(map(at, found.repeated))
+        topic.early_notes = {TxnID.parse(txn): at(text) for txn, text in found.ahead.items()}
+        topic.references.lowest.extend((at(text), ledger_id) for text, ledger_id in found.references)
+        topic.references.own.update({TxnID.parse(txn): at(last) for txn, last in found.own.items()})
+        sidecar.upto = at(found.sidecar)
+        sidecar.writing = {TxnID.parse(txn): [_run_of(one) for one in runs] for txn, runs in found.writing.items()}
+        sidecar.noted = {
             TxnID.parse(txn): Note(
                 TxnID.parse(txn),
                 frozenset(one.branches),
@@ -174,14 +173,16 @@ def restore(found: Snapshot, stream: Stream, index: TransactionIndex) -> None:
             )
             for txn, one in found.noted.items()
         }
-        index.aborted = {_branch_of(text): at(last) for text, last in found.aborted.items()}
-        index.late = {_branch_of(text): Late(at(first), at(last)) for text, (first, last) in found.late.items()}
+        sidecar.aborted = {_branch_of(text): at(last) for text, last in found.aborted.items()}
+        sidecar.late = {
+            _branch_of(text): LateEntries(at(first), at(last)) for text, (first, last) in found.late.items()
+        }
     except ValueError as error:
         raise CorruptEntry(None, f"a snapshot of a topic with a sidecar cannot be read: {error}") from error
 
 
-def _document_of(run: Run) -> RunDocument:
-    return RunDocument(
+def _document_of(run: MessageRun) -> MessageRunDocument:
+    return MessageRunDocument(
         span=str(run.span),
         branch=run.branch,
         producer=run.producer,
@@ -195,10 +196,10 @@ def _document_of(run: Run) -> RunDocument:
     )
 
 
-def _run_of(one: RunDocument) -> Run:
+def _run_of(one: MessageRunDocument) -> MessageRun:
     begun, upto = Position.parse(one.begun), Position.parse(one.upto)
     counts = (one.first, one.last, one.messages, one.bytes)
-    return Run(Span.parse(one.span), one.branch, one.producer, *counts, begun, upto, one.own)
+    return MessageRun(Span.parse(one.span), one.branch, one.producer, *counts, begun, upto, one.own)
 
 
 def _text_of(branch: Branch) -> str:

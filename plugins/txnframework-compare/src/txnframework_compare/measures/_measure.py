@@ -1,17 +1,18 @@
-"""The structure of a measure: a function over an opened system, and how its figures are shown."""
+"""The structure of a measure: a function over an opened_system system, and how its figures are shown; and durations."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from txnframework_compare.system import System
-from txnframework_compare.workload import Workload
+from txnframework_compare.system import System, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Unable:
+class NotMeasurable:
     """The value of a figure that the family cannot provide, with the reason."""
 
     why: str
@@ -22,16 +23,16 @@ class Figure:
     """One measured value, with its unit."""
 
     name: str
-    value: float | Unable
+    value: float | NotMeasurable
     unit: str
 
 
-Take = Callable[[System, int], Awaitable[tuple[Figure, ...]]]
+TakeMeasure = Callable[[System, int], Awaitable[tuple[Figure, ...]]]
 """Measures a system once at one size; each call returns figures with the same names."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TableView:
     """
     One table: figures under a title, and one sentence that explains it.
 
@@ -42,7 +43,7 @@ class View:
 
     title: str
     figures: Mapping[str, str]
-    says: str
+    explanation: str
     compared: bool = True
 
 
@@ -70,9 +71,26 @@ class Measure:
 
     name: str
     title: str
-    take: Take
-    views: tuple[View, ...]
+    take: TakeMeasure
+    views: tuple[TableView, ...]
     plot: Plot
     axis: str | None = None
     sizes: Callable[[Workload], tuple[int, ...]] = lambda _: (1,)
     transactions: Mapping[str, object] = field(default_factory=dict)
+
+
+async def timed_ms(work: Awaitable[object]) -> float:
+    """Return the duration of ``work`` in milliseconds."""
+    begun = time.perf_counter()
+    await work
+    return (time.perf_counter() - begun) * 1e3
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median."""
+    return statistics.median(values)
+
+
+def p99(values: Sequence[float]) -> float:
+    """Return the 99th percentile; with fewer than 100 values, the largest."""
+    return statistics.quantiles(values, n=100, method="inclusive")[98] if len(values) >= 100 else max(values)

@@ -7,14 +7,13 @@ from typing import Final
 
 from txnframework import Client, Consumer, Message, Producer
 from txnframework.model.transactions import Action, OpenQuery
-from txnframework_compare.measures._measure import Figure, Measure, Plot, View
-from txnframework_compare.measures._timing import median, timed_ms
+from txnframework_compare.measures._measure import Figure, Measure, Plot, TableView, median, timed_ms
 from txnframework_compare.system import System, received
 
 INPUT: Final = "recovery-input"
 OUTPUT: Final = "recovery-output"
 SUBSCRIPTION: Final = "compare"
-AT_ONCE: Final = 32
+CONCURRENT_MAX: Final = 32
 """How many transactions of the history run concurrently."""
 OPENINGS: Final = 5
 """The maximum number of recoveries in a round."""
@@ -65,7 +64,7 @@ async def _let_finish(system: System, finished: int) -> None:
     (sink,) = await system.producers(OUTPUT, 1)
     async with await system.client.consumer(system.topic(f"{INPUT}-0"), SUBSCRIPTION, start="latest") as consumer:
         while system.finished < finished:
-            numbers = range(system.finished, min(finished, system.finished + AT_ONCE))
+            numbers = range(system.finished, min(finished, system.finished + CONCURRENT_MAX))
             await source.send_many([system.workload.message()] * len(numbers))
             messages = await received(consumer, len(numbers))
             await asyncio.gather(
@@ -95,10 +94,10 @@ RECOVERY = Measure(
     axis="finished transactions",
     sizes=lambda workload: workload.finished,
     views=(
-        View(
+        TableView(
             "coordinator, topic and subscription open, ms",
             {"total": "total"},
-            "How long a client that has nothing open takes until it can go on after so many transactions.",
+            "How long a new client takes to open all of these after this number of transactions.",
         ),
     ),
     plot=Plot("lines", {"total": "total"}, "until everything is open (ms)"),

@@ -1,7 +1,9 @@
-"""Writes of a transaction: ledger entries and metadata records, counted at the stores."""
+"""Writes of a transaction: ledger entries and metadata records, counted at the stores; alone and concurrently."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,9 +13,9 @@ from typing import Final
 
 from txnframework import Consumer, Producer
 from txnframework.model.transactions import Action
-from txnframework_compare.counting import Counts
-from txnframework_compare.measures._measure import Figure, Measure, Plot, View
+from txnframework_compare.measures._measure import Figure, Measure, Plot, TableView
 from txnframework_compare.system import System, received
+from txnframework_compare.write_counts import Counts
 
 PHASES: Final = ("begin", "send", "ack", "end", "after")
 UNITS: Final[Mapping[str, Callable[[Counts], int]]] = MappingProxyType(
@@ -104,19 +106,19 @@ WRITES = Measure(
     title="Writes of a transaction",
     take=writes,
     views=(
-        View(
+        TableView(
             "ledger entries",
             _columns("entries"),
-            "Entries that one transaction appends to topics and logs, by what it does, and in all if it is aborted.",
+            "Entries that one transaction appends to topics and logs, by phase, and the total if it is aborted.",
             compared=False,
         ),
-        View(
+        TableView(
             "metadata records",
             _columns("records"),
-            "Records that it puts, new or again; 'after' is what makes its outcome take effect once commit returned.",
+            "Records that it creates or updates; 'after' is what applies its outcome after commit returned.",
             compared=False,
         ),
-        View("deleted metadata records", _columns("deletions"), "Records that it takes away again.", compared=False),
+        TableView("deleted metadata records", _columns("deletions"), "Records that it deletes.", compared=False),
     ),
     plot=Plot(
         "stacks",
@@ -127,4 +129,54 @@ WRITES = Measure(
         },
         "writes of one committed transaction (count)",
     ),
+)
+
+
+async def concurrent(system: System, at_once: int) -> tuple[Figure, ...]:
+    """Run ``at_once`` small transactions at a time, each with one message to one of a few topics."""
+    producers = await system.producers("concurrent", system.workload.topics)
+    each = system.workload.samples_of(at_once)
+    await asyncio.gather(*(_run(system, [producers[number % len(producers)]]) for number in range(at_once)))
+    before, begun = system.counts.copy(), time.perf_counter()
+    ended = await asyncio.gather(
+        *(_run(system, [producers[number % len(producers)]] * each) for number in range(at_once))
+    )
+    took_s, count = time.perf_counter() - begun, sum(ended)
+    written = system.counts.since(before)
+    return (
+        Figure("rate", count / took_s, "transactions/s"),
+        Figure("entries", written.entries / count, "entries/transaction"),
+        Figure("records", written.records / count, "records/transaction"),
+    )
+
+
+async def _run(system: System, producers: list[Producer]) -> int:
+    """Run transactions one after the other; return their number."""
+    for producer in producers:
+        txn = await system.begin()
+        await producer.send(system.workload.message(), txn=txn)
+        await system.end(txn)
+    return len(producers)
+
+
+CONCURRENT = Measure(
+    name="concurrent",
+    title="Concurrent transactions",
+    take=concurrent,
+    axis="transactions at a time",
+    sizes=lambda workload: workload.concurrent,
+    views=(
+        TableView(
+            "transactions per second",
+            {"rate": "rate"},
+            "Transactions of one message each that begin, end and take effect per second.",
+        ),
+        TableView(
+            "ledger entries per transaction",
+            {"entries": "entries"},
+            "Entries that each of them appends, the message included; concurrent ones share them in batches.",
+            compared=False,
+        ),
+    ),
+    plot=Plot("lines", {"rate": "rate"}, "transactions per second (1/s)"),
 )

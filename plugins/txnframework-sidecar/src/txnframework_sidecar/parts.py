@@ -49,7 +49,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MessageRun:
     """
     Messages of one branch and one producer with increasing sequence ids, in consecutive entries.
 
@@ -69,13 +69,13 @@ class Run:
     own: bool = False
 
     @classmethod
-    def of(cls, view: EntryView, position: Position, size: int, branch: int) -> Run:
+    def of(cls, view: EntryView, position: Position, size: int, branch: int) -> MessageRun:
         """Return the run of one entry of the sidecar."""
         span = Span(position.ledger_id, position.entry_id, position.entry_id)
         sequences = (view.first_sequence, view.last_sequence)
         return cls(span, branch, view.producer, *sequences, view.count, size, position, position)
 
-    def then(self, other: Run, bounds: SidecarOptions) -> Run | None:
+    def then(self, other: MessageRun, bounds: SidecarOptions) -> MessageRun | None:
         """Return both runs joined; None if one run cannot hold both."""
         adjacent = self.span.ledger_id == other.span.ledger_id and self.span.last + 1 == other.span.first
         messages, size = self.messages + other.messages, self.bytes + other.bytes
@@ -106,7 +106,7 @@ class Part:
     own: bool = False
 
 
-def parts_of(runs: Sequence[Run], bounds: SidecarOptions) -> tuple[Part, ...]:
+def parts_of(runs: Sequence[MessageRun], bounds: SidecarOptions) -> tuple[Part, ...]:
     """
     Return the parts of a transaction, in the order of its messages in the sidecar.
 
@@ -115,7 +115,7 @@ def parts_of(runs: Sequence[Run], bounds: SidecarOptions) -> tuple[Part, ...]:
     these parts has one span.
     """
     parts: list[Part] = []
-    previous: Run | None = None
+    previous: MessageRun | None = None
     for run in runs:
         last = parts[-1] if parts else None
         if (
@@ -146,6 +146,6 @@ def fits(messages: int, size: int, bounds: SidecarOptions) -> bool:
     return messages <= bounds.marker_messages_max and size <= bounds.marker_bytes_max
 
 
-def _go_together(run: Run, other: Run) -> bool:
+def _go_together(run: MessageRun, other: MessageRun) -> bool:
     same = (run.branch, run.producer, run.own) == (other.branch, other.producer, other.own)
     return same and run.last_sequence < other.first_sequence

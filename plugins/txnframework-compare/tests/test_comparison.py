@@ -10,12 +10,10 @@ from txnframework.errors import EndTransactionTimeout
 from txnframework.model import TxnID
 from txnframework.plugin import load_plugins
 from txnframework_compare.backends import backend
+from txnframework_compare.comparison import Comparison, MeasureResults, result_of
 from txnframework_compare.families import FAMILIES, Family
-from txnframework_compare.measures import Figure, Measure, Plot, Unable, View
-from txnframework_compare.results import Measured, result_of
-from txnframework_compare.running import Run
-from txnframework_compare.system import System
-from txnframework_compare.workload import Workload
+from txnframework_compare.measures import Figure, Measure, NotMeasurable, Plot, TableView
+from txnframework_compare.system import System, Workload
 
 WORKLOAD = Workload(participants=(1, 2), rounds=3)
 ABSENT = Family("absent", "", "persistent", DomainSection(coordinator="log", buffer="nowhere", pending_ack="log"))
@@ -44,21 +42,22 @@ class Noted:
     def end(self) -> None:
         assert self.steps == 0
 
-    def run(self, *families: Family) -> Measured:
+    def run(self, *families: Family) -> MeasureResults:
         measure = Measure(
             name="noted",
             title="Noted",
             take=self.take,
-            views=(View("one", {"one": "one"}, "It says so."),),
+            views=(TableView("one", {"one": "one"}, "An explanation."),),
             plot=Plot("lines", {"one": "one"}, "one (ms)"),
             axis="participants",
             sizes=lambda workload: workload.participants,
         )
         registry = load_plugins()
 
-        async def work() -> Measured:
-            with backend("memory:", None, registry) as places:
-                (found,) = [one async for one in Run(families, [measure], WORKLOAD, places, registry, self).measured()]
+        async def work() -> MeasureResults:
+            with backend("memory:", None, registry) as stores:
+                comparison = Comparison(families, [measure], WORKLOAD, stores, registry, self)
+                (found,) = [one async for one in comparison.measured()]
                 return found
 
         return asyncio.run(work())
@@ -75,7 +74,7 @@ def test_families_are_taken_in_turn() -> None:
 
 
 def test_a_family_that_is_not_installed() -> None:
-    """It says what to install, at every size, and nobody tries to open it; the others are measured."""
+    """A family that is not installed is not opened; the result says what to install. The others are measured."""
     noted = Noted()
     found = noted.run(ABSENT, FAMILIES["metadata"])
     for size in WORKLOAD.participants:
@@ -85,7 +84,7 @@ def test_a_family_that_is_not_installed() -> None:
 
 
 def test_a_family_that_gives_up() -> None:
-    """Ending that times out where that is not what is measured: it is not asked again, and says why."""
+    """A family whose ending times out is not measured again, and the result has the reason."""
     noted = Noted(gives_up="log")
     found = noted.run(FAMILIES["log"], FAMILIES["metadata"])
     assert noted.taken.count(("log", 1)) == 1
@@ -96,6 +95,6 @@ def test_a_family_that_gives_up() -> None:
 
 def test_what_cannot_be_done_in_one_round_has_no_number() -> None:
     """It would be a median over other rounds than the others have."""
-    rounds = [(Figure("one", 1.0, "ms"),), (Figure("one", Unable("why"), "ms"),)]
+    rounds = [(Figure("one", 1.0, "ms"),), (Figure("one", NotMeasurable("why"), "ms"),)]
     taken = result_of(replace(ABSENT), 1, rounds).figure("one")
     assert (taken.rounds, taken.unable) == ((), "why")

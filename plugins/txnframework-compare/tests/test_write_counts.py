@@ -8,12 +8,10 @@ import pytest
 
 from txnframework.plugin import load_plugins
 from txnframework_compare.backends import backend
+from txnframework_compare.comparison import result_of
 from txnframework_compare.families import FAMILIES
-from txnframework_compare.measures.together import together
-from txnframework_compare.measures.writes import PHASES, writes
-from txnframework_compare.results import result_of
-from txnframework_compare.system import opened
-from txnframework_compare.workload import Workload
+from txnframework_compare.measures.writes import PHASES, concurrent, writes
+from txnframework_compare.system import Workload, opened_system
 
 TOPICS, MESSAGES = 2, 3
 WORKLOAD = Workload(topics=TOPICS, messages=MESSAGES, samples=2)
@@ -24,8 +22,8 @@ def counted(family: str) -> dict[str, float]:
     registry = load_plugins()
 
     async def work() -> dict[str, float]:
-        with backend("memory:", None, registry) as places:
-            async with opened(FAMILIES[family], places.place(), WORKLOAD, registry, {}) as system:
+        with backend("memory:", None, registry) as stores:
+            async with opened_system(FAMILIES[family], stores.create_stores(), WORKLOAD, registry, {}) as system:
                 figures = await writes(system, 1)
         return {name: one.median for name, one in result_of(FAMILIES[family], 1, [figures]).figures.items()}
 
@@ -83,9 +81,9 @@ def test_what_transactions_write_that_run_together(family: str, entries: int, re
     registry = load_plugins()
 
     async def work() -> dict[str, float]:
-        with backend("memory:", None, registry) as places:
-            async with opened(FAMILIES[family], places.place(), WORKLOAD, registry, {}) as system:
-                figures = await together(system, 4)
+        with backend("memory:", None, registry) as stores:
+            async with opened_system(FAMILIES[family], stores.create_stores(), WORKLOAD, registry, {}) as system:
+                figures = await concurrent(system, 4)
         return {name: one.median for name, one in result_of(FAMILIES[family], 4, [figures]).figures.items()}
 
     found = asyncio.run(work())
@@ -93,12 +91,12 @@ def test_what_transactions_write_that_run_together(family: str, entries: int, re
 
 
 def test_batches_share_entries() -> None:
-    """With batches, transactions that run together append fewer entries than alone, and never more."""
+    """With batches, transactions that run concurrently append fewer entries than alone, and never more."""
     registry = load_plugins()
 
     async def work() -> float:
-        with backend("memory:", None, registry) as places:
-            async with opened(FAMILIES["log-batched"], places.place(), WORKLOAD, registry, {}) as system:
-                return {one.name: one.value for one in await together(system, 16)}["entries"]  # type: ignore[return-value]
+        with backend("memory:", None, registry) as stores:
+            async with opened_system(FAMILIES["log-batched"], stores.create_stores(), WORKLOAD, registry, {}) as system:
+                return {one.name: one.value for one in await concurrent(system, 16)}["entries"]  # type: ignore[return-value]
 
     assert asyncio.run(work()) < 6

@@ -1,4 +1,4 @@
-"""Settling a transaction in one topic: its markers in the topic, then a note in the sidecar."""
+"""Settlement a transaction in one topic: its markers in the topic, then a note in the sidecar."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from txnframework.environment import Environment
 from txnframework.errors import LedgerClosed, LedgerSealed, Unavailable
 from txnframework.model import Append, Participant, State, Transaction, TxnID
 from txnframework_sidecar.ledgers import TopicLedgers
-from txnframework_sidecar.model.markers import Marker, Note, encode_marker, encode_note
-from txnframework_sidecar.model.parts import parts_of
-from txnframework_sidecar.model.stream import Marked
+from txnframework_sidecar.markers import Marker, Note, encode_marker, encode_note
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.parts import parts_of
+from txnframework_sidecar.state import CommitMarkers
 
 
-class Settling:
+class Settlement:
     """
     Writes a transaction's outcome to one topic. Any process may do this, any number of times.
 
@@ -54,7 +54,7 @@ class Settling:
             sidecar = await self._ledgers.read_sidecar()
             if sidecar is None:
                 return
-            for txn_id, marked in self._ledgers.stream.to_be_noted(ledger_id).items():
+            for txn_id, marked in self._ledgers.topic_state.to_be_noted(ledger_id).items():
                 await self._note(_note_of(txn_id, marked), sidecar.open_ledger_id)
 
         await self._trying(note_all)
@@ -63,13 +63,13 @@ class Settling:
         topic, txn_id = self._ledgers.topic, ended.txn_id
         tail = await topic.tail()
         sidecar = await self._ledgers.read_sidecar()
-        if sidecar is None or txn_id in self._ledgers.index.noted:
+        if sidecar is None or txn_id in self._ledgers.sidecar_state.noted:
             return
         await self._ledgers.read_topic()
         if ended.state is not State.COMMITTED:
-            await self._note(Note(txn_id, frozenset(), self._ledgers.index.upto, None), sidecar.open_ledger_id)
+            await self._note(Note(txn_id, frozenset(), self._ledgers.sidecar_state.upto, None), sidecar.open_ledger_id)
             return
-        if txn_id not in self._ledgers.stream.marked:
+        if txn_id not in self._ledgers.topic_state.marked:
             try:
                 await topic.append(self._markers_of(ended), tail.open_ledger_id)
             except LedgerSealed as error:
@@ -77,17 +77,17 @@ class Settling:
                     f"{topic.name} is sealed, so the marker of transaction {txn_id} cannot be written to it"
                 ) from error
             await self._ledgers.read_topic()
-        marked = self._ledgers.stream.marked.get(txn_id)
+        marked = self._ledgers.topic_state.marked.get(txn_id)
         if marked is not None:  # else another process has noted it and the topic has a newer ledger
             await self._note(_note_of(txn_id, marked), sidecar.open_ledger_id)
 
     def _markers_of(self, ended: Transaction) -> tuple[Append, ...]:
         """Return the markers of a commit. One call appends them, so all of them are stored, or none."""
-        index, branches = self._ledgers.index, ended.branches or frozenset()
-        parts = parts_of(index.listed(ended.txn_id, branches), self._options)
+        state, branches = self._ledgers.sidecar_state, ended.branches or frozenset()
+        parts = parts_of(state.listed(ended.txn_id, branches), self._options)
         now_ms = self._environment.now_ms()
         return tuple(
-            encode_marker(Marker(ended.txn_id, number, len(parts), part, index.upto, branches), now_ms)
+            encode_marker(Marker(ended.txn_id, number, len(parts), part, state.upto, branches), now_ms)
             for number, part in enumerate(parts)
         )
 
@@ -107,5 +107,5 @@ class Settling:
         raise Unavailable(f"the open ledgers of {self._ledgers.topic.name} and of its sidecar change too often")
 
 
-def _note_of(txn_id: TxnID, marked: Marked) -> Note:
+def _note_of(txn_id: TxnID, marked: CommitMarkers) -> Note:
     return Note(txn_id, marked.branches, marked.upto, marked.first)

@@ -21,7 +21,7 @@ from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.records import UNREADABLE
 from txnframework.plugin import foreign_data
 from txnframework_legacy.buffer.markers import MARKER_BRANCH, require_own_family
-from txnframework_sidecar.model.parts import Part, Run, Span
+from txnframework_sidecar.parts import MessageRun, Part, Span
 
 FORMAT = 1
 _MARKERS = "__sidecar-marker"
@@ -105,11 +105,11 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StoredRun:
     """An entry of a transaction, stored in the sidecar, or in an own ledger to which the sidecar's entry refers."""
 
     txn_id: TxnID
-    run: Run
+    run: MessageRun
 
 
 def encode_marker(marker: Marker, now_ms: int) -> Append:
@@ -189,7 +189,7 @@ def read_topic_entry(entry: LedgerEntry, topic: str) -> Marker | None:
         raise CorruptEntry(entry.position, f"its marker cannot be read: {error}", topic) from error
 
 
-def read_sidecar_entry(entry: LedgerEntry, sidecar: str) -> Written | Note:
+def read_sidecar_entry(entry: LedgerEntry, sidecar: str) -> StoredRun | Note:
     """
     Return the message or the note in an entry of the sidecar.
 
@@ -201,9 +201,9 @@ def read_sidecar_entry(entry: LedgerEntry, sidecar: str) -> Written | Note:
         raise CorruptEntry(entry.position, "it is of no transaction, and so has no place in a sidecar", sidecar)
     txn_id, number = view.branch.txn_id, view.branch.number
     if number != MARKER_BRANCH:
-        return Written(txn_id, Run.of(view, entry.position, len(entry.data), number))
+        return StoredRun(txn_id, MessageRun.of(view, entry.position, len(entry.data), number))
     if view.producer == _REFERENCES:
-        return Written(txn_id, _referred(view, entry.position, sidecar))
+        return StoredRun(txn_id, _referred(view, entry.position, sidecar))
     document = _document(view, entry.position, sidecar, _NoteDocument)
     try:
         marker = None if document.marker is None else Position.parse(document.marker)
@@ -212,14 +212,14 @@ def read_sidecar_entry(entry: LedgerEntry, sidecar: str) -> Written | Note:
         raise CorruptEntry(entry.position, f"its note cannot be read: {error}", sidecar) from error
 
 
-def _referred(view: EntryView, position: Position, sidecar: str) -> Run:
+def _referred(view: EntryView, position: Position, sidecar: str) -> MessageRun:
     found = _document(view, position, sidecar, _ReferenceDocument)
     try:
         span = Span.parse(found.span)
     except ValueError as error:
         raise CorruptEntry(position, f"its reference cannot be read: {error}", sidecar) from error
     sequences = (found.first, found.last)
-    return Run(
+    return MessageRun(
         span, found.branch, found.producer, *sequences, found.messages, found.bytes, position, position, own=True
     )
 

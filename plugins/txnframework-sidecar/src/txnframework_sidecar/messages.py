@@ -1,21 +1,20 @@
-"""Finding the messages of a marker."""
+"""Reading the messages that a marker lists: from the sidecar, an own ledger, or a compacted ledger."""
 
 from __future__ import annotations
 
 from txnframework.errors import CorruptEntry, EntryTrimmed, LedgerNotFound
 from txnframework.model import Branch, LedgerEntry, Position, ReadableEntry, Visibility
-from txnframework_sidecar.compaction.compacted import Compacted
+from txnframework_sidecar.compacted import CompactedLedgers
 from txnframework_sidecar.ledgers import TopicLedgers
-from txnframework_sidecar.model.markers import Marker
-from txnframework_sidecar.model.parts import as_one_entry
-from txnframework_sidecar.own_ledgers import OwnLedgers
-from txnframework_sidecar.reading import read_span
+from txnframework_sidecar.markers import Marker
+from txnframework_sidecar.own_ledgers import OwnLedgers, read_span
+from txnframework_sidecar.parts import as_one_entry
 
 
-class Resolving:
+class MessageReader:
     """Reads the messages that markers list."""
 
-    def __init__(self, ledgers: TopicLedgers, own: OwnLedgers, compacted: Compacted) -> None:
+    def __init__(self, ledgers: TopicLedgers, own: OwnLedgers, compacted: CompactedLedgers) -> None:
         self._ledgers = ledgers
         self._own = own
         self._compacted = compacted

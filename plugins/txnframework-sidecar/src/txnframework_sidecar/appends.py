@@ -5,22 +5,87 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from txnframework.errors import LedgerSealed, TransactionConflict
+from txnframework.environment import Environment
+from txnframework.errors import LedgerNotFound, LedgerSealed, TransactionConflict
 from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
-from txnframework.model import Append, Appended, Branch, Position, Visibility
+from txnframework.model import Append, Appended, Branch, Position, TxnID, Visibility
 from txnframework.model.positions import ASIDE
 from txnframework.plugin import AbortRetention, Appending
 from txnframework_legacy.admission import EnlistedBranches, FamilyRegistration
-from txnframework_sidecar.large import Large
 from txnframework_sidecar.ledgers import TopicLedgers
+from txnframework_sidecar.markers import encode_reference
 from txnframework_sidecar.options import SidecarOptions
+from txnframework_sidecar.own_ledgers import OwnLedgers
+from txnframework_sidecar.parts import fits
+from txnframework_sidecar.state import SidecarState
+
+
+@dataclass
+class _Sent:
+    """The amount that this process has sent in a transaction; ``bytes`` of entries."""
+
+    entries: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+    def is_too_much(self, bounds: SidecarOptions) -> bool:
+        """Return whether no single marker could list all of it; a single entry always fits into one."""
+        return self.entries > 1 and (
+            self.entries > bounds.marker_spans_max or not fits(self.messages, self.bytes, bounds)
+        )
+
+
+class LargeTransactions:
+    """
+    Decides when a transaction starts to write to an own ledger.
+
+    Processes need not agree on this. A message counts wherever it is stored, because an entry of the sidecar either
+    holds it or refers to it. Both kinds of entries are compared for duplicates alike. Each process decides by what it
+    has sent itself, and by what it has read of others. Earlier messages stay in the sidecar.
+    """
+
+    def __init__(self, state: SidecarState, own: OwnLedgers, environment: Environment, options: SidecarOptions) -> None:
+        self._state = state
+        self._own = own
+        self._environment = environment
+        self._options = options
+        self._sent: OrderedDict[TxnID, _Sent] = OrderedDict()
+
+    async def referred(self, txn_id: TxnID, entries: tuple[Append, ...]) -> tuple[Append, ...]:
+        """
+        Return the sidecar's entries for these: the entries themselves, or references once they are stored in an own
+        ledger.
+
+        After a crash before the references are appended, nothing was sent. Entries without a reference are deleted with
+        their ledger.
+        """
+        if not self._is_large(txn_id, entries):
+            return entries
+        try:
+            positions = await self._own.append(txn_id, entries)
+        except LedgerNotFound:
+            return entries  # the transaction or topic has ended; the append to the sidecar reports it
+        now_ms = self._environment.now_ms()
+        return tuple(encode_reference(entry, at, now_ms) for entry, at in zip(entries, positions, strict=True))
+
+    def _is_large(self, txn_id: TxnID, entries: tuple[Append, ...]) -> bool:
+        """Count entries that are about to be sent, and return whether their transaction is large."""
+        sent = self._sent.setdefault(txn_id, _Sent())
+        self._sent.move_to_end(txn_id)
+        if len(self._sent) > self._options.branches_max:
+            self._sent.popitem(last=False)  # if it continues, its count restarts; the state still has an own ledger
+        sent.entries += len(entries)
+        sent.messages += sum(entry.messages for entry in entries)
+        sent.bytes += sum(len(entry.data) for entry in entries)
+        return sent.is_too_much(self._options) or self._state.has_own_ledger(txn_id)
+
 
 Judge = Callable[[Branch, Position], Awaitable[Visibility]]
 
 
-class Sending:
+class SidecarAppender:
     """
     All appends of this process to one topic.
 
@@ -35,7 +100,7 @@ class Sending:
         ledgers: TopicLedgers,
         coordinator: ITransactionCoordinator,
         registration: FamilyRegistration,
-        large: Large,
+        large: LargeTransactions,
         judge: Judge,
         retention: AbortRetention,
         options: SidecarOptions,
@@ -48,7 +113,7 @@ class Sending:
         self._judge = judge
         self._retention = retention
         self._options = options
-        self._plain = Appending(ledgers.topic, _Nobody(), judge, retention, options.attempts_max)
+        self._plain = Appending(ledgers.topic, _NoBranches(), judge, retention, options.attempts_max)
         self._inside: Appending | None = None
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
@@ -80,7 +145,7 @@ class Sending:
         if branch is not None:
             entries = await self._large.referred(branch.txn_id, entries)
         appended = await self._inside.append(entries)
-        return tuple(replace(one, position=outward(one.position)) for one in appended)
+        return tuple(replace(one, position=reported_position(one.position)) for one in appended)
 
     async def _find_in_topic(self, entry: Append) -> Appended | None:
         """Return the copy of an entry that was sent outside transactions; None if there is none."""
@@ -99,7 +164,7 @@ class Sending:
         for sequence in sequences:
             found = await self._copy(sidecar, *sequence)
             if found is not None:
-                return replace(found, duplicate=True, position=outward(found.position))
+                return replace(found, duplicate=True, position=reported_position(found.position))
         return None
 
     async def _copy(self, sidecar: IManagedLedger, producer: str, sequence: int) -> Appended | None:
@@ -122,7 +187,7 @@ class Sending:
                 return found if outcome is Visibility.COMMITTED else None
 
 
-def outward(position: Position) -> Position:
+def reported_position(position: Position) -> Position:
     """Return the position in the sidecar as reported to callers; a read of the topic finds no message there."""
     return Position(position.ledger_id + ASIDE, position.entry_id)
 
@@ -135,7 +200,7 @@ def _ends_of(entry: Append) -> tuple[tuple[str, int], ...]:
     return tuple((sequence.producer, number) for number in dict.fromkeys((sequence.first, sequence.last)))
 
 
-class _Nobody:
+class _NoBranches:
     """Admission to the topic's own ledger: it accepts no branch."""
 
     async def admit(self, branch: Branch, principal: str) -> int:
