@@ -20,14 +20,11 @@ from txnframework.broker import Host, HostContext, open_host
 from txnframework.config import load_config
 from txnframework.model.ids import Branch
 from txnframework.model.names import TopicName
-from txnframework_spark.microbatch.applications import batch_id, begin
-from txnframework_spark.microbatch.tasks import BatchFacts
+from txnframework_spark.microbatch.batch import BatchFacts, batch_id, begin
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.sink.attempt import attempt_writer
-from txnframework_spark.sink.committing import commit_staged
-from txnframework_spark.sink.jobs import begin_job, commit_job
-from txnframework_spark.sink.staged import Staged
-from txnframework_spark.sink.staging import BranchWriter
+from txnframework_spark.sink.branch_writer import BranchWriter, attempt_writer
+from txnframework_spark.sink.commit import Staged, commit_staged
+from txnframework_spark.sink.job import begin_job, commit_job
 
 TASKS = 200
 BATCHES, BATCH_ROWS = 20, 100

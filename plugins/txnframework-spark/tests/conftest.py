@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework_spark.errors import JavaUnusable
-from txnframework_spark.java import check_java
-from txnframework_spark.session import LOCAL_CHECKPOINT, spark_session
+from txnframework_spark.session import LOCAL_CHECKPOINT, check_java, spark_session
 from txnframework_spark.testing.pipelines import WAIT_S
 from txnframework_spark.testing.stores import Stores
 

@@ -7,6 +7,6 @@ DefaultSource.
 from __future__ import annotations
 
 from txnframework_spark.datasource import TransactionalDataSource as DefaultSource
-from txnframework_spark.sink.acknowledging import acknowledge, txn_options
+from txnframework_spark.sink.acknowledgment import acknowledge, txn_options
 
 __all__ = ["DefaultSource", "acknowledge", "txn_options"]

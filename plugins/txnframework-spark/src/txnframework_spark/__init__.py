@@ -24,9 +24,8 @@ from txnframework_spark.errors import (
     UnknownOption,
     Unsupported,
 )
-from txnframework_spark.java import check_java
 from txnframework_spark.progress import StateProgress, lag, state
-from txnframework_spark.session import REDACTION, require_this_interpreter
+from txnframework_spark.session import REDACTION, check_java, require_this_interpreter
 
 __all__ = [
     "REDACTION",

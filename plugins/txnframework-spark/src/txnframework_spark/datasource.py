@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 
 from txnframework_spark.errors import Unsupported
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.sink.batch import JobWriter
-from txnframework_spark.sink.streaming import TransactionalWriter
-from txnframework_spark.source.batch import SnapshotReader
-from txnframework_spark.source.columns import columns_of
-from txnframework_spark.source.streaming import TransactionalReader
+from txnframework_spark.sink.job import JobWriter
+from txnframework_spark.sink.stream import TransactionalWriter
+from txnframework_spark.source.reader import columns_of
+from txnframework_spark.source.snapshot import SnapshotReader
+from txnframework_spark.source.stream import TransactionalReader
 
 _NO_TABLE: Final = (
     "a topic cannot be a table of CREATE TABLE: Spark does not hand a table's options to a Python source; use CREATE"

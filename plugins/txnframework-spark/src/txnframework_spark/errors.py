@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
-from txnframework.errors import Conflict, Corrupt, InvalidInput, NotFound, Unavailable
+from txnframework.errors import Conflict, Corrupt, InvalidInput, NotFound, TxnFrameworkError, Unavailable
 
 
 class InvalidOption(InvalidInput):
@@ -139,3 +141,117 @@ class ApplicationMixed(Conflict):
             f"txnAppId {application} belongs to {by}, so {wanted} cannot use it: their versions are counted apart;"
             " give it a txnAppId of its own"
         )
+
+
+_CLASS = re.compile(r"^(?:txnframework\w*(?:\.\w+)+): (?=.)")
+"""The class name of one of our own errors before its message, as in a traceback."""
+
+
+def reason_in(text: str) -> str:
+    """Return the line of an error's text that gives the reason: the line after the last frame of a Python traceback."""
+    lines = text.splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    # Spark appends its plan and the JVM's stack.
+    said = (line.strip() for line in lines[frames[-1] + 1 if frames else 0 :] if line.strip() and not line[0].isspace())
+    return next(said, "")
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return the reason for users: the message alone for our own errors, else the message with Spark's error class."""
+    reason = reason_in(str(error)) or type(error).__name__
+    return _CLASS.sub("", reason).rstrip(";")
+
+
+class PipelineFailed(Conflict):
+    """The query of pipeline ``name`` failed for ``reason``; its current batch was not committed."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"pipeline {name} has failed: {reason}")
+
+
+class JobFailed(Conflict):
+    """A task of a job failed; the message is its last line of output. Nothing of the job is visible."""
+
+
+class ExportInTheWay(Conflict):
+    """Another export to ``folder`` finished first; nothing of this one is visible."""
+
+    def __init__(self, folder: str, number: int) -> None:
+        self.folder = folder
+        self.number = number
+        super().__init__(
+            f"another export to {folder} finished number {number} first; nothing of this one is visible, run it again"
+            " for what is left"
+        )
+
+
+class UnusableFolder(InvalidInput):
+    """``folder`` cannot be used for exports."""
+
+    def __init__(self, folder: str, reason: str) -> None:
+        self.folder = folder
+        super().__init__(f"{folder} {reason}")
+
+
+class StoresUnnamed(InvalidInput):
+    """A job on a cluster has no configuration file that it could send to its tasks."""
+
+    def __init__(self, master: str) -> None:
+        self.master = master
+        super().__init__(
+            f"tasks on {master} need to know where the stores are: name a configuration with --config, whose stores all"
+            " machines can reach"
+        )
+
+
+class UnusableInput(InvalidInput):
+    """The input file is invalid; ``line`` is the number of the invalid line, None if the whole file is."""
+
+    def __init__(self, path: Path, reason: str, line: int | None = None) -> None:
+        self.path = path
+        self.reason = reason
+        self.line = line
+        where = f"{path}, line {line}" if line is not None else str(path)
+        super().__init__(f"{where}: {reason}")
+
+
+class UnusableDirectory(InvalidInput):
+    """``path`` cannot be the demo's working directory."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path = path
+        super().__init__(f"the demo cannot work in {path}: {reason}")
+
+
+class UnusableStore(InvalidInput):
+    """The URL given as ``option`` does not name a store that can be opened."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        self.option = option
+        super().__init__(f"{option}: {reason}")
+
+
+class UnsharedStore(InvalidInput):
+    """The store at ``option`` cannot be shared by several processes, which the demo needs."""
+
+    def __init__(self, option: str, scheme: str) -> None:
+        self.option = option
+        super().__init__(
+            f"{option}: the store {scheme!r} lives inside one process and the demo has several;"
+            " give the URL of one that processes share, or leave the option out for a SQLite file"
+        )
+
+
+class DemoFailed(TxnFrameworkError):
+    """The demo could not be completed; the outputs were not judged."""
+
+
+class DemoPipelineFailed(DemoFailed):
+    """The pipeline's process ended with ``status`` although it was not killed."""
+
+    def __init__(self, status: int, last_words: str, log: Path) -> None:
+        self.status = status
+        self.log = log
+        super().__init__(f"the pipeline failed with exit status {status}: {last_words} (its log is {log})")

@@ -8,7 +8,7 @@ so none of them crosses a fork.
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,8 +19,10 @@ import msgspec
 from txnframework.broker import Host, open_host
 from txnframework.client.loop_thread import LoopThread
 from txnframework.config import load_config
+from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.plugin import PluginRegistry, load_plugins
-from txnframework_spark.options.stores import StoreOptions
+from txnframework.runtime.backoff import Backoff
+from txnframework_spark.options.parser import StoreOptions
 
 T = TypeVar("T")
 
@@ -81,3 +83,25 @@ def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001 
         quiet = msgspec.structs.replace(config.transactions, sweep=False)
         config = msgspec.structs.replace(config, transactions=quiet)
     return run(open_host(config, installed_plugins()))
+
+
+async def outlast(host: Host, operation: Callable[[], Awaitable[T]]) -> T:
+    """
+    Return the result of ``operation``; retry it while a store is unavailable.
+
+    ``client.retries_max`` and the retry delays of the configuration apply. ``operation`` must be idempotent, because it
+    is also retried after OutcomeUnknown.
+
+    :raises Unavailable: a store was unavailable for longer.
+    :raises OutcomeUnknown: the last attempt had an unknown outcome.
+    """
+    bounds = host.config.client
+    backoff = Backoff(host.environment, bounds.retry_delay_ms, bounds.retry_delay_ms_max)
+    for attempt in range(bounds.retries_max + 1):
+        try:
+            return await operation()
+        except (Unavailable, OutcomeUnknown):
+            if attempt == bounds.retries_max:
+                raise
+        await backoff.pause(attempt + 1)
+    raise AssertionError("the last attempt returns or raises")

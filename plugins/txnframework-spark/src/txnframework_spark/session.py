@@ -1,21 +1,196 @@
-"""Creation of Spark sessions in which this format works."""
+"""Creation of Spark sessions in which this format works.
+
+The parts of a session: a Java that Spark can run on, a Spark home, temporary folders, Python workers and settings.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
+import shutil
+import socket
+import subprocess
 import sys
+import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from txnframework_spark.java import check_java
-from txnframework_spark.scratch import scratch_folder
-from txnframework_spark.spark_home import fast_home
-from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery, worker_sockets
+from txnframework_spark.errors import JavaUnusable
+from txnframework_spark_workers import DAEMON_MODULE, NURSERY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+JAVA_VERSION_MIN = 17
+_JAVA_HINT = f"install a Java of version {JAVA_VERSION_MIN} or newer, or set JAVA_HOME to one"
+
+
+def check_java(timeout_ms: int = 20_000) -> int:
+    """Return the major version of the Java that Spark would start, or raise JavaUnusable."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if command is None:
+        raise JavaUnusable(f"Spark needs Java and none is installed: {_JAVA_HINT}")
+    try:
+        done = subprocess.run(  # noqa: S603 - the program that Spark itself would start
+            [command, "-version"], capture_output=True, text=True, timeout=timeout_ms / 1000, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        where = f"JAVA_HOME={home}" if home else command
+        raise JavaUnusable(f"Spark needs Java, and the one at {where} does not run: {_JAVA_HINT}") from error
+    version = java_version(done.stderr + done.stdout)
+    if version is None:
+        raise JavaUnusable(f"Spark needs Java, and {command} does not say its version: {_JAVA_HINT}")
+    if version < JAVA_VERSION_MIN:
+        raise JavaUnusable(f"Spark needs Java {JAVA_VERSION_MIN} or newer and found {version}: {_JAVA_HINT}", version)
+    return version
+
+
+def java_version(text: str) -> int | None:
+    """Return the major version in the output of ``java -version``; None if it contains none."""
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if found is None:
+        return None
+    major = int(found[1])
+    # Up to Java 8, versions had the form 1.8.
+    return int(found[2]) if major == 1 and found[2] else major
+
+
+HOME_VARIABLE: Final = "SPARK_HOME"
+_HOME_FOLDERS = ("bin", "jars")
+
+
+def make_spark_home(directory: Path) -> Path:
+    """Create ``directory`` as a home with only the files that the JVM needs to start; return it."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    directory.mkdir()
+    for name in _HOME_FOLDERS:
+        (directory / name).symlink_to(installed / name, target_is_directory=True)
+    return directory
+
+
+@contextlib.contextmanager
+def fast_home(folder: Path) -> Iterator[None]:
+    """Make a JVM that is started in the block use such a home in ``folder``, which must exist as long as the JVM runs.
+
+    If SPARK_HOME is set, it is kept: the user has chosen a home with its own settings and jars.
+    """
+    if HOME_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[HOME_VARIABLE] = str(make_spark_home(folder / "home"))
+    try:
+        yield
+    finally:
+        del os.environ[HOME_VARIABLE]
+
+
+_HELD: Final = "held"
+"""A file in each folder that the process keeps locked while it lives; a folder whose file is unlocked is a leftover."""
+
+
+@contextlib.contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """
+    Provide a folder that only this user can read, and remove it when the block ends.
+
+    First remove folders with this prefix that killed processes of the same user have left.
+    """
+    _remove_left_behind(prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        unnamed = folder / f"{_HELD}.new"
+        with unnamed.open("wb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            # Locked before it gets its name: a folder without that file is still being created, and is not removed.
+            unnamed.rename(folder / _HELD)
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_behind(prefix: str) -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            if not folder.is_symlink() and folder.stat().st_uid == os.getuid() and not _is_held(folder / _HELD):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_held(file: Path) -> bool:
+    """Return whether a living process has locked the file; OSError if the file does not exist."""
+    with file.open("rb") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
+
+
+WORKER_SETTINGS: Final[Mapping[str, str]] = {"spark.python.daemon.module": DAEMON_MODULE}
+"""Session settings with which workers start with all modules imported."""
+
+_PATH_BYTES_MAX: Final = 100
+"""A length that every system accepts for the path of a Unix socket."""
+
+_SPARKS_SOCKET: Final = f".{uuid.UUID(int=0)}.sock"
+"""A name of the form that Spark uses for its sockets."""
+
+
+def worker_sockets(folder: Path) -> Mapping[str, str]:
+    """Return settings that make the JVM and its workers use Unix sockets in ``folder``; empty if its path is too long.
+
+    The answer to a small micro-batch is a few small packets. TCP delays some of these for tens of milliseconds.
+    """
+    if len(os.fsencode(folder / _SPARKS_SOCKET)) > _PATH_BYTES_MAX:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(folder)}
+
+
+@contextlib.contextmanager
+def worker_nursery(folder: Path) -> Iterator[None]:
+    """
+    Run a nursery, from which a JVM that is started in the block forks its Python workers; stop it after the block.
+
+    The nursery starts at once, so it has imported all modules when the JVM is ready. Its socket is in ``folder``.
+    """
+    path = folder / f"workers-{os.getpid()}"
+    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
+        yield  # workers start without a nursery
+        return
+    # The values that Spark sets for workers.
+    at_start = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(os.fspath(path))
+        listening.listen()
+        nursery = subprocess.Popen(  # noqa: S603 - this interpreter, with arguments of our own
+            [sys.executable, "-m", "txnframework_spark_workers.nursery", str(listening.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **at_start},
+            pass_fds=(listening.fileno(),),
+            process_group=0,
+        )
+    outer = os.environ.get(NURSERY)
+    os.environ[NURSERY] = str(path)
+    try:
+        yield
+    finally:
+        if outer is None:
+            del os.environ[NURSERY]
+        else:
+            os.environ[NURSERY] = outer
+        if nursery.stdin is not None:
+            nursery.stdin.close()
+        nursery.wait()
+        path.unlink(missing_ok=True)
+
 
 INTERPRETER_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from txnframework_spark_workers.ahead import import_ahead
-from txnframework_spark_workers.borrowing import LENGTH_BYTES, REQUEST_BYTES_MAX, STANDARD, TAKEN
+from txnframework_spark_workers.daemon import LENGTH_BYTES, REQUEST_BYTES_MAX, STANDARD, TAKEN
+from txnframework_spark_workers.preload import preload_modules
 
 AT_START: Final = ("PYTHONHASHSEED", "OMP_NUM_THREADS")
 """Variables that are read only when an interpreter starts or a library is imported: all daemons share their values."""
@@ -46,7 +46,7 @@ def serve(descriptor: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the exit status of daemons is not needed
     with socket.socket(fileno=descriptor) as listening:
         # A daemon that connects during the import waits no longer than its own import would take.
-        import_ahead()
+        preload_modules()
         poll = select.poll()
         poll.register(0, select.POLLIN)
         poll.register(listening, select.POLLIN)

@@ -8,8 +8,8 @@ import pytest
 
 from txnframework.model.cursor import Cursor
 from txnframework.model.positions import Position
-from txnframework_spark.demo.check import Evidence, OutputRow, Place, Verdict, judge
-from txnframework_spark.demo.expected import ALERTS, ENRICHED, Value
+from txnframework_spark.demo.input import ALERTS, ENRICHED, Value
+from txnframework_spark.demo.verdict import Evidence, OutputRow, Place, Verdict, judge
 
 SEGMENT = "segment://public/demo/input/0000-ffff-0"
 LINES = range(1, 7)

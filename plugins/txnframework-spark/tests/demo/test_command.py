@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 from txnframework.cli import main
 from txnframework_spark.demo import command
-from txnframework_spark.demo.check import Verdict
-from txnframework_spark.demo.outcome import Outcome
+from txnframework_spark.demo.report import Outcome
 from txnframework_spark.demo.run import Settings
-from txnframework_spark.demo.stage import StoreUrls
+from txnframework_spark.demo.stores import StoreUrls
+from txnframework_spark.demo.verdict import Verdict
 
 OUTCOME = Outcome("ratings.txt", Verdict(1, {"enriched": 1}, 1, 0, 0, 0, 0, ()), {"enriched": 1}, 0, 1, 1.0)
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework_spark.demo.expected import ALERTS, ENRICHED, expected_outputs
-from txnframework_spark.demo.input import InputRow, Kind, movielens_path, read_input
+from txnframework_spark.demo.input import ALERTS, ENRICHED, InputRow, Kind, expected_outputs, movielens_path, read_input
 
 
 def test_ratings_become_numbers_stars_and_a_time() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from txnframework.errors import InvalidInput
-from txnframework_spark.demo.errors import UnusableInput
 from txnframework_spark.demo.input import Kind, movielens_path, read_input
+from txnframework_spark.errors import UnusableInput
 
 
 def written(directory: Path, name: str, data: bytes | str) -> Path:

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from txnframework_spark.demo.expected import ALERTS, ENRICHED, expected_outputs
-from txnframework_spark.demo.input import Kind, movielens_path, read_input
+from txnframework_spark.demo.input import ALERTS, ENRICHED, Kind, expected_outputs, movielens_path, read_input
 from txnframework_spark.demo.pipeline import Job
 
 ANY_ROWS = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnframework_spark.demo.plan import POINT_MEANINGS, Deed, make_plan, sizes_for, stops_in
+from txnframework_spark.demo.faults import POINT_MEANINGS, Deed, make_plan, sizes_for, stops_in
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE
 
 

@@ -6,8 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from txnframework_spark.demo.processes import Driver
-from txnframework_spark.unix_sessions import living
+from txnframework_spark.processes import Driver, living
 
 FAMILY = """
 import os, subprocess, sys, time

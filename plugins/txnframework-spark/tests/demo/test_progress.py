@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from txnframework_spark.demo.progress import Progress
+from txnframework_spark.demo.report import Progress
 
 
 def console(terminal: bool) -> Console:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from txnframework_spark.demo.faults import Deed, Start, Stop
 from txnframework_spark.demo.input import Input, InputRow, Kind
-from txnframework_spark.demo.plan import Deed, Start, Stop
 from txnframework_spark.demo.run import Settings, run_demo
-from txnframework_spark.demo.stage import StoreUrls
+from txnframework_spark.demo.stores import StoreUrls
 from txnframework_spark.microbatch.pause import COMMITTED, MID_WRITE
 
 ROWS = tuple(InputRow(line, {"name": f"row {line}"}) for line in range(2, 62))

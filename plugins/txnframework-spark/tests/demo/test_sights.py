@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from txnframework_spark.demo.plan import POINT_MEANINGS
-from txnframework_spark.demo.sights import Report, Sight, find_report, release, why_missed
+from txnframework_spark.demo.faults import POINT_MEANINGS, Report, Sight, find_report, release, why_missed
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED, Pauses
 
 SEGMENT = "segment://public/demo/enriched/0000-ffff-0"

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from txnframework_spark.demo.errors import PipelineFailed
+from txnframework_spark.demo.faults import Report, Stop, last_committed, wait_for_end, wait_for_point
 from txnframework_spark.demo.pipeline import FAILURE
-from txnframework_spark.demo.plan import Stop
-from txnframework_spark.demo.processes import Driver
-from txnframework_spark.demo.sights import Report
-from txnframework_spark.demo.waiting import last_committed, wait_for_end, wait_for_point
+from txnframework_spark.errors import PipelineFailed
 from txnframework_spark.microbatch.pause import MID_WRITE
+from txnframework_spark.processes import Driver
 
 STOP = Stop(MID_WRITE, 2)
 HELD = f"""

@@ -6,8 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from txnframework_spark.demo.expected import ALERTS, ENRICHED
-from txnframework_spark.demo.input import read_input
+from txnframework_spark.demo.input import ALERTS, ENRICHED, read_input
 from txnframework_spark.demo.pipeline import Job, open_session, transform
 from txnframework_spark.session import require_this_interpreter
 

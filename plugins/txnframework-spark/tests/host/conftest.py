@@ -30,14 +30,12 @@ from txnframework.model.positions import EARLIEST, EntryRange, Limit
 from txnframework.model.reading import ReadRequest
 from txnframework.plugin import load_plugins
 from txnframework.testing import VirtualEnvironment
-from txnframework_spark.microbatch.applications import batch_id, begin
+from txnframework_spark.microbatch.batch import BatchFacts, batch_id, begin
 from txnframework_spark.microbatch.registration import register
-from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.sink.committing import commit_staged
-from txnframework_spark.sink.staged import Staged
-from txnframework_spark.sink.staging import BranchWriter
+from txnframework_spark.sink.branch_writer import BranchWriter
+from txnframework_spark.sink.commit import Staged, commit_staged
 from txnframework_spark.source.offsets import Offset, from_json
 from txnframework_spark.source.planner import InputPlanner
 

@@ -12,9 +12,9 @@ from txnframework.errors import Fenced, TopicNotFound
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST
 from txnframework_spark.errors import Diverged, NotAcknowledged, TopicLost
+from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.options.stores import StoreOptions
-from txnframework_spark.sink.acknowledging import acknowledge_batch
+from txnframework_spark.sink.acknowledgment import acknowledge_batch
 
 Play = Callable[..., None]
 SOURCE = {"subscribe": "in", "groupId": "g", "startingOffsets": "earliest"}

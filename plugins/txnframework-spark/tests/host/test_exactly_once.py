@@ -11,8 +11,8 @@ from txnframework.broker import dispatching_lease
 from txnframework.errors import Fenced, SubscriptionOwnedElsewhere
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import BatchNotCommitted, DataLost, Diverged, NotJudgeable, Unsupported
-from txnframework_spark.sink import committing
-from txnframework_spark.sink.committing import abort_staged
+from txnframework_spark.sink import commit
+from txnframework_spark.sink.commit import abort_staged
 
 Play = Callable[..., None]
 
@@ -71,7 +71,7 @@ def test_a_committed_batch_that_spark_forgot_is_a_replay(play: Play) -> None:
 
 
 async def decide_without_settling(run: Any, batch: int, staged: Any) -> None:
-    coordinator = await committing.coordinator_of(run.host)
+    coordinator = await commit.coordinator_of(run.host)
     settle = type(coordinator).settle
 
     async def nothing(self: Any, txn_id: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.pipeline.description import Pipeline
-from txnframework_spark.pipeline.stores import abort_open
+from txnframework_spark.pipeline.status import abort_open
 
 Play = Callable[..., None]
 

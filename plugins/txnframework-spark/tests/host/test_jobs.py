@@ -14,12 +14,12 @@ from txnframework.model.metadata import Put
 from txnframework.model.paths import header_key
 from txnframework.model.transactions import State
 from txnframework_spark.errors import ApplicationMixed, BatchNotCommitted, TopicMissing
-from txnframework_spark.microbatch.applications import coordinator_of
+from txnframework_spark.microbatch.batch import coordinator_of
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.sink import jobs
-from txnframework_spark.sink.attempt import attempt_writer
-from txnframework_spark.sink.jobs import Job, abort_job, begin_job, commit_job
-from txnframework_spark.sink.staged import Staged
+from txnframework_spark.sink import job as job_sink
+from txnframework_spark.sink.branch_writer import attempt_writer
+from txnframework_spark.sink.commit import Staged
+from txnframework_spark.sink.job import Job, abort_job, begin_job, commit_job
 
 Play = Callable[..., None]
 
@@ -216,20 +216,20 @@ def test_a_job_whose_reply_was_lost_has_not_failed(
     play: Play, monkeypatch: pytest.MonkeyPatch, version: int | None
 ) -> None:
     """Also where a newer job has begun by the time it asks again."""
-    real = jobs.commit_branches
+    real = job_sink.commit_branches
 
     async def scenario(world: Any) -> None:
         job = await begin_job(world.host, options(version))
         staged = await stage(world, job, "a")
 
         async def lost(*arguments: Any) -> None:
-            monkeypatch.setattr(jobs, "commit_branches", real)
+            monkeypatch.setattr(job_sink, "commit_branches", real)
             await real(*arguments)
             if version is not None:
                 await begin_job(world.host, options(version + 1))
             raise OutcomeUnknown("the reply was lost")
 
-        monkeypatch.setattr(jobs, "commit_branches", lost)
+        monkeypatch.setattr(job_sink, "commit_branches", lost)
         await commit_job(world.host, job, [staged])
         assert await world.read() == ["a"]
 
@@ -240,7 +240,7 @@ def test_a_job_that_finds_the_application_taken_by_a_stream_leaves_nothing_open(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stream commits its first batch between the job's look and its beginning."""
-    real = jobs.begin
+    real = job_sink.begin
 
     async def scenario(world: Any) -> None:
         began: list[Any] = []
@@ -251,7 +251,7 @@ def test_a_job_that_finds_the_application_taken_by_a_stream_leaves_nothing_open(
             began.append(await real(*arguments))
             return began[0]
 
-        monkeypatch.setattr(jobs, "begin", late)
+        monkeypatch.setattr(job_sink, "begin", late)
         with pytest.raises(ApplicationMixed):
             await begin_job(world.host, options(1))
         assert (await (await coordinator_of(world.host)).describe(began[0])).state is State.ABORTED

@@ -20,9 +20,9 @@ from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_spark import process
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.sink import committing
-from txnframework_spark.source.following import Followers
-from txnframework_spark.source.streaming import TransactionalReader
+from txnframework_spark.sink import commit
+from txnframework_spark.source.stream import TransactionalReader
+from txnframework_spark.source.topics import Followers
 
 Play = Callable[..., None]
 
@@ -95,7 +95,7 @@ def test_a_committed_batch_has_not_failed_because_a_late_task_began_it_once_more
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reply to the commit is lost, and when it is asked about, the application names another transaction."""
-    real = committing.commit_branches
+    real = commit.commit_branches
 
     async def scenario(world: Any) -> None:
         await world.publish("a")
@@ -104,13 +104,13 @@ def test_a_committed_batch_has_not_failed_because_a_late_task_began_it_once_more
         staged = await run.stage(0, await run.read(0, start, end))
 
         async def lost(*arguments: Any) -> None:
-            monkeypatch.setattr(committing, "commit_branches", real)
+            monkeypatch.setattr(commit, "commit_branches", real)
             await real(*arguments)
             late = await run.stage(0, ["a"])
             assert late.txn != staged.txn
             raise OutcomeUnknown("the reply was lost")
 
-        monkeypatch.setattr(committing, "commit_branches", lost)
+        monkeypatch.setattr(commit, "commit_branches", lost)
         await run.commit(0, staged)
         await world.publish("b")
         await run.batch(1, end.to_json())
@@ -128,7 +128,7 @@ def test_a_batch_whose_transaction_has_ended_is_told_to_be_not_committed(play: P
         run = await world.run(source={"subscribe": "in", "startingOffsets": "earliest", **source})
         start, end = await run.plan(None)
         staged = await run.stage(0, await run.read(0, start, end))
-        await committing.abort_staged(run.host, [staged])
+        await commit.abort_staged(run.host, [staged])
         with pytest.raises(BatchNotCommitted):
             await run.commit(0, staged)
         assert await world.read() == []

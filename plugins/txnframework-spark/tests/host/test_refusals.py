@@ -10,9 +10,8 @@ import pytest
 from txnframework.errors import Fenced
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import NotJudgeable, StateLost, Unsupported
-from txnframework_spark.microbatch.applications import current_run
-from txnframework_spark.sink.staged import Staged
-from txnframework_spark.sink.untransacted import require_no_acknowledgments
+from txnframework_spark.microbatch.batch import current_run
+from txnframework_spark.sink.commit import Staged, require_no_acknowledgments
 
 Play = Callable[..., None]
 

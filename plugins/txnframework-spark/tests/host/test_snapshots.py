@@ -17,8 +17,8 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import EntryRange, Limit
 from txnframework_spark.errors import InvalidOption
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.conditions import claimed
-from txnframework_spark.source.reading import page_batches
+from txnframework_spark.source.filters import claimed
+from txnframework_spark.source.reader import page_batches
 from txnframework_spark.source.snapshot import plan_snapshot
 
 Play = Callable[..., None]

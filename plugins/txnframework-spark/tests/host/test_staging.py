@@ -13,7 +13,7 @@ from txnframework.errors import Unavailable
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import TopicMissing, Unsupported
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.sink.staging import BranchWriter
+from txnframework_spark.sink.branch_writer import BranchWriter
 
 Play = Callable[..., None]
 OUT = TopicName.parse("out")

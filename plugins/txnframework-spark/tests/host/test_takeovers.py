@@ -13,7 +13,7 @@ from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import Branch
 from txnframework.model.names import TopicName
 from txnframework.model.transactions import Begin, State
-from txnframework_spark.source import takeover
+from txnframework_spark.source import subscriptions
 
 Play = Callable[..., None]
 
@@ -46,7 +46,7 @@ def test_a_take_over_that_fails_gives_its_leases_back(play: Play, monkeypatch: p
         raise Unavailable("the store is away")
 
     async def scenario(world: Any) -> None:
-        monkeypatch.setattr(takeover, "_end_open_transactions", refuse)
+        monkeypatch.setattr(subscriptions, "_end_open_transactions", refuse)
         with pytest.raises(Unavailable, match="away"):
             await world.run()
         await require_free(world, TOPIC)

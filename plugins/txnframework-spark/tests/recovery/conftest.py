@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.failures import reason_in
-from txnframework_spark.testing.outputs import LEFT, RIGHT
+from txnframework_spark.errors import reason_in
+from txnframework_spark.testing.expectations import LEFT, RIGHT
 from txnframework_spark.testing.pipelines import WAIT_S, PipelineProcess
 from txnframework_spark.testing.program import Job, start
 from txnframework_spark.testing.stores import Stores

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from txnframework_spark.testing.cluster import StandaloneCluster
-from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, compare
+from txnframework_spark.testing.expectations import LEFT, RIGHT, Defects, compare
 from txnframework_spark.testing.stores import Stores, values
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, batches, compare
+from txnframework_spark.testing.expectations import LEFT, RIGHT, Defects, batches, compare
 from txnframework_spark.testing.stores import Stores, values
 
 if TYPE_CHECKING:

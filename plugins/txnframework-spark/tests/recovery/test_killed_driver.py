@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from txnframework_spark.microbatch import pause
-from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, batches, compare, torn
+from txnframework_spark.testing.expectations import LEFT, RIGHT, Defects, batches, compare, torn
 from txnframework_spark.testing.stores import Stores, values
 
 STEPS = tuple(point for point in pause.POINTS if point not in (pause.PLANNED, pause.STAGED))

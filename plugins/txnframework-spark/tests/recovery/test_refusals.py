@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, compare
+from txnframework_spark.testing.expectations import LEFT, RIGHT, Defects, compare
 from txnframework_spark.testing.stores import Stores, values
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from txnframework.model.transactions import State
-from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, compare
+from txnframework_spark.testing.expectations import LEFT, RIGHT, Defects, compare
 from txnframework_spark.testing.stores import Stores, values
 from txnframework_sql.testing.servers.postgresql import PostgresServer
 

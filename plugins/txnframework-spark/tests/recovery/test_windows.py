@@ -9,11 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, batches, compare
+from txnframework_spark.testing.expectations import (
+    LEFT,
+    RIGHT,
+    Defects,
+    batches,
+    closed_windows,
+    compare,
+    events,
+    publish,
+)
 from txnframework_spark.testing.pipelines import PipelineProcess
 from txnframework_spark.testing.program import Job
 from txnframework_spark.testing.stores import Stores
-from txnframework_spark.testing.windows import closed_windows, events, publish
 from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 BATCHES = 12

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from txnframework_spark.testing.outputs import LEFT, RIGHT, Defects, compare
+from txnframework_spark.testing.expectations import LEFT, RIGHT, Defects, compare
 from txnframework_spark.testing.stores import Stores, values
 
 SAME: dict[str, Any] = {}

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from txnframework_spark.errors import JavaUnusable
-from txnframework_spark.java import check_java
+from txnframework_spark.processes import living
+from txnframework_spark.session import check_java
 from txnframework_spark.testing.cluster import StandaloneCluster
-from txnframework_spark.unix_sessions import living
 from txnframework_sql.testing.servers.databases import fresh_database
 
 WAIT_S = 240
@@ -46,10 +46,10 @@ from pathlib import Path
 from rich.console import Console
 
 from txnframework.model.names import TopicName
-from txnframework_spark.jobs.export.folder import ExportFolder
-from txnframework_spark.jobs.export.running import Export
-from txnframework_spark.jobs.progress import JobProgress
-from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.jobs.export_folder import ExportFolder
+from txnframework_spark.jobs.export import Export
+from txnframework_spark.jobs.session import JobProgress
+from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.session import spark_session
 
 conf, url, folders = json.loads(sys.argv[1])

@@ -25,15 +25,13 @@ from txnframework.cli import main
 from txnframework.errors import Fenced
 from txnframework.model.names import TopicName
 from txnframework_spark import process
+from txnframework_spark.errors import ExportInTheWay, JobFailed
 from txnframework_spark.jobs import command
-from txnframework_spark.jobs.compaction import running
-from txnframework_spark.jobs.compaction.running import Compaction, Result
-from txnframework_spark.jobs.compaction.segments import chosen
-from txnframework_spark.jobs.errors import ExportInTheWay, JobFailed
-from txnframework_spark.jobs.export.folder import ExportFolder
-from txnframework_spark.jobs.export.running import Export
-from txnframework_spark.jobs.progress import JobProgress
-from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.jobs.compaction import COMPACTED, UP_TO_DATE, Compaction, Result, chosen
+from txnframework_spark.jobs.export import Export
+from txnframework_spark.jobs.export_folder import ExportFolder
+from txnframework_spark.jobs.session import JobProgress
+from txnframework_spark.options.parser import StoreOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,7 +117,7 @@ def test_in_the_order_of_commits_beside_whoever_reads(
     assert compacted_ledgers(stores) == 0
     found = compact()
     for one, planned in zip(found, dry, strict=True):
-        assert (one.state, one.kept_messages) == (running.COMPACTED, planned.kept_messages)
+        assert (one.state, one.kept_messages) == (COMPACTED, planned.kept_messages)
     assert sum(one.kept_messages for one in found) == len(VISIBLE)
     assert sum(one.standing.looked_at for one in found) == len(VISIBLE) + 2
     values = read(client, compacted=True)
@@ -144,19 +142,19 @@ def test_again_in_the_order_of_positions(
 ) -> None:
     """It goes on from what was kept, once: nothing new, nothing to do; each time one generation is left."""
     fill(client)
-    assert {one.state for one in compact("position")} == {running.COMPACTED}
-    assert {one.state for one in compact("position")} == {running.UP_TO_DATE}
+    assert {one.state for one in compact("position")} == {COMPACTED}
+    assert {one.state for one in compact("position")} == {UP_TO_DATE}
     assert read(client, compacted=True) == read(client)
     with client.producer("in") as producer:
         producer.send(b"later", key=b"k")
     found = compact("position")
-    assert sorted(one.state for one in found) == [running.COMPACTED, running.UP_TO_DATE]
+    assert sorted(one.state for one in found) == [COMPACTED, UP_TO_DATE]
     assert read(client, compacted=True) == read(client)
     named = [process.run(stores.host.compaction.attempts.kept(one.standing.segment)).ledgers for one in found]
     assert compacted_ledgers(stores) == sum(map(len, named))
     compact()
     assert read(client, compacted=True) != read(client), "the order of commits is another one"
-    assert {one.state for one in compact("position")} == {running.COMPACTED}
+    assert {one.state for one in compact("position")} == {COMPACTED}
     assert read(client, compacted=True) == read(client), "what is put in another order is looked at anew"
 
 

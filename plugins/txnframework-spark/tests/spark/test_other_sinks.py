@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_txnframework import acknowledge, txn_options
-from txnframework_spark.errors import Unsupported
-from txnframework_spark.failures import reason_in
+from txnframework_spark.errors import Unsupported, reason_in
 from txnframework_spark.testing.pipelines import WAIT_S
 from txnframework_spark.testing.stores import Stores, once, values
 

@@ -17,15 +17,14 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from txnframework.errors import ConfigurationError
+from txnframework_spark.errors import PipelineFailed
+from txnframework_spark.pipeline.analysis import plan_of, stateful_operators
 from txnframework_spark.pipeline.command import pipeline
-from txnframework_spark.pipeline.errors import PipelineFailed
 from txnframework_spark.pipeline.frames import output_of
-from txnframework_spark.pipeline.loading import load_pipeline
-from txnframework_spark.pipeline.progress import Screen
-from txnframework_spark.pipeline.running import Start, run_query
-from txnframework_spark.pipeline.stateful import plan_of, stateful_operators
-from txnframework_spark.pipeline.stopping import StopRequests
-from txnframework_spark.pipeline.stores import at_stores, check_topics, standing_of
+from txnframework_spark.pipeline.loader import load_pipeline
+from txnframework_spark.pipeline.query import Start, StopRequests, run_query
+from txnframework_spark.pipeline.screen import Screen
+from txnframework_spark.pipeline.status import at_stores, check_topics, standing_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

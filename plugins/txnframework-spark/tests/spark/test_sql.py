@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.failures import sentence_of
+from txnframework_spark.errors import sentence_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ from txnframework.model.ids import Branch, TxnID
 from txnframework.model.names import SegmentName
 from txnframework.model.positions import Position
 from txnframework_spark.errors import Unsupported
-from txnframework_spark.sink.columns import check_sink_columns, entry_columns, sink_rows
-from txnframework_spark.source.columns import EntryArrays
+from txnframework_spark.sink.rows import check_sink_columns, entry_columns, sink_rows
+from txnframework_spark.source.reader import EntryArrays
 
 SEGMENT = SegmentName.parse("segment://public/default/in/0000-ffff-0")
 SOURCE = (

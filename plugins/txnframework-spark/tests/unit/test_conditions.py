@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from txnframework.model.positions import EARLIEST, Position
-from txnframework_spark.source.conditions import claimed, kept_of, may_match, narrowed, of_entries
+from txnframework_spark.source.filters import claimed, kept_of, may_match, narrowed, of_entries
 
 TOPIC = "topic://public/default/in"
 LEDGER, ENTRY, INDEX = ("offset", "ledger"), ("offset", "entry"), ("offset", "index")

@@ -12,10 +12,10 @@ import pytest
 
 from txnframework.errors import InvalidInput, UnknownFormat
 from txnframework.model import Position
-from txnframework_spark.jobs.errors import ExportInTheWay, UnusableFolder
-from txnframework_spark.jobs.export import folder as exports
-from txnframework_spark.jobs.export import running
-from txnframework_spark.jobs.export.folder import Exported, ExportFolder
+from txnframework_spark.errors import ExportInTheWay, UnusableFolder
+from txnframework_spark.jobs import export_folder as exports
+from txnframework_spark.jobs.export import require_shared
+from txnframework_spark.jobs.export_folder import Exported, ExportFolder
 
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
 
@@ -135,6 +135,6 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
 
 def test_files_that_are_elsewhere_are_missed(tmp_path: Path) -> None:
     """Executors that write to a folder of their own have written what nobody finds; a retry only counts more."""
-    running.require_shared(tmp_path, rows=5, messages=5)
+    require_shared(tmp_path, rows=5, messages=5)
     with pytest.raises(InvalidInput, match="executors wrote 5 messages and 3 of them are in"):
-        running.require_shared(tmp_path, rows=5, messages=3)
+        require_shared(tmp_path, rows=5, messages=3)

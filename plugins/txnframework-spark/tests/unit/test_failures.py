@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework_spark.failures import reason_in, sentence_of
+from txnframework_spark.errors import reason_in, sentence_of
 
 
 def test_the_reason_of_a_failure_is_the_line_under_the_traceback() -> None:

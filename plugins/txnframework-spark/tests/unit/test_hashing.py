@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from txnframework.model.hashing import key_hash, keyless_hash
-from txnframework_spark.sink.hashing import key_hashes, keyless_hashes
+from txnframework_spark.sink.rows import key_hashes, keyless_hashes
 
 
 def any_key(chance: random.Random) -> bytes | None:

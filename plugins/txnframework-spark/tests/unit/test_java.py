@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from txnframework_spark.errors import JavaUnusable
-from txnframework_spark.java import check_java, java_version
+from txnframework_spark.session import check_java, java_version
 
 
 @pytest.mark.parametrize(

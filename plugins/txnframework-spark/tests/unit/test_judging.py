@@ -8,8 +8,8 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.model.transactions import Application, BatchID, CommittedBatch
 from txnframework_spark.errors import ApplicationMixed, Diverged, MixedBatch, NotJudgeable, StateLost
-from txnframework_spark.microbatch.ranges import Range
-from txnframework_spark.sink.judging import (
+from txnframework_spark.microbatch.registration import Range
+from txnframework_spark.sink.verdict import (
     JOBS,
     AcknowledgedRange,
     Verdict,

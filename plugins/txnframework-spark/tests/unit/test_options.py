@@ -8,10 +8,10 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.model.reading import Isolation
 from txnframework_spark.errors import InvalidOption, UnknownOption
-from txnframework_spark.options.places import Edge, Places
+from txnframework_spark.options.parser import StoreOptions
+from txnframework_spark.options.selection import Edge, Places
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.options.stores import StoreOptions
 
 
 def test_defaults_follow_the_kafka_source() -> None:

@@ -7,9 +7,8 @@ import pytest
 from txnframework.model.layout import Layout, create_layout, finish_change, plan_merge, plan_split
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Position
-from txnframework_spark.microbatch.ranges import Range
-from txnframework_spark.source.offsets import Offset, SegmentOffset
-from txnframework_spark.source.planning import (
+from txnframework_spark.microbatch.registration import Range
+from txnframework_spark.source.batch_plan import (
     left_to_read,
     part_of,
     parts,
@@ -18,6 +17,7 @@ from txnframework_spark.source.planning import (
     shares,
     within_cursors,
 )
+from txnframework_spark.source.offsets import Offset, SegmentOffset
 
 TOPIC = TopicName.parse("in")
 

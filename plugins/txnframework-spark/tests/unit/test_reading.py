@@ -14,9 +14,9 @@ from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework_spark.errors import DataLost
-from txnframework_spark.options.stores import StoreOptions
-from txnframework_spark.source.partition import SegmentPartition
-from txnframework_spark.source.reading import ROWS_OF_OWN, Pages, page_batches
+from txnframework_spark.options.parser import StoreOptions
+from txnframework_spark.source.partitions import SegmentPartition
+from txnframework_spark.source.reader import ROWS_OF_OWN, Pages, page_batches
 
 SCHEMA = pa.schema([("value", pa.binary())])
 SEGMENT = "segment://public/default/in/0000-ffff-0"

@@ -11,7 +11,7 @@ from txnframework.model.hashing import key_hash, keyless_hash
 from txnframework.model.layout import create_layout
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import InvalidOption, Unsupported
-from txnframework_spark.sink.routing import ROW, by_segment, by_topic, cut
+from txnframework_spark.sink.rows import ROW, by_segment, by_topic, cut
 
 OUT = TopicName.parse("out")
 

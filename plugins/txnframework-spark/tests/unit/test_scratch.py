@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from txnframework_spark.scratch import scratch_folder
+from txnframework_spark.session import scratch_folder
 
 PREFIX = "txnframework-test-"
 PROGRAM = f"""
 import sys
-from txnframework_spark.scratch import scratch_folder
+from txnframework_spark.session import scratch_folder
 with scratch_folder({PREFIX!r}) as folder:
     (folder / "file").touch()
     print(folder, flush=True)

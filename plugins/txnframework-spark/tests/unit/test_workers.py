@@ -13,16 +13,16 @@ from pathlib import Path
 
 import psutil
 
-from txnframework_spark.workers import worker_nursery, worker_sockets
+from txnframework_spark.session import worker_nursery, worker_sockets
 from txnframework_spark_workers import DAEMON_MODULE, NURSERY
 
 SECRET, THEIRS = "PYTHON_WORKER_FACTORY_SECRET", b"a word that Spark gives in the environment of a daemon"
 DRAWS = """
 import os
 import numpy.random
-from txnframework_spark_workers.ahead import import_ahead
+from txnframework_spark_workers.preload import preload_modules
 
-import_ahead()
+preload_modules()
 for _ in range(2):
     if not os.fork():
         os.write(1, f"{numpy.random.random()}\\n".encode())

@@ -17,12 +17,12 @@ from txnframework.cli import terminal
 from txnframework.errors import InvalidInput
 from txnframework.plugin import load_plugins
 from txnframework.testing.servers.embedded import started
-from txnframework_spark.demo.errors import UnusableDirectory
 from txnframework_spark.demo.input import movielens_path, read_input
-from txnframework_spark.demo.outcome import Outcome
+from txnframework_spark.demo.report import Outcome
 from txnframework_spark.demo.run import Settings, run_demo
-from txnframework_spark.demo.stage import StoreUrls
-from txnframework_spark.java import check_java
+from txnframework_spark.demo.stores import StoreUrls
+from txnframework_spark.errors import UnusableDirectory
+from txnframework_spark.session import check_java
 
 EPILOG = """\
 Exit status: 0 if nothing was lost, repeated, wrong or torn and every kill hit its point; 1 if not; 2 if something that

@@ -10,25 +10,19 @@ It stops when everything is read that was there when it started, and at once whe
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from txnframework_spark.demo.expected import ALERT_DIGESTS, ALERT_RATING_MIN
-from txnframework_spark.demo.input import Kind
-from txnframework_spark.failures import reason_in
-from txnframework_spark.session import LOCAL_CHECKPOINT, require_this_interpreter
-from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
+from txnframework_spark.demo.input import ALERT_DIGESTS, ALERT_RATING_MIN, Kind
+from txnframework_spark.errors import reason_in
+from txnframework_spark.processes import FAILURE, exit_with_parent
+from txnframework_spark.session import LOCAL_CHECKPOINT, WORKER_SETTINGS, require_this_interpreter, worker_nursery
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-FAILURE: Final = "pipeline failed: "
-"""The prefix of the last line of a failed pipeline's log."""
 
 _ROW: Final = "line BIGINT, fields MAP<STRING, STRING>"
 
@@ -186,22 +180,10 @@ def _copy(session: SparkSession, job: Job) -> None:
     query.awaitTermination()
 
 
-def leave_with_the_parent() -> None:
-    """End this process when standard input ends, because the process that started it has then ended."""
-
-    def wait() -> None:
-        # Not through sys.stdin: a thread that holds its lock makes the interpreter abort at shutdown.
-        while os.read(0, 1024):
-            pass
-        os._exit(1)
-
-    threading.Thread(target=wait, name="leave-with-the-parent", daemon=True).start()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job that the command line describes; the last line of standard error gives the reason of a failure."""
     job = Job.parse(sys.argv[1:] if arguments is None else arguments)
-    leave_with_the_parent()
+    exit_with_parent()
     require_this_interpreter()
     try:
         run(job)

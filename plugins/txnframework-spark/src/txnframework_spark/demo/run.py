@@ -11,22 +11,28 @@ from pathlib import Path
 
 from rich.console import Console
 
-from txnframework_spark.demo import sights
-from txnframework_spark.demo.check import Evidence, OutputRow, Place, judge
-from txnframework_spark.demo.errors import DemoFailed
-from txnframework_spark.demo.expected import ALERTS, ENRICHED, OUTPUTS, expected_outputs
-from txnframework_spark.demo.fresh import count_discarded, read_output
-from txnframework_spark.demo.input import Input
-from txnframework_spark.demo.outcome import KillOutcome, Outcome, SplitOutcome
+from txnframework_spark.demo.faults import (
+    POINT_NAMES,
+    Deed,
+    Report,
+    Start,
+    Stop,
+    make_plan,
+    release,
+    sizes_for,
+    wait_for_end,
+    wait_for_point,
+    why_missed,
+)
+from txnframework_spark.demo.input import ALERTS, ENRICHED, OUTPUTS, Input, expected_outputs
 from txnframework_spark.demo.pipeline import Job
-from txnframework_spark.demo.plan import POINT_NAMES, Deed, Start, Stop, make_plan, sizes_for
-from txnframework_spark.demo.processes import Driver
-from txnframework_spark.demo.progress import Progress
-from txnframework_spark.demo.sights import Report
-from txnframework_spark.demo.stage import Names, Stage, StoreUrls, write_config
-from txnframework_spark.demo.waiting import wait_for_end, wait_for_point
+from txnframework_spark.demo.report import KillOutcome, Outcome, Progress, SplitOutcome
+from txnframework_spark.demo.stores import Names, Stage, StoreUrls, count_discarded, read_output, write_config
+from txnframework_spark.demo.verdict import Evidence, OutputRow, Place, judge
+from txnframework_spark.errors import DemoFailed
 from txnframework_spark.microbatch.pause import VARIABLE
-from txnframework_spark.spark_home import make_spark_home
+from txnframework_spark.processes import Driver
+from txnframework_spark.session import make_spark_home
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,7 @@ class _Demo:
                 report = wait_for_point(driver, pauses, self._checkpoint, stop, self._progress.note)
                 if isinstance(report, Report) and stop.deed is Deed.SPLIT:
                     told.append(self._split(stage, stop, report))
-                    sights.release(pauses, stop.point, stop.batch)
+                    release(pauses, stop.point, stop.batch)
                     continue
                 told.append(self._kill(stage, driver, stop, report))
             if not start.stops:
@@ -184,7 +190,7 @@ class _Demo:
             self._kills.append(KillOutcome(stop.point, stop.batch, self._starts, hit=False, reason=report))
             return f"missed {where}: {report}"
         sight = stage.look(self._checkpoint, report)
-        reason = sights.why_missed(stop.point, sight)
+        reason = why_missed(stop.point, sight)
         killed = driver.kill()
         if reason is None and not killed.jvm:
             reason = "its JVM was gone already"
@@ -205,7 +211,7 @@ class _Demo:
     def _split(self, stage: Stage, stop: Stop, report: Report) -> str:
         """Split a segment that the held transaction wrote to, and one of its input; then load the rest of the input."""
         sight = stage.look(self._checkpoint, report)
-        reason = sights.why_missed(stop.point, sight)
+        reason = why_missed(stop.point, sight)
         if reason is not None or report.txn is None:
             self._errors.append(f"no split at {stop.point} of batch {stop.batch}: {reason}")
             return f"missed {stop.point} of batch {stop.batch}: {reason}"

@@ -13,13 +13,11 @@ from txnframework.cli import terminal
 from txnframework.cli.output import output_option, print_json, print_records
 from txnframework.model.names import TopicName
 from txnframework_spark import process
-from txnframework_spark.jobs.compaction.running import Compaction, Result
-from txnframework_spark.jobs.compaction.segments import chosen
-from txnframework_spark.jobs.export.folder import ExportFolder
-from txnframework_spark.jobs.export.running import Export
-from txnframework_spark.jobs.progress import JobProgress
-from txnframework_spark.jobs.session import session
-from txnframework_spark.options.stores import StoreOptions
+from txnframework_spark.jobs.compaction import Compaction, Result, chosen
+from txnframework_spark.jobs.export import Export
+from txnframework_spark.jobs.export_folder import ExportFolder
+from txnframework_spark.jobs.session import JobProgress, session
+from txnframework_spark.options.parser import StoreOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -20,8 +20,7 @@ from txnframework.model.metadata import IndexRange, Key, KeyRange, Put
 from txnframework.model.positions import Position
 from txnframework.model.records import RegistrationDocument, SubscriptionRecord
 from txnframework_spark.errors import Diverged, Unsupported
-from txnframework_spark.microbatch.ranges import Range
-from txnframework_spark.microbatch.tasks import BatchFacts
+from txnframework_spark.microbatch.batch import BatchFacts
 
 REGISTRATIONS_MAX: Final = 100
 """
@@ -131,3 +130,14 @@ def _reading(topic: str, subscription: str, known: RegistrationDocument) -> Read
         for segment, start in sorted(known.start.items())
     )
     return Reading(topic, subscription, known.epoch, ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The entries of one segment after ``start``, up to and including ``end``."""
+
+    topic: str
+    segment: str
+    start: Position
+    end: Position
+    incarnation: int | None = None

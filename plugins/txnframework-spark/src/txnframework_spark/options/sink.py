@@ -8,8 +8,7 @@ from typing import Final
 
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.options.given import GivenOptions, topic_of
-from txnframework_spark.options.stores import STORE_OPTIONS, StoreOptions
+from txnframework_spark.options.parser import STORE_OPTIONS, GivenOptions, StoreOptions, topic_of
 
 _KNOWN: Final = (
     *STORE_OPTIONS,

@@ -10,10 +10,8 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.model.reading import Isolation
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.options.choice import CHOICE_OPTIONS, Choice, choice_of
-from txnframework_spark.options.given import GivenOptions
-from txnframework_spark.options.places import Edge, Places, places_of
-from txnframework_spark.options.stores import STORE_OPTIONS, StoreOptions
+from txnframework_spark.options.parser import STORE_OPTIONS, GivenOptions, StoreOptions
+from txnframework_spark.options.selection import CHOICE_OPTIONS, Choice, Edge, Places, choice_of, places_of
 
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",

@@ -1,21 +1,20 @@
 """
 ``txnframework pipeline``: a pipeline that is described by a file instead of a program.
 
-=============  ======================================================================================================
-module         what it does
-=============  ======================================================================================================
-description    the content of ``pipeline.toml``: typed tables, whose descriptions are also its reference
-loading        conversion of a file to a description, or one error message with the reason and the place
-options        options of sources and sink, from the description
-frames         from sources to the one DataFrame that is written: views, transform, all sinks in one
-stateful       whether a plan keeps state, as Spark analysed it
-analysis       analysis of a pipeline without running it
-session        the Spark session of a pipeline
-running        one query from its start to its end; ``stopping`` decides when it is stopped
-progress       the display of a running pipeline
-stores         the progress of a pipeline, from the stores alone
-command        the commands
-=============  ======================================================================================================
+================  ===================================================================================================
+module            what it does
+================  ===================================================================================================
+description       the content of ``pipeline.toml``: typed tables, whose descriptions are also its reference
+loader            conversion of a file to a description, or one error message; options of sources and sink
+frames            the Spark session, and the one DataFrame that is written: views, transform, all sinks in one
+python_transform  the search for a transform in Python, and its call
+analysis          analysis of a pipeline without running it; whether its plan keeps state
+query             one query from its start to its end, and the decision when to stop it
+screen            the display of a running pipeline
+status            the progress of a pipeline, from the stores alone
+output            sentences, tables and JSON of the commands
+command           the commands
+================  ===================================================================================================
 
 All sinks together are one query, and so one transaction for each micro-batch.
 """

@@ -11,14 +11,13 @@ from rich.console import Console
 
 from txnframework.cli import terminal
 from txnframework.cli.output import output_option, print_json
-from txnframework_spark.pipeline import shown
+from txnframework_spark.pipeline import output as shown
 from txnframework_spark.pipeline.analysis import analyse
-from txnframework_spark.pipeline.loading import load_pipeline
-from txnframework_spark.pipeline.progress import Screen
-from txnframework_spark.pipeline.running import Start, run_query
-from txnframework_spark.pipeline.session import open_session
-from txnframework_spark.pipeline.stopping import StopRequests
-from txnframework_spark.pipeline.stores import abort_open, at_stores, check_topics, standing_of
+from txnframework_spark.pipeline.frames import open_session
+from txnframework_spark.pipeline.loader import load_pipeline
+from txnframework_spark.pipeline.query import Start, StopRequests, run_query
+from txnframework_spark.pipeline.screen import Screen
+from txnframework_spark.pipeline.status import abort_open, at_stores, check_topics, standing_of
 
 STATUS_INTERRUPTED = 130
 

@@ -1,4 +1,4 @@
-"""The waiting messages of each segment: their number, and the number stored up to a time.
+"""The unread messages of each segment: their number, the number stored up to a time, and the lag of a query.
 
 No entry is read. A ledger counts and searches by bisection, and lists its closed ledgers for a count over many of them.
 So counts are cached, and the next batch counts only what was added since.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from txnframework.broker import Host
 from txnframework.interfaces import IManagedLedger
 from txnframework.model.ledger import Counted
-from txnframework.model.positions import EntryRange, Position
+from txnframework.model.positions import EARLIEST, EntryRange, Position
+from txnframework_spark.source.offsets import Frontier, SegmentOffset
 
 COUNT_MAX: Final = 1 << 62
 
@@ -67,3 +68,23 @@ class Backlog:
 
     async def _ledger(self, name: str) -> IManagedLedger:
         return (await self.host.segment(name)).ledger
+
+
+async def lag_of(host: Host, planned: Frontier, readable: Frontier) -> dict[str, Any]:
+    """Return the number of messages after ``planned`` up to ``readable``, by topic and in total.
+
+    Messages are counted without being read, so those of aborted transactions are included. ``readable`` contains the
+    segments that are left to read; a segment that ``planned`` lacks counts completely.
+    """
+    topics = {topic: await _of_topic(host, planned.get(topic, {}), segments) for topic, segments in readable.items()}
+    return {"messages": sum(topics.values()), "topics": topics}
+
+
+async def _of_topic(host: Host, planned: Mapping[str, SegmentOffset], readable: Mapping[str, SegmentOffset]) -> int:
+    messages = 0
+    for name, end in readable.items():
+        after = planned[name].at if name in planned else EARLIEST
+        if after < end.at:
+            ledger = (await host.segment(name)).ledger
+            messages += (await ledger.count(EntryRange(after, end.at), COUNT_MAX)).messages
+    return messages

@@ -14,27 +14,22 @@ from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.reading import Isolation
 from txnframework_spark.errors import Diverged, InvalidOption
-from txnframework_spark.microbatch.ranges import Range
-from txnframework_spark.microbatch.registration import Reading
-from txnframework_spark.options.places import Edge, Places
+from txnframework_spark.microbatch.registration import Range, Reading
+from txnframework_spark.options.selection import Edge, Places
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.acknowledged import Acknowledgments
 from txnframework_spark.source.admission import Admission
-from txnframework_spark.source.cutting import Cutting
-from txnframework_spark.source.following import Followers
-from txnframework_spark.source.lag import lag_of
-from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset
-from txnframework_spark.source.partition import SegmentPartition
-from txnframework_spark.source.places import first_left, place_at, place_in
-from txnframework_spark.source.planning import (
+from txnframework_spark.source.backlog import lag_of
+from txnframework_spark.source.batch_plan import (
     left_to_read,
     parents_of_unbegun,
     ranges_between,
     readable,
     within_cursors,
 )
-from txnframework_spark.source.takeover import Holding, Taker, cursor_of, release_all, take_over
-from txnframework_spark.source.topics import ReadTopics, no_segment
+from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset, first_left, place_at, place_in
+from txnframework_spark.source.partitions import Cutting, SegmentPartition
+from txnframework_spark.source.subscriptions import Acknowledgments, Holding, Taker, cursor_of, release_all, take_over
+from txnframework_spark.source.topics import Followers, ReadTopics, no_segment
 
 PlaceOf = Callable[[str], Awaitable[SegmentOffset]]
 

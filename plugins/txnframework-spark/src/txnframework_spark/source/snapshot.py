@@ -1,26 +1,34 @@
-"""Planning of a batch query: all ends are determined when it is planned; nothing is acknowledged."""
+"""The source of Spark's batch queries: all ends are determined when a read is planned; nothing is acknowledged."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from txnframework.broker import Host
 from txnframework.model.layout import Layout
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.reading import Isolation
+from txnframework_spark import process
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.microbatch.ranges import Range
-from txnframework_spark.options.places import Edge, Place, Places
+from txnframework_spark.microbatch.registration import Range
+from txnframework_spark.options.selection import Edge, Place, Places
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.conditions import Condition, may_match, narrowed, of_entries
-from txnframework_spark.source.cutting import Cutting
-from txnframework_spark.source.partition import SegmentPartition
-from txnframework_spark.source.places import before, place_at, place_in
-from txnframework_spark.source.planning import left_to_read
+from txnframework_spark.source.batch_plan import left_to_read
+from txnframework_spark.source.filters import Condition, claimed, may_match, narrowed, of_entries
+from txnframework_spark.source.offsets import before, place_at, place_in
+from txnframework_spark.source.partitions import Cutting, SegmentPartition
+from txnframework_spark.source.reader import read_entries
 from txnframework_spark.source.topics import chosen_part, matching, no_segment
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +129,45 @@ async def _readable(host: Host, options: SourceOptions, name: str) -> Position:
     if options.isolation is Isolation.READ_UNCOMMITTED:
         return (await opened.ledger.tail()).last_confirmed
     return max(EARLIEST, await opened.buffer.max_read_position())
+
+
+class SnapshotReader(DataSourceReader):
+    """Reads the messages that are stored when the read is planned; creation has no side effects."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = SourceOptions.parse(options).for_batch()
+        self._schema = schema
+        self._conditions: tuple[Condition, ...] = ()
+        # If spark.sql.python.filterPushdown.enabled is false, which is the default, Spark refuses a reader that
+        # overrides pushFilters. So the method is set on the instance.
+        self.pushFilters = _Offered(self)  # type: ignore[method-assign]
+
+    def take_filters(self, filters: Iterable[Filter]) -> list[Filter]:
+        """Apply the filters that can be applied completely; return the others."""
+        self._conditions, left = claimed(filters)
+        return left
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return the read tasks; the ends of the segments are determined now."""
+        host = process.host(self._options.stores)
+        return process.run(plan_snapshot(host, self._options, self._conditions))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's messages as Arrow record batches."""
+        from pyspark.sql.pandas.types import to_arrow_schema  # Spark compares the batches' schema with its result
+
+        # Spark passes a partition of its own if there is nothing to read.
+        if isinstance(partition, SegmentPartition):
+            yield from read_entries(partition, to_arrow_schema(self._schema, timezone="UTC"))
+
+
+class _Offered:
+    """A ``pushFilters`` that can be called, but that Spark does not recognise as an override of the method."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: SnapshotReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Any:
+        return self._reader.take_filters(filters)

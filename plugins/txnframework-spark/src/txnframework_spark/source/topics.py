@@ -1,20 +1,205 @@
-"""The current topics of a load and their segments: named topics, or those that match a pattern."""
+"""The current topics of a load, their layouts, and the end of each segment.
+
+Spark asks for the latest offset every 10 ms while a query is idle. ``SegmentWatcher`` waits for announcements of each
+segment in the background, so the answer comes from memory and an idle query reads nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 
 from txnframework.broker import Host
-from txnframework.errors import TopicNotFound
-from txnframework.model.layout import Layout
+from txnframework.errors import Closed, LedgerNotFound, TopicNotFound, TxnFrameworkError
+from txnframework.interfaces import IWatch
+from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.positions import Position
 from txnframework_spark.errors import InvalidOption, TopicLost
-from txnframework_spark.options.choice import Choice
+from txnframework_spark.options.selection import Choice
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.following import Followers
+from txnframework_spark.process import outlast
+from txnframework_spark.source.batch_plan import part_of
 from txnframework_spark.source.offsets import SegmentOffset
-from txnframework_spark.source.planning import part_of
+
+
+@dataclass(slots=True)
+class Follower:
+    """One segment: its max read position, and whether the segment is sealed and ends there.
+
+    ``more_after``: a position in a sealed segment that is known not to be its end.
+    """
+
+    announced: Position
+    ended: bool = False
+    more_after: Position | None = None
+    error: TxnFrameworkError | None = None
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+
+class Followers:
+    """The followed segments and layouts of a source; all methods run on the loop that created it."""
+
+    def __init__(self, host: Host, uncommitted: bool) -> None:
+        self._host = host
+        self._uncommitted = uncommitted
+        self._segments: dict[str, Follower] = {}
+        self._layouts: dict[TopicName, Layout] = {}
+        self._watching: dict[TopicName, asyncio.Task[None]] = {}
+        self._failed: dict[TopicName, TxnFrameworkError] = {}
+
+    async def layout(self, topic: TopicName) -> Layout:
+        """Return the layout, at most one notification old; also finishes interrupted layout changes."""
+        self._raise_failure(self._failed.get(topic))
+        if topic not in self._layouts:
+            # The watch is set before the read, so that no change is missed.
+            watch = await self._host.topics.watch(topic)
+            try:
+                self._layouts[topic] = await self._host.topics.layout(topic)
+            except BaseException:
+                await watch.close()
+                raise
+            self._watching[topic] = asyncio.create_task(self._run_layout(topic, watch))
+        return self._layouts[topic]
+
+    async def refresh(self, topic: TopicName) -> Layout:
+        """Finish planned layout changes and read the layout again."""
+        self._layouts[topic] = await self._host.topics.finish_changes(topic)
+        return self._layouts[topic]
+
+    async def forget(self, topic: TopicName) -> None:
+        """Stop following a deleted topic, because a topic of the same name may be created."""
+        self._layouts.pop(topic, None)
+        self._failed.pop(topic, None)
+        watching = [task] if (task := self._watching.pop(topic, None)) is not None else []
+        for name in [name for name in self._segments if SegmentName.parse(name).topic == topic]:
+            found = self._segments.pop(name)
+            watching += [] if found.task is None else [found.task]
+        await _ended(watching)
+
+    async def follow(self, segment: str) -> Follower:
+        """
+        Return the follower of a segment; start it if necessary.
+
+        :raises Closed: the segment or the host was closed.
+        """
+        known = self._segments.get(segment)
+        if known is None:
+            known = self._segments[segment] = await self._begin(segment)
+        elif isinstance(known.error, Closed):
+            try:
+                known = self._segments[segment] = await self._begin(segment)
+            except LedgerNotFound:
+                # Deleted with its topic; the layout reports that.
+                return known
+        self._raise_failure(known.error)
+        return known
+
+    async def _begin(self, segment: str) -> Follower:
+        announced = await self.read_end(segment)
+        # Checked here and not by the task: a query that begins, or restarts, at the end of a segment that was split
+        # must continue with its children at once, before the task has run.
+        begun = Follower(announced, await self._ends_at(segment, announced))
+        if not begun.ended:
+            begun.task = asyncio.create_task(self._run(segment, begun))
+        return begun
+
+    async def is_finished(self, segment: str, at: Position, state: SegmentState) -> bool:
+        """Return whether the segment, in ``state`` according to its layout, is sealed and has nothing after ``at``."""
+        known = await self.follow(segment)
+        if at < known.announced:
+            return False
+        if not known.ended and state is not SegmentState.ACTIVE and known.more_after != at:
+            # The layout is newer than the task's knowledge. A replaced segment is sealed: one check for each position.
+            known.ended = await self._ends_at(segment, at)
+            if state is SegmentState.REPLACED and not known.ended:
+                known.more_after = at
+        return known.ended
+
+    async def read_end(self, segment: str) -> Position:
+        """Read the current max read position of the segment from the store."""
+        opened = await self._host.segment(segment)
+        if self._uncommitted:
+            return (await opened.ledger.tail()).last_confirmed
+        return await opened.buffer.max_read_position()
+
+    async def _ends_at(self, segment: str, at: Position) -> bool:
+        opened = await self._host.segment(segment)
+        if self._uncommitted:
+            tail = await opened.ledger.tail()
+            return tail.sealed and tail.last_confirmed <= at
+        return await opened.buffer.finished(at)
+
+    async def close(self) -> None:
+        """Stop following."""
+        following = (found.task for found in self._segments.values() if found.task is not None)
+        await _ended([*self._watching.values(), *following])
+
+    async def _run(self, segment: str, known: Follower) -> None:
+        follow = self._follow_tail if self._uncommitted else self._follow_announcements
+        error = await self._keep(lambda: follow(segment, known))
+        known.error = error
+
+    async def _follow_announcements(self, segment: str, known: Follower) -> None:
+        buffer = (await outlast(self._host, lambda: self._host.segment(segment))).buffer
+        while True:
+            announced = await outlast(self._host, lambda: buffer.advanced(known.announced))
+            if announced <= known.announced:
+                # Sealed and decided to its end: the position is final.
+                known.ended = True
+                return
+            known.announced = announced
+
+    async def _follow_tail(self, segment: str, known: Follower) -> None:
+        ledger = (await outlast(self._host, lambda: self._host.segment(segment))).ledger
+        watch = await outlast(self._host, ledger.watch)
+        try:
+            while True:
+                tail = await outlast(self._host, ledger.tail)
+                known.announced = max(known.announced, tail.last_confirmed)
+                if tail.sealed:
+                    known.ended = True
+                    return
+                await watch.changed()
+        finally:
+            await watch.close()
+
+    async def _run_layout(self, topic: TopicName, watch: IWatch) -> None:
+        async def follow() -> None:
+            while True:
+                await watch.changed()
+                self._layouts[topic] = await outlast(self._host, lambda: self._host.topics.layout(topic))
+
+        try:
+            error = await self._keep(follow)
+        finally:
+            await watch.close()
+        if isinstance(error, Closed):
+            # The watch was closed: the layout may be outdated, and is read again on demand.
+            self._layouts.pop(topic, None)
+        elif error is not None:
+            self._failed[topic] = error
+
+    async def _keep(self, follow: Callable[[], Coroutine[object, object, None]]) -> TxnFrameworkError | None:
+        """Follow until the end; return the error that ended it. Each step retries during an outage."""
+        try:
+            await follow()
+        except TxnFrameworkError as error:
+            return error
+        return None
+
+    @staticmethod
+    def _raise_failure(error: TxnFrameworkError | None) -> None:
+        if error is not None:
+            raise error
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
 
 Held = Mapping[str, Mapping[str, SegmentOffset]]
 """The segments in a query's offset, by topic."""

@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from txnframework.testing.servers.guard import Guard
-from txnframework_spark.java import check_java
-from txnframework_spark.spark_home import make_spark_home
-from txnframework_spark.unix_sessions import JVM, living, send_kill, wait_until_gone
+from txnframework_spark.processes import JVM, living, send_kill, wait_until_gone
+from txnframework_spark.session import check_java, make_spark_home
 from txnframework_spark_workers import NURSERY
 
 _LOCALHOST: Final = "127.0.0.1"

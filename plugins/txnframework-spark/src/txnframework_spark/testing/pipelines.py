@@ -13,12 +13,10 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from txnframework_spark.demo.pipeline import FAILURE
-from txnframework_spark.demo.processes import Driver
 from txnframework_spark.microbatch.pause import VARIABLE
-from txnframework_spark.spark_home import make_spark_home
+from txnframework_spark.processes import FAILURE, Driver, living
+from txnframework_spark.session import make_spark_home
 from txnframework_spark.testing.program import Job
-from txnframework_spark.unix_sessions import living
 
 WAIT_S: Final = 240.0
 """The default limit of every wait; most of it is for the start of Spark on a busy machine."""

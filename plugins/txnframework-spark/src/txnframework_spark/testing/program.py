@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from txnframework_spark.demo.pipeline import FAILURE, leave_with_the_parent
-from txnframework_spark.failures import reason_in
+from txnframework_spark.errors import reason_in
 from txnframework_spark.microbatch.pause import VARIABLE
-from txnframework_spark.session import LOCAL_CHECKPOINT, is_local, require_this_interpreter
-from txnframework_spark.testing.outputs import LEFT, RIGHT
-from txnframework_spark.testing.windows import WATERMARK_S
-from txnframework_spark.testing.windows import WINDOW_S as EVENT_WINDOW_S
-from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
+from txnframework_spark.processes import FAILURE, exit_with_parent
+from txnframework_spark.session import (
+    LOCAL_CHECKPOINT,
+    WORKER_SETTINGS,
+    is_local,
+    require_this_interpreter,
+    worker_nursery,
+)
+from txnframework_spark.testing.expectations import LEFT, RIGHT, WATERMARK_S
+from txnframework_spark.testing.expectations import WINDOW_S as EVENT_WINDOW_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +152,7 @@ def open_session(job: Job) -> SparkSession:
 def main() -> int:
     """Run the job; the last line of standard error gives the reason of a failure."""
     job = msgspec.json.decode(sys.argv[1], type=Job)
-    leave_with_the_parent()
+    exit_with_parent()
     require_this_interpreter()
     try:
         with worker_nursery(scratch_of(job)) if is_local(job.master) else contextlib.nullcontext():

@@ -21,9 +21,9 @@ from txnframework.model.positions import EARLIEST, Limit
 from txnframework.model.reading import ReadRequest
 from txnframework.model.transactions import Action, End, State
 from txnframework_spark import process
-from txnframework_spark.microbatch.applications import coordinator_of
-from txnframework_spark.options.stores import StoreOptions
-from txnframework_spark.testing.outputs import Row
+from txnframework_spark.microbatch.batch import coordinator_of
+from txnframework_spark.options.parser import StoreOptions
+from txnframework_spark.testing.expectations import Row
 
 ENTRY_MESSAGES = 5
 """Messages in an entry of ``publish``; batches are cut between entries."""

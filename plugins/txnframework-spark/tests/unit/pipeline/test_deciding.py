@@ -12,13 +12,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from txnframework_spark.pipeline import shown
-from txnframework_spark.pipeline.analysis import guarantee, notes
+from txnframework_spark.pipeline import output
+from txnframework_spark.pipeline.analysis import Operator, guarantee, notes, read_plan, stateful_operators
 from txnframework_spark.pipeline.description import Pipeline, PipelineTable, Sink, Source, SparkTable
-from txnframework_spark.pipeline.kept import after
-from txnframework_spark.pipeline.progress import BatchShown, Screen, batch_of
-from txnframework_spark.pipeline.stateful import Operator, read_plan, stateful_operators
-from txnframework_spark.pipeline.stopping import Moment, StopRequests, is_time_to_stop
+from txnframework_spark.pipeline.query import Moment, StopRequests, is_time_to_stop
+from txnframework_spark.pipeline.screen import BatchShown, Screen, batch_of
+from txnframework_spark.pipeline.status import after
 from txnframework_spark.progress import StateProgress
 from txnframework_spark.session import is_local
 
@@ -200,7 +199,7 @@ def test_no_terminal_gets_a_line_for_each_batch() -> None:
     with Screen(Console(file=written, width=160), "p") as screen:
         screen.batch(BatchShown(0, "now", 1000, 7, 3, 1.25))
         screen.batch(BatchShown(1, "now", 1, 1, None, 0.5))
-        screen.say(shown.ending(screen, stopped=True, given_up=True))
+        screen.say(output.ending(screen, stopped=True, given_up=True))
     assert written.getvalue().splitlines() == [
         "batch 0: 1,000 rows in, 7 rows out, 3 behind, 1.2 s",
         "batch 1: 1 rows in, 1 rows out, 0.5 s",

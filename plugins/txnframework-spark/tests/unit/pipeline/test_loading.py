@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from txnframework.errors import ConfigurationError
-from txnframework_spark.pipeline.loading import load_pipeline
-from txnframework_spark.pipeline.options import sink_options, source_options
+from txnframework_spark.pipeline.loader import load_pipeline, sink_options, source_options
 
 WHOLE = """
 [pipeline]

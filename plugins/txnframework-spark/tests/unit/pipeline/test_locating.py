@@ -9,7 +9,7 @@ import pytest
 
 from txnframework.config import Place
 from txnframework.errors import ConfigurationError
-from txnframework_spark.pipeline.locating import locate_python
+from txnframework_spark.pipeline.python_transform import locate_python
 
 SOURCE = """
 import somewhere_that_is_not_there

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from txnframework_spark.pipeline import session
-from txnframework_spark.pipeline.loading import load_pipeline
+from txnframework_spark.pipeline import frames
+from txnframework_spark.pipeline.loader import load_pipeline
 from txnframework_spark.session import LOCAL_CHECKPOINT
 
 (SETTING,) = LOCAL_CHECKPOINT
@@ -62,10 +62,10 @@ def test_how_a_checkpoint_is_written(
         given.update(settings)
         yield Session()
 
-    monkeypatch.setattr(session, "spark_session", opened)
+    monkeypatch.setattr(frames, "spark_session", opened)
     file = tmp_path / "pipeline.toml"
     file.write_text(TEXT.replace("CHECKPOINT", checkpoint).replace("EXTRA", extra))
-    with session.open_session(load_pipeline(file), None):
+    with frames.open_session(load_pipeline(file), None):
         pass
     assert given.get(SETTING) == written_by
     assert given["spark.sql.shuffle.partitions"] == "3"

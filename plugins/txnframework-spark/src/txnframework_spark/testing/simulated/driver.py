@@ -1,32 +1,122 @@
-"""One run of a query: the behaviour of Spark's driver and its tasks."""
+"""One run of a query: the behaviour of Spark's driver and its tasks, and the checkpoint that it writes."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from txnframework.broker import Host
+from txnframework.errors import Conflict, OutcomeUnknown, VersionMismatch
 from txnframework.model.entries import EntryView
+from txnframework.model.metadata import Expect, Key, Put
 from txnframework.model.transactions import State
 from txnframework_simulation import history as said
 from txnframework_simulation.workloads import RecordedClient
-from txnframework_spark.microbatch.applications import batch_id, begin
+from txnframework_spark.microbatch.batch import BatchFacts, batch_id, begin
 from txnframework_spark.microbatch.registration import register
-from txnframework_spark.microbatch.tasks import BatchFacts
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.outage import outlast
-from txnframework_spark.sink.attempt import attempt_writer
-from txnframework_spark.sink.committing import commit_staged
-from txnframework_spark.sink.staged import Staged
+from txnframework_spark.process import outlast
+from txnframework_spark.sink.branch_writer import attempt_writer
+from txnframework_spark.sink.commit import Staged, commit_staged
 from txnframework_spark.source.offsets import Offset, from_json
-from txnframework_spark.source.partition import SegmentPartition
+from txnframework_spark.source.partitions import SegmentPartition
 from txnframework_spark.source.planner import InputPlanner
-from txnframework_spark.source.reading import Pages
-from txnframework_spark.testing.simulated.checkpoint import Checkpoint
+from txnframework_spark.source.reader import Pages
+
+_CURRENT: Final = Key("/simulated-checkpoint/current")
+
+
+class Overtaken(Conflict):
+    """Another run has written another offset for the same batch to this checkpoint; Spark stops the query."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of a checkpoint; ``offsets`` has one for each batch, ``commits`` is the number of finished ones."""
+
+    query: str
+    offsets: tuple[dict[str, Any], ...] = ()
+    commits: int = 0
+
+
+class Checkpoint:
+    """
+    One checkpoint directory.
+
+    It is stored in the metadata store, where it survives every process, under a key that the framework does not use.
+    """
+
+    def __init__(self, host: Host, name: str) -> None:
+        self.name = name
+        self._host = host
+        self._key = Key(f"/simulated-checkpoint/of/{name}")
+
+    @classmethod
+    async def current(cls, host: Host) -> Checkpoint | None:
+        """Return the checkpoint with which a new run starts; None: there was no run yet."""
+        found = await outlast(host, lambda: host.metadata.get(_CURRENT))
+        return None if found is None else cls(host, found.value.decode())
+
+    async def use(self) -> None:
+        """Make new runs start with this checkpoint."""
+        put = Put(_CURRENT, self.name.encode(), Expect.ANY)
+        await outlast(self._host, lambda: self._host.metadata.put(put))
+
+    async def load(self) -> Kept | None:
+        """Return its content."""
+        found = await outlast(self._host, lambda: self._host.metadata.get(self._key))
+        return None if found is None else msgspec.json.decode(found.value, type=Kept)
+
+    async def make(self, kept: Kept) -> None:
+        """Create it anew with the saved content of another one."""
+        put = Put(self._key, msgspec.json.encode(kept), Expect.ANY)
+        await outlast(self._host, lambda: self._host.metadata.put(put))
+
+    async def keep_offset(self, batch: int, end: dict[str, Any]) -> None:
+        """
+        Store the end of a batch before it runs; a stored end is final.
+
+        :raises Overtaken: another run has stored another end.
+        """
+
+        def edit(kept: Kept) -> Kept:
+            if len(kept.offsets) > batch:
+                if kept.offsets[batch] != end:
+                    raise Overtaken(f"batch {batch} of checkpoint {self.name} was planned by another run")
+                return kept
+            return msgspec.structs.replace(kept, offsets=(*kept.offsets, end))
+
+        await self._change(edit)
+
+    async def keep_commit(self, batch: int) -> None:
+        """Store that a batch is finished."""
+        await self._change(lambda kept: msgspec.structs.replace(kept, commits=max(kept.commits, batch + 1)))
+
+    async def forget_commits(self, commits: int) -> None:
+        """Reduce the number of finished batches; the batches that are repeated are planned as before."""
+        await self._change(lambda kept: msgspec.structs.replace(kept, commits=min(kept.commits, commits)))
+
+    async def _change(self, edit: Callable[[Kept], Kept]) -> None:
+        async def once() -> None:
+            while True:
+                found = await self._host.metadata.get(self._key)
+                assert found is not None
+                before = msgspec.json.decode(found.value, type=Kept)
+                after = edit(before)
+                if after == before:
+                    return
+                try:
+                    await self._host.metadata.put(Put(self._key, msgspec.json.encode(after), found.version))
+                except (VersionMismatch, OutcomeUnknown):
+                    continue
+                return
+
+        await outlast(self._host, once)
+
 
 ARROW: Final = ">"
 """The separator in an output's value between the input's value and the incarnation of the cursor."""

@@ -13,12 +13,11 @@ from txnframework_simulation.workloads import Options, Part, RecordedClient, Wor
 from txnframework_simulation.workloads.oracle import drained, sends_of
 from txnframework_simulation.workloads.workload import NAMESPACE
 from txnframework_spark.errors import Diverged
-from txnframework_spark.microbatch.applications import current_run
+from txnframework_spark.microbatch.batch import current_run
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.planner import InputPlanner
-from txnframework_spark.testing.simulated.checkpoint import Checkpoint, Kept
-from txnframework_spark.testing.simulated.driver import ARROW, Driver
+from txnframework_spark.testing.simulated.driver import ARROW, Checkpoint, Driver, Kept
 
 INPUT: Final = f"{NAMESPACE}/in"
 OUTPUT: Final = f"{NAMESPACE}/out"

@@ -1,0 +1,105 @@
+"""Prints the reference of ``pipeline.toml``, made from the types of its tables: ``python docs/pipeline_file.py``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
+
+import msgspec
+from msgspec.structs import FieldInfo
+
+from txnframework_spark.pipeline.description import (
+    PipelineTable,
+    Sink,
+    Source,
+    SparkTable,
+    StoresTable,
+    Table,
+    Transform,
+    Watermark,
+)
+
+_HEAD: Final = """\
+# A pipeline's file
+
+What `txnframework pipeline run`, `validate` and `status` read; [the tutorial](../tutorial/exactly-once-pipeline.md)
+begins with one. Relative paths begin at the working folder. `options` are those of [source and sink](spark-options.md),
+by their names there; what the file has a word of its own for is not given as one. A key that is not known is an error,
+which names the nearest one.
+
+`validate` runs nothing that the file names. `transform.sql` is one query: Spark parses and analyses it, and a
+command, such as INSERT, CREATE, SET, ADD JAR or a script, is refused by `validate` and `run` alike. The function of
+`transform.python` is looked for in the source of its module, which is not imported; what it returns, and whether it
+keeps state, only `run` tells. Of `spark.conf`, `validate` uses those settings only that change how a query is
+understood. It connects to the stores that the file names and starts a Spark of its own. To run a pipeline is to run
+code of whoever wrote its file.
+"""
+
+_TABLES: Final[tuple[tuple[str, type[Table]], ...]] = (
+    ("[pipeline]", PipelineTable),
+    ("[spark]", SparkTable),
+    ("[stores]", StoresTable),
+    ("[[sources]]", Source),
+    ("sources.watermark", Watermark),
+    ("[transform]", Transform),
+    ("[[sinks]]", Sink),
+)
+
+_NAMES: Final = {str: "text", bool: "true or false", int: "number", float: "number"}
+
+
+def page() -> str:
+    """Return the page, in Markdown."""
+    return "\n".join([_HEAD, *_sections()])
+
+
+def _sections() -> Iterator[str]:
+    for title, kind in _TABLES:
+        yield f"## `{title}`\n"
+        yield f"{(kind.__doc__ or '').strip()}\n".replace("``", "`")
+        yield "| key | value | default | meaning |"
+        yield "|---|---|---|---|"
+        for field in msgspec.structs.fields(kind):
+            yield _row(field)
+        yield ""
+
+
+def _row(field: FieldInfo) -> str:
+    meaning = _described(field.type).replace("|", "\\|")
+    return f"| `{field.encode_name}` | {_kind(field.type)} | {_default(field)} | {meaning} |"
+
+
+def _described(annotation: Any) -> str:
+    return next((found.description or "" for found in _metas(annotation) if found.description), "")
+
+
+def _metas(annotation: Any) -> Iterator[msgspec.Meta]:
+    if get_origin(annotation) is Annotated:
+        yield from (found for found in get_args(annotation)[1:] if isinstance(found, msgspec.Meta))
+
+
+def _kind(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0])
+    if origin is Literal:
+        return ", ".join(f"`{one}`" for one in arguments)
+    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)):
+        return "table"
+    if origin is list:
+        return f"array of {_kind(arguments[0])}"
+    if arguments:
+        return " or ".join(dict.fromkeys(_kind(one) for one in arguments if one is not type(None)))
+    return _NAMES[annotation]
+
+
+def _default(field: FieldInfo) -> str:
+    if field.required:
+        return "*must be given*"
+    default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return "" if default in (None, {}) else f"`{default}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

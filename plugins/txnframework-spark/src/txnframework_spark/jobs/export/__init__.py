@@ -1,1 +1,0 @@
-"""``txnframework job export``: messages committed since the last export, as Parquet, each message once."""

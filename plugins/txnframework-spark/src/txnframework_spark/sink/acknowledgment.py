@@ -1,0 +1,89 @@
+"""Acknowledgment of a micro-batch that another sink has written: the last line of a ``foreachBatch`` function.
+
+The decision is that of our own sink, over a transaction without rows. So a replayed batch is found acknowledged, and a
+run that was fenced by a newer one acknowledges nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from txnframework.broker import Host
+from txnframework_spark import process
+from txnframework_spark.errors import Unsupported
+from txnframework_spark.microbatch.batch import BatchFacts, begin
+from txnframework_spark.microbatch.batch import batch_id as named
+from txnframework_spark.microbatch.registration import readings_of
+from txnframework_spark.options.parser import STORE_OPTIONS, GivenOptions
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.process import outlast
+from txnframework_spark.sink.commit import Staged, commit_staged
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+_ONLY_THERE: Final = (
+    "this is called in a function of foreachBatch only, with the DataFrame and the number that Spark gives it"
+)
+
+
+def acknowledge(batch: DataFrame, batch_id: int, **stores: str) -> bool:
+    """
+    Acknowledge what a micro-batch has read of every subscription (``groupId``), in one transaction.
+
+    Call it when everything that the batch writes is durable. If the process is killed before the call returns, the
+    batch is repeated under the same query and number, so the caller's writes must be idempotent. The DataFrame must
+    have been computed before, because its tasks register what they read; without that, nothing is acknowledged.
+
+    :param stores: ``config``, or ``metadata`` and ``ledger``, as for the source.
+    :returns: False if nothing was read of a subscription.
+    :raises Fenced: a newer run has taken the subscription over; nothing was acknowledged.
+    :raises Diverged: the subscription was moved by a seek since the batch was planned; nothing was acknowledged.
+    :raises Unsupported: the caller is not a ``foreachBatch`` function.
+    """
+    facts = _facts(batch, batch_id)
+    options = SinkOptions(GivenOptions(stores, STORE_OPTIONS, "acknowledge").stores())
+    host = process.host(options.stores)
+    return process.run(acknowledge_batch(host, options, facts))
+
+
+def txn_options(batch: DataFrame, batch_id: int) -> dict[str, str]:
+    """
+    Return ``txnAppId`` and ``txnVersion`` of a micro-batch, for a sink that writes each version of an application once.
+
+    The application id is the query id. A new query counts its batches from 0 again. Under an application name that
+    outlives the query, a sink would mistake its first batches for committed ones and drop them.
+
+    :raises Unsupported: the caller is not a ``foreachBatch`` function.
+    """
+    return {"txnAppId": _facts(batch, batch_id).query, "txnVersion": str(batch_id)}
+
+
+async def acknowledge_batch(host: Host, options: SinkOptions, facts: BatchFacts) -> bool:
+    """Acknowledge what the tasks of a batch have registered; return False if nothing was registered."""
+    if not await outlast(host, lambda: readings_of(host.metadata, facts)):
+        return False
+    # The application is the query: it is as old as the checkpoint, which determines the batch's range.
+    batch = named(facts.query, facts)
+    txn_id = await outlast(host, lambda: begin(host, batch, options.transaction_timeout_ms))
+    await commit_staged(host, options, [Staged(str(txn_id), 0, 0, facts, facts.query)], facts.batch)
+    return True
+
+
+def _facts(batch: DataFrame, batch_id: int) -> BatchFacts:
+    from pyspark.errors import PySparkException
+
+    try:
+        context = batch.sparkSession.sparkContext
+    except PySparkException as error:
+        raise Unsupported(
+            f"{_ONLY_THERE}; over Spark Connect, where such a function runs elsewhere, it cannot be"
+        ) from error
+    query = context.getLocalProperty("sql.streaming.queryId")
+    number = context.getLocalProperty("streaming.sql.batchId")
+    # Spark uses the run as the job group of a query's jobs, to cancel them when the query stops.
+    run = context.getLocalProperty("spark.jobGroup.id")
+    if query is None or run is None or number is None or int(number) != batch_id:
+        raise Unsupported(_ONLY_THERE)
+    return BatchFacts(query, run, batch_id)

@@ -1,0 +1,290 @@
+"""The commit of one micro-batch, in the sink's process on the driver after all its tasks have succeeded.
+
+The order of steps matters: *put* the acknowledgments, *then* read the application record and the subscriptions' epochs
+again, *then* decide by one compare-and-set:
+
+* A newer run raises the epoch first and scans for acknowledgments second. If the scan finds ours, the newer run aborts
+  this transaction. Otherwise its epoch was raised before we read it, and we stop.
+* Without the compare-and-set, everything before it has no effect. Everything after it only makes the outcome visible
+  sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from txnframework.broker import Host
+from txnframework.errors import (
+    Conflict,
+    Fenced,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionNotFound,
+    Unavailable,
+)
+from txnframework.interfaces import IApplicationCoordinator, IMetadataStore, ITransactionCoordinator
+from txnframework.model.acks import Ack, AckRequest, ProcessedRange
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.transactions import Action, Application, End, SourceRange, State
+from txnframework_spark.errors import BatchNotCommitted, Unsupported
+from txnframework_spark.microbatch.batch import BatchFacts, batch_id, coordinator_of
+from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, JUDGED, SETTLED, Pauses
+from txnframework_spark.microbatch.registration import Range, Reading, load_subscription, readings_of
+from txnframework_spark.options.sink import SinkOptions
+from txnframework_spark.process import outlast
+from txnframework_spark.sink.verdict import (
+    AcknowledgedRange,
+    Verdict,
+    judge,
+    judge_by_version,
+    require_kind,
+    require_whole_state,
+)
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """The output of one successful task attempt: durable under ``branch`` of ``txn``, and it counts if listed.
+
+    ``txn`` None: written without a transaction, or nothing was written. ``batch``, ``application``: of a stream.
+    """
+
+    txn: str | None
+    branch: int
+    rows: int
+    batch: BatchFacts | None = None
+    application: str | None = None
+
+    @property
+    def txn_id(self) -> TxnID | None:
+        """The id of the transaction."""
+        return None if self.txn is None else TxnID.parse(self.txn)
+
+
+async def require_no_acknowledgments(store: IMetadataStore, batch: BatchFacts) -> None:
+    """Raise Unsupported if the batch reads a subscription: it would never be acknowledged."""
+    for reading in await readings_of(store, batch):
+        raise Unsupported(
+            f"subscription {reading.subscription} of {reading.topic} is acknowledged in the sink's transaction, and"
+            " with transactional=false there is none: leave out groupId, so that the checkpoint alone decides what is"
+            " read, or leave out transactional=false"
+        )
+
+
+async def commit_branches(
+    coordinator: ITransactionCoordinator, txn_id: TxnID, staged: Iterable[Staged], what: str
+) -> None:
+    """Commit all staged rows by one compare-and-set of the header, which lists the branches of the tasks.
+
+    :raises BatchNotCommitted: the transaction has ended; none of the rows counts.
+    """
+    branches = frozenset({0}) | {message.branch for message in staged}
+    try:
+        await coordinator.end(End(txn_id, Action.COMMIT, branches=branches))
+    except (InvalidTransactionState, TransactionNotFound) as error:
+        raise BatchNotCommitted(f"{what} was not committed: {error}") from error
+
+
+async def is_committed(coordinator: ITransactionCoordinator, txn_id: TxnID, staged: Iterable[Staged]) -> bool:
+    """Return whether the transaction is committed with the staged branches; only its decider commits it so."""
+    try:
+        found = await coordinator.describe(txn_id)
+    except TransactionNotFound:
+        return False
+    return found.state is State.COMMITTED and all(found.counts(message.branch) for message in staged)
+
+
+async def settle(coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
+    """Settle the transaction at once; if that fails, the next reader settles it."""
+    with contextlib.suppress(Unavailable, OutcomeUnknown):
+        await coordinator.settle(txn_id)
+
+
+async def abort_open(coordinator: ITransactionCoordinator, txn_ids: Iterable[TxnID]) -> None:
+    """Abort those transactions that are open; committed ones are unaffected."""
+    for txn_id in sorted(set(txn_ids)):
+        # Unavailable: the next batch, run or job aborts it, at the latest its timeout.
+        with contextlib.suppress(InvalidTransactionState, TransactionNotFound, Unavailable, OutcomeUnknown):
+            await coordinator.end(End(txn_id, Action.ABORT))
+            await coordinator.settle(txn_id)
+
+
+T = TypeVar("T")
+
+_RANGES_AT_A_TIME: Final = 16
+"""The number of segments whose cursors are read or acknowledged concurrently."""
+
+
+async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Staged | None], batch: int) -> None:
+    """
+    Commit the batch, or return normally if all of it was committed before.
+
+    :raises BatchNotCommitted: its tasks wrote in different transactions, or its transaction has ended; nothing counts.
+    :raises Fenced: a newer run took over; nothing counts.
+    :raises Diverged: checkpoint and subscription contradict each other; nothing counts.
+    :raises MixedBatch: a part of the batch was committed before; nothing counts.
+    :raises NotJudgeable: it is unknown whether the batch was committed before; nothing counts.
+    :raises StateLost: the state does not belong to the last committed batch; nothing counts.
+    :raises OutcomeUnknown: all retries had an unknown outcome; a replay of the batch determines it.
+    :raises Unavailable: a store was unavailable; a replay of the batch determines the outcome.
+    """
+    staged = [message for message in messages if message is not None]
+    first = staged[0] if staged else None
+    if first is None or first.batch is None:
+        return
+    if not options.transactional:
+        await require_no_acknowledgments(host.metadata, first.batch)
+        return
+    one = {(message.application, message.batch, message.txn) for message in staged}
+    if len(one) != 1 or len(staged) != len(messages) or first.batch.batch != batch:
+        await abort_staged(host, staged)
+        raise BatchNotCommitted(
+            f"the tasks of batch {batch} wrote in different transactions, because the first one ended in mid-batch"
+        )
+    decision = _Decision(host, options, staged, first.batch)
+    try:
+        # A retry is idempotent: it finds the acknowledgments of the first attempt, or a batch that is a replay.
+        await outlast(host, decision.run)
+    except Conflict as error:
+        # A retry after an unknown outcome may find that its own commit took effect. It may also find that a late task
+        # has begun the batch again after that commit.
+        if not isinstance(error, Fenced) and await outlast(host, decision.is_committed):
+            return
+        await abort_staged(host, staged)
+        raise
+
+
+async def abort_staged(host: Host, staged: Sequence[Staged]) -> None:
+    """Abort every transaction that the messages name and that is open; committed ones are unaffected."""
+    txn_ids = [message.txn_id for message in staged if message.txn_id is not None]
+    if txn_ids:
+        await abort_open(await coordinator_of(host), txn_ids)
+
+
+class _Decision:
+    """The decision about one batch, all of whose tasks wrote in one transaction."""
+
+    def __init__(self, host: Host, options: SinkOptions, staged: Sequence[Staged], facts: BatchFacts) -> None:
+        first = staged[0]
+        assert first.txn_id is not None
+        self._host = host
+        self._options = options
+        self._staged = staged
+        self._facts = facts
+        self._batch = batch_id(first.application or facts.query, facts)
+        self._txn_id: TxnID = first.txn_id
+
+    async def run(self) -> None:
+        coordinator = await coordinator_of(self._host)
+        application = await self._current(coordinator)
+        require_kind(application, self._facts.query)
+        if self._options.stateful and not self._options.reset:
+            require_whole_state(application, self._batch)
+        readings = await readings_of(self._host.metadata, self._facts)
+        verdict = judge(await self._against_cursors(readings))
+        if verdict is Verdict.UNACKNOWLEDGED:
+            verdict = self._judge_by_version(application)
+        if verdict is Verdict.REPLAY:
+            # A newer run, even one of another application, may have moved the cursor. What it committed is not this
+            # run's batch, and a success would let this run continue.
+            await self._check_epochs(readings)
+            await abort_staged(self._host, self._staged)
+            return
+        pauses = Pauses.from_environment()
+        doing = {"query": self._facts.query, "run": self._facts.run, "txn": self._txn_id}
+        pauses.reach(JUDGED, self._facts.batch, **doing)
+        try:
+            await self._acknowledge(readings)
+            await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(readings))
+        except (TransactionConflict, TransactionNotFound) as error:
+            raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
+        pauses.reach(ACKS_PUT, self._facts.batch, **doing)
+        await self._current(coordinator)
+        await self._check_epochs(readings)
+        await commit_branches(coordinator, self._txn_id, self._staged, f"batch {self._facts.batch}")
+        # A kill between here and Spark's own record of the batch causes a replay, which the cursors reveal.
+        pauses.reach(COMMITTED, self._facts.batch, **doing)
+        await settle(coordinator, self._txn_id)
+        pauses.reach(SETTLED, self._facts.batch, **doing)
+
+    async def is_committed(self) -> bool:
+        """Return whether the transaction is committed with these branches."""
+        return await is_committed(await coordinator_of(self._host), self._txn_id, self._staged)
+
+    async def _current(self, coordinator: IApplicationCoordinator) -> Application:
+        """Return the application record; raise if it no longer names this run and this transaction."""
+        application = await coordinator.application(self._batch.application)
+        if application is None or application.txn_id is None:
+            raise BatchNotCommitted(f"application {self._batch.application} is not known any more")
+        if application.run != self._facts.run:
+            raise Fenced(f"application {self._batch.application}", f"run {application.run}")
+        if application.txn_id != self._txn_id:
+            raise BatchNotCommitted(
+                f"batch {self._facts.batch} was begun again in transaction {application.txn_id} while it was written"
+            )
+        return application
+
+    async def _against_cursors(self, readings: Sequence[Reading]) -> list[AcknowledgedRange]:
+        async def look(reading: Reading, planned: Range) -> AcknowledgedRange:
+            subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
+            # A committed batch may not have reached its cursor yet; the cursor alone would not show it.
+            await subscription.pending_acks.recover()
+            cursor = await subscription.cursor.load()
+            return AcknowledgedRange(
+                reading.topic, reading.subscription, planned, cursor.mark_delete, cursor.incarnation
+            )
+
+        return await _for_each_range(readings, look)
+
+    def _judge_by_version(self, application: Application) -> Verdict:
+        """Judge a batch without acknowledgments by the numbers of the committed batches."""
+        rows = sum(message.rows for message in self._staged)
+        return judge_by_version(application, self._batch, rows, self._options.reset)
+
+    async def _acknowledge(self, readings: Sequence[Reading]) -> None:
+        async def add(reading: Reading, planned: Range) -> None:
+            subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
+            processed = ProcessedRange(self._facts.query, self._facts.batch, planned.start, planned.end, reading.epoch)
+            ack = Ack(planned.end, cumulative=True)
+            request = AckRequest(Branch(self._txn_id), (ack,), planned.incarnation or 0, processed)
+            await subscription.pending_acks.add(request)
+
+        await _for_each_range(readings, add)
+
+    async def _check_epochs(self, readings: Sequence[Reading]) -> None:
+        for reading in readings:
+            _, record = await load_subscription(self._host.metadata, reading.topic, reading.subscription)
+            if record.epoch != reading.epoch:
+                raise Fenced(f"subscription {reading.subscription} of {reading.topic}")
+
+
+async def _for_each_range(readings: Sequence[Reading], work: Callable[[Reading, Range], Awaitable[T]]) -> list[T]:
+    """Run ``work`` for each range, some concurrently, and return the results; errors are raised in order."""
+    found: list[T] = []
+    every = [(reading, planned) for reading in readings for planned in reading.ranges]
+    for first in range(0, len(every), _RANGES_AT_A_TIME):
+        some = every[first : first + _RANGES_AT_A_TIME]
+        for result in await asyncio.gather(*(work(*one) for one in some), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            found.append(result)
+    return found
+
+
+def _source_ranges(readings: Sequence[Reading]) -> tuple[SourceRange, ...]:
+    return tuple(
+        SourceRange(
+            reading.topic,
+            reading.subscription,
+            {planned.segment: planned.start for planned in reading.ranges},
+            {planned.segment: planned.end for planned in reading.ranges},
+        )
+        for reading in readings
+    )
