@@ -10,7 +10,7 @@ import pytest
 from metadata_world import Process, World, branch_of, step, value_of, waiting
 from zope.interface import implementer
 
-from txnframework.interfaces import ITellingWatch, IWatch
+from txnframework.interfaces import IValueWatch, IWatch
 from txnframework.model import EARLIEST, Key, KeyRange, LedgerEntry, Limit, Position, ReadRequest, Tail
 from txnframework.testing.clock import run_ready
 from txnframework_metadata.buffer.segment_view import grown_by
@@ -276,7 +276,7 @@ def test_what_is_read_ahead_is_bounded() -> None:
     asyncio.run(main())
 
 
-@implementer(ITellingWatch)
+@implementer(IValueWatch)
 class Telling:
     """A watch on a header that tells what it became; a deaf one misses everything."""
 
@@ -285,14 +285,14 @@ class Telling:
         self._key = key
         self._world = world
         self._is_deaf = is_deaf
-        self.told: bytes | None = None
+        self.value: bytes | None = None
 
     async def changed(self) -> None:
         await self._watch.changed()
         while self._is_deaf:
             await self._watch.changed()
         (record,) = self._world.space.records.scan(KeyRange(self._key.path, self._key.path + "0"), 1).records
-        self.told = record.value
+        self.value = record.value
 
     async def close(self) -> None:
         await self._watch.close()

@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, Unavailable
-from txnframework.interfaces import ITellingWatch, IWatch
+from txnframework.interfaces import IValueWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework_zookeeper._metadata_store import ZooKeeperMetadataStore, open_metadata_store
 from txnframework_zookeeper._options import MetadataOptions
@@ -202,12 +202,12 @@ def test_waiting_for_the_change_of_a_record_takes_two_reads(url: str) -> None:
 
         async def follow() -> None:
             watch = await store.watch(RECORD)
-            assert ITellingWatch.providedBy(watch)
-            assert watch.told == b"open"
+            assert IValueWatch.providedBy(watch)
+            assert watch.value == b"open"
             waiting = await waiting_for(watch, store)
             await other.put(Put(RECORD, b"committed", version))
             await waiting
-            assert watch.told == b"committed"
+            assert watch.value == b"committed"
             await watch.close()
 
         assert await _asked(follow(), store) == ["GetAndWatch", "Get"]
@@ -221,7 +221,7 @@ def test_changes_while_nobody_waits_are_looked_at_once(url: str) -> None:
     async def story(store: ZooKeeperMetadataStore, other: ZooKeeperMetadataStore) -> None:
         version = await other.put(Put(RECORD, b"0", Expect.ABSENT))
         watch = await store.watch(RECORD)
-        assert ITellingWatch.providedBy(watch)
+        assert IValueWatch.providedBy(watch)
 
         async def change() -> None:
             nonlocal version
@@ -232,7 +232,7 @@ def test_changes_while_nobody_waits_are_looked_at_once(url: str) -> None:
         assert await _asked(change(), store) == []
         await settle(store)
         assert await _asked(wakes(watch), store) == ["GetAndWatch"]
-        assert watch.told == b"3"
+        assert watch.value == b"3"
         assert await _asked(sleeps(watch, store), store) == []
 
     run(url, story)
@@ -282,8 +282,8 @@ def test_a_value_in_chunks_is_not_brought_along(url: str) -> None:
     async def story(store: ZooKeeperMetadataStore, _: ZooKeeperMetadataStore) -> None:
         await store.put(Put(RECORD, b"x" * 2_000, Expect.ABSENT))
         watch = await store.watch(RECORD)
-        assert ITellingWatch.providedBy(watch)
-        assert watch.told is None
+        assert IValueWatch.providedBy(watch)
+        assert watch.value is None
 
     run(url, story, MetadataOptions(value_in_record_bytes_max=1_000))
 

@@ -21,7 +21,7 @@ from txnframework.interfaces._coordinator import (
     ITransactionCoordinator,
 )
 from txnframework.interfaces._dispatcher import IDispatcher
-from txnframework.interfaces._ledger import ILedgerStore, IManagedLedger, ITellingTailWatch
+from txnframework.interfaces._ledger import IAppendedWatch, ILedgerStore, IManagedLedger
 from txnframework.interfaces._metadata_store import (
     IAtomicBatchStore,
     IDurableStore,
@@ -29,13 +29,14 @@ from txnframework.interfaces._metadata_store import (
     IMetadataStore,
     INotifyingStore,
     ISharedStore,
-    ITellingWatch,
+    IValueWatch,
     IWatch,
 )
 from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore
 from txnframework.interfaces._restoring import IRestorable
 
 __all__ = [
+    "IAppendedWatch",
     "IApplicationCoordinator",
     "IAtomicBatchStore",
     "ICommitOrderBuffer",
@@ -54,9 +55,8 @@ __all__ = [
     "IPlannableBuffer",
     "IRestorable",
     "ISharedStore",
-    "ITellingTailWatch",
-    "ITellingWatch",
     "ITransactionBuffer",
     "ITransactionCoordinator",
+    "IValueWatch",
     "IWatch",
 ]

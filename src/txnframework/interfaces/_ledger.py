@@ -10,7 +10,7 @@ from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, Le
 from txnframework.model.positions import EntryRange, Limit, Position
 
 
-class ITellingTailWatch(IWatch):
+class IAppendedWatch(IWatch):
     """
     A watch on a ledger's tail that may carry the appended entries.
 
@@ -23,7 +23,7 @@ class ITellingTailWatch(IWatch):
     """
 
     appended: tuple[LedgerEntry, ...] | None = Attribute(
-        "The entries that the last return of ``changed`` told of, in their order; None: it did not tell all."
+        "The entries reported by the last return of ``changed``, in order; None: other changes are possible."
     )
 
 

@@ -44,23 +44,23 @@ class IWatch(Interface):
         """Close the watch; a waiting ``changed`` raises Closed; may be repeated."""
 
 
-class ITellingWatch(IWatch):
+class IValueWatch(IWatch):
     """
     A watch that may carry the new value of the record.
 
-    How it is used: ``told`` is as good as a read after that change, and no more. Other changes may have followed, and a
-    change may carry no value. So ``told`` decides only what can never change again, such as the end of a transaction.
-    For everything else the watcher reads.
+    How it is used: ``value`` is as good as a read after that change, and no more. Other changes may have followed, and
+    a change may carry no value. So ``value`` decides only what can never change again, such as the end of a
+    transaction. For everything else the watcher reads.
 
     Obligations. This process read the value from the store itself, with its own rights, and never took it from a
     notification. The value is what a confirmed write of the watched record has written, complete. It is never a value
     that was refused or undone.
 
-    Freedoms. Before any change, ``told`` may hold the value that the record had when the watch was armed.
+    Freedoms. Before any change, ``value`` may hold the value that the record had when the watch was armed.
     """
 
-    told: bytes | None = Attribute(
-        "The value written by one of the changes told of last; None: none was brought along."
+    value: bytes | None = Attribute(
+        "The value written by one of the changes last reported; None: the watch reported no value."
     )
 
 

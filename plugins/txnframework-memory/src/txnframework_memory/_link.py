@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from zope.interface import implementer
 
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
-from txnframework.interfaces import ITellingTailWatch, ITellingWatch, IWatch
+from txnframework.interfaces import IAppendedWatch, IValueWatch, IWatch
 from txnframework.model import LedgerEntry
 
 T = TypeVar("T")
@@ -140,7 +140,7 @@ class Watch(Generic[C]):
         self._watches.remove(self)
 
 
-@implementer(ITellingTailWatch)
+@implementer(IAppendedWatch)
 class TailWatch(Watch[Grown]):
     """A watch on the tail of a ledger that reports the appended entries."""
 
@@ -181,20 +181,20 @@ class Valued(Protocol):
 V = TypeVar("V", bound=Valued)
 
 
-@implementer(ITellingWatch)
+@implementer(IValueWatch)
 class RecordWatch(Watch[V]):
     """A watch on the record at one place that reports its new value."""
 
     def __init__(self, watches: Watches[V], place: tuple[str, str], link: Link | None = None) -> None:
         super().__init__(watches, lambda change: (change.path, change.partition) == place, link)
         self.place = place
-        self.told: bytes | None = None
+        self.value: bytes | None = None
         self._coming: bytes | None = None
 
     async def changed(self) -> None:
-        """Return once the record may have changed; see ITellingWatch."""
+        """Return once the record may have changed; see IValueWatch."""
         await super().changed()
-        self.told, self._coming = self._coming, None
+        self.value, self._coming = self._coming, None
 
     def wake(self, changes: Sequence[V] | None = None) -> None:
         """Make ``changed`` return for these changes; None: changes may have been missed."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from txnframework.interfaces import ITellingTailWatch, ITellingWatch, IWatch
+from txnframework.interfaces import IAppendedWatch, IValueWatch, IWatch
 from txnframework.model.ledger import LedgerEntry
 
 
@@ -54,21 +54,21 @@ class Listening:
             self._wait.add_done_callback(lambda _: self._woken())
 
     @property
-    def tells(self) -> bool:
+    def carries_values(self) -> bool:
         """Whether the watch may report the new value of the watched record."""
-        return bool(ITellingWatch.providedBy(self._watch))
+        return bool(IValueWatch.providedBy(self._watch))
 
     @property
-    def told(self) -> bytes | None:
+    def value(self) -> bytes | None:
         """The value of the watched record at one of the changes last reported; None if unknown."""
-        return self._watch.told if ITellingWatch.providedBy(self._watch) else None
+        return self._watch.value if IValueWatch.providedBy(self._watch) else None
 
     @property
     def appended(self) -> tuple[LedgerEntry, ...] | None:
         """The entries last reported, if they are the only change of the watched tail; otherwise None."""
-        return self._watch.appended if ITellingTailWatch.providedBy(self._watch) else None
+        return self._watch.appended if IAppendedWatch.providedBy(self._watch) else None
 
-    def has_told(self) -> bool:
+    def has_fired(self) -> bool:
         """Return True once after the watch has fired; raise the exception of its wait."""
         if self._wait is None or not self._wait.done():
             return False

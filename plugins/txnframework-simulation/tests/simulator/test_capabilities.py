@@ -13,15 +13,15 @@ import txnframework.interfaces as interfaces
 from txnframework.broker import ForwardingProxy
 from txnframework.broker.metrics import MeasuredCoordinator, MeasuredMetadataStore, MeasuredPendingAcks
 from txnframework.interfaces import (
+    IAppendedWatch,
     IAtomicBatchStore,
     ILease,
     ILedgerStore,
     IManagedLedger,
     IMetadataStore,
     IPendingAckStore,
-    ITellingTailWatch,
-    ITellingWatch,
     ITransactionCoordinator,
+    IValueWatch,
     IWatch,
 )
 from txnframework.metrics import Metrics
@@ -35,7 +35,7 @@ from txnframework_simulation.simulator.faults import (
     FaultyLedgerStore,
     FaultyMetadataStore,
     FaultyTailWatch,
-    FaultyTellingWatch,
+    FaultyValueWatch,
     FaultyWatch,
 )
 from txnframework_simulation.simulator.loop import SimulatedLoop
@@ -44,8 +44,8 @@ LEFT_OUT: dict[type, set[Any]] = {FaultyMetadataStore: {IAtomicBatchStore}}
 """What a wrapper takes away on purpose."""
 ROLES: dict[type, InterfaceClass] = {
     FaultyWatch: IWatch,
-    FaultyTellingWatch: ITellingWatch,
-    FaultyTailWatch: ITellingTailWatch,
+    FaultyValueWatch: IValueWatch,
+    FaultyTailWatch: IAppendedWatch,
     FaultyLease: ILease,
     FaultyMetadataStore: IMetadataStore,
     FaultyAtomicStore: IAtomicBatchStore,
@@ -120,13 +120,13 @@ def test_what_a_store_gives_out_hides_nothing(kind: type) -> None:
         identity = session = ""
 
         async def watch(self, _: object) -> Any:
-            return behind(ITellingWatch)
+            return behind(IValueWatch)
 
     classImplements(Store, IAtomicBatchStore)
     loop = SimulatedLoop()
     watch = loop.run_until_complete(kind(Store(), Calls()).watch(Key("/k")))
     loop.close()
-    assert ITellingWatch.providedBy(watch)
+    assert IValueWatch.providedBy(watch)
 
 
 def _below(kind: type) -> Iterable[type]:

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from zope.interface import implementer
 
-from txnframework.interfaces import ITellingTailWatch, ITellingWatch
+from txnframework.interfaces import IAppendedWatch, IValueWatch
 from txnframework.model import LedgerEntry, Position
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework_simulation.simulator.disturbed import LATE_MS_MAX, DisturbedCalls
-from txnframework_simulation.simulator.faults import Calls, FaultyTailWatch, FaultyTellingWatch, FaultyWatch
+from txnframework_simulation.simulator.faults import Calls, FaultyTailWatch, FaultyValueWatch, FaultyWatch
 from txnframework_simulation.simulator.loop import SimulatedLoop
 from txnframework_simulation.simulator.misfortunes import Kind, Misfortunes, Rates
 
@@ -21,7 +21,7 @@ ENTRY = LedgerEntry(Position(1, 1), b"")
 KINDS = ("wake_up_late", "wake_up_missed")
 
 
-@implementer(ITellingTailWatch)
+@implementer(IAppendedWatch)
 class Told:
     """A watch that tells when it is told to; it counts what it was asked for and answered."""
 
@@ -96,19 +96,19 @@ def test_one_that_is_missed_comes_with_the_next() -> None:
     _run("wake_up_missed", work)
 
 
-@implementer(ITellingWatch)
+@implementer(IValueWatch)
 class Moved:
     """A watch on a record that was written twice."""
 
     def __init__(self) -> None:
-        self.told: bytes | None = b"armed"
+        self.value: bytes | None = b"armed"
         self._values = [b"first", b"second"]
         self._changed = asyncio.Event()
 
     async def changed(self) -> None:
         if not self._values:
             await self._changed.wait()
-        self.told = self._values.pop(0)
+        self.value = self._values.pop(0)
 
     async def close(self) -> None:
         return None
@@ -126,7 +126,7 @@ class Coalescing(Calls):
         await changed()
         await changed()
 
-    def told(self, values: Sequence[bytes | None]) -> bytes | None:
+    def value(self, values: Sequence[bytes | None]) -> bytes | None:
         self.offered.append(tuple(values))
         return values[self._drawn]
 
@@ -137,21 +137,21 @@ def test_any_of_several_changes_is_told(drawn: int, told: bytes) -> None:
 
     async def work() -> None:
         calls = Coalescing(drawn)
-        watch = FaultyTellingWatch(Moved(), calls)
-        assert watch.told == b"armed"
+        watch = FaultyValueWatch(Moved(), calls)
+        assert watch.value == b"armed"
         await watch.changed()
-        assert (calls.offered, watch.told) == ([(b"first", b"second")], told)
+        assert (calls.offered, watch.value) == ([(b"first", b"second")], told)
 
     loop = SimulatedLoop(VirtualEnvironment(1), 1)
     loop.run_until_complete(work())
     loop.close()
 
 
-@pytest.mark.parametrize(("kind", "told"), [("told_nothing", None), ("told_old", b"first")])
+@pytest.mark.parametrize(("kind", "told"), [("value_missing", None), ("value_old", b"first")])
 def test_what_is_told_goes_wrong(kind: str, told: bytes | None) -> None:
     """Nothing is told, or of several values the first one, which was really written."""
 
     async def work(_: SimulatedLoop, __: Told, calls: DisturbedCalls) -> None:
-        assert calls.told((b"first", b"second")) == told
+        assert calls.value((b"first", b"second")) == told
 
     _run(kind, work)

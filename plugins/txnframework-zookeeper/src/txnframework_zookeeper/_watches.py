@@ -18,7 +18,7 @@ from typing import TypeVar
 from zope.interface import implementer
 
 from txnframework.errors import Closed, TxnFrameworkError, Unavailable
-from txnframework.interfaces import ITellingWatch, IWatch
+from txnframework.interfaces import IValueWatch, IWatch
 from txnframework.model import IndexRange, KeyRange
 from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._requests import Node, WatchLost
@@ -206,7 +206,7 @@ class RangeWatch(_Watch):
         self._watches.leave(node, self)
 
 
-@implementer(ITellingWatch)
+@implementer(IValueWatch)
 class RecordWatch(_Watch):
     """
     An armed watch on the node of one record; ``value_of`` returns a node's value, or None if it is incomplete.
@@ -220,7 +220,7 @@ class RecordWatch(_Watch):
         self, watches: Watches, zookeeper: ZooKeeperClient, node: str, value_of: Callable[[Node], bytes | None]
     ) -> None:
         super().__init__(watches, zookeeper)
-        self.told: bytes | None = None
+        self.value: bytes | None = None
         self._node = node
         self._value_of = value_of
         self._is_armed = False
@@ -228,7 +228,7 @@ class RecordWatch(_Watch):
         self._seen = 0
 
     async def begin(self) -> None:
-        """Return once no change can be missed, and ``told`` is the value of the record."""
+        """Return once no change can be missed, and ``value`` is the value of the record."""
         self._watches.enter(self._node, self)
         await super().begin()
 
@@ -270,7 +270,7 @@ class RecordWatch(_Watch):
 
     def _see(self, node: Node | None) -> None:
         self._seen = 0 if node is None else node.stat.mzxid
-        self.told = None if node is None else self._value_of(node)
+        self.value = None if node is None else self._value_of(node)
 
     def _tell(self) -> bool:
         self._may_have_changed = False

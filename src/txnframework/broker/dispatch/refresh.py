@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 
 from txnframework.broker.cursors import StoredCursor
 from txnframework.environment import Environment
-from txnframework.interfaces import IMetadataStore, ITellingWatch, ITransactionCoordinator, IWatch
+from txnframework.interfaces import IMetadataStore, ITransactionCoordinator, IValueWatch, IWatch
 from txnframework.model.ids import TxnID
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
@@ -77,7 +77,7 @@ class RefreshTrigger:
         if self._cursor is None:
             return False
         watch, own = self._watches[-1], self._cursor.own_writes
-        told = watch.told if ITellingWatch.providedBy(watch) else None
+        told = watch.value if IValueWatch.providedBy(watch) else None
         if told is not None and not own.are_all(told):
             return False
         # The watch may have reported one of several changes; the later ones may be another process's.

@@ -10,19 +10,19 @@ from zope.interface import implementer
 
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.dispatch.refresh import RefreshTrigger
-from txnframework.interfaces import ITellingWatch
+from txnframework.interfaces import IValueWatch
 from txnframework.model.metadata import Key, Record
 from txnframework.testing.clock import VirtualEnvironment
 
 OWN, OTHERS = b"own", b"others"
 
 
-@implementer(ITellingWatch)
+@implementer(IValueWatch)
 class Watch:
     """Tells a value once."""
 
     def __init__(self, told: bytes | None = None) -> None:
-        self.told = told
+        self.value = told
         self._fires = asyncio.Event()
 
     def fire(self) -> None:

@@ -14,7 +14,7 @@ from txnframework.model.paths import header_key
 from txnframework.model.positions import Position
 from txnframework.model.transactions import State, Transaction
 from txnframework_metadata.buffer.segment_view import Following, SegmentView
-from txnframework_metadata.records.views import ended_as_told
+from txnframework_metadata.records.views import ended_in_value
 from txnframework_metadata.watching import Listening
 
 
@@ -63,7 +63,7 @@ class Announcements:
         self._moved = asyncio.Event()
         self._pin: _Pin | None = None
         # Whether watches on headers report the new value: known once the first one is armed.
-        self._tells = False
+        self._carries_values = False
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -136,9 +136,9 @@ class Announcements:
                 self._kicked = False
                 if pin is None:
                     came, appended = appended, None
-                    reading = await self._view.refresh(Following(self._watch, self._tells, came))
+                    reading = await self._view.refresh(Following(self._watch, self._carries_values, came))
                 else:
-                    reading = await self._view.look_again(ended_as_told(pin.txn_id, pin.header.told))
+                    reading = await self._view.look_again(ended_in_value(pin.txn_id, pin.header.value))
             if not self._waiters:
                 self._wanted.clear()
                 for listening in (grown, *([] if self._pin is None else [self._pin.header])):
@@ -151,7 +151,7 @@ class Announcements:
                 await self._watch(pinned_by)
                 if pinned_by not in (reading.followed, None if pin is None else pin.txn_id):
                     continue  # the transaction may have ended before its watch was armed
-            is_told = await self._until_told(grown if self._pin is None else self._pin.header, reading.is_presumed)
+            is_told = await self._until_fired(grown if self._pin is None else self._pin.header, reading.is_presumed)
             appended = grown.appended if is_told and self._pin is None else None
             told = self._view.begun
 
@@ -162,8 +162,8 @@ class Announcements:
             await self._unwatch()
             pin = _Pin(txn_id, Listening(await self._store.watch(header_key(txn_id)), self._moved.set))
             self._pin = pin
-        self._tells = pin.header.tells
-        return ended_as_told(txn_id, pin.header.told) or Transaction(txn_id, State.OPEN, deadline_ms=0, created_ms=0)
+        self._carries_values = pin.header.carries_values
+        return ended_in_value(txn_id, pin.header.value) or Transaction(txn_id, State.OPEN, deadline_ms=0, created_ms=0)
 
     async def _unwatch(self) -> None:
         """Close the watch on the header, if any."""
@@ -171,7 +171,7 @@ class Announcements:
             pin, self._pin = self._pin, None
             await pin.header.close()
 
-    async def _until_told(self, listening: Listening, is_presumed: bool) -> bool:
+    async def _until_fired(self, listening: Listening, is_presumed: bool) -> bool:
         """
         Wait until a watch fires or a call in this process asks for a reading; return whether it was the watch alone.
 
@@ -181,13 +181,13 @@ class Announcements:
         try:
             listening.listen()
             # Check both: events that arrive at the same moment are handled by the same reading.
-            while not ((has_told := listening.has_told()) or self._kicked or (late is not None and late.done())):
+            while not ((has_fired := listening.has_fired()) or self._kicked or (late is not None and late.done())):
                 self._moved.clear()
                 await self._moved.wait()
         finally:
             if late is not None:
                 late.cancel()
-        return has_told and not self._kicked
+        return has_fired and not self._kicked
 
     async def _presumed_for_long(self) -> None:
         await self._environment.sleep_until(self._environment.now_ms() + self._open_presumed_ms)

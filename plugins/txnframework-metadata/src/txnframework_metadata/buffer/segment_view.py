@@ -30,12 +30,12 @@ class Following:
     A caller waits for entries.
 
     ``watch`` arms a watch on the header of a transaction. It returns the ended transaction if the watch already
-    reported its end, otherwise the transaction as open. ``tells``: whether the watch would report the end.
+    reported its end, otherwise the transaction as open. ``carries_values``: whether the watch would report the end.
     ``appended``: every change of the tail since the last reading began, or more; None if that is not known.
     """
 
     watch: Callable[[TxnID], Awaitable[Transaction]]
-    tells: bool = False
+    carries_values: bool = False
     appended: tuple[LedgerEntry, ...] | None = None
 
 
@@ -225,7 +225,7 @@ class SegmentView:
         None means that headers have to be read.
         """
         wanted = {branch.txn_id for branch in self._ahead.branches()}
-        if len(wanted) != 1 or not following.tells or not self._options.open_presumed_ms:
+        if len(wanted) != 1 or not following.carries_values or not self._options.open_presumed_ms:
             return None
         (txn_id,) = wanted
         return {txn_id: await following.watch(txn_id)}, txn_id

@@ -82,16 +82,16 @@ def header_of(record: Record) -> Header:
     return Header(transaction_of(txn_id, document), record.version, document)
 
 
-def ended_as_told(txn_id: TxnID, told: bytes | None) -> Transaction | None:
+def ended_in_value(txn_id: TxnID, value: bytes | None) -> Transaction | None:
     """
     Return an ended transaction from the header value that a watch reported.
 
     None means that the value does not show an end.
     """
-    if told is None:
+    if value is None:
         return None
     try:
-        transaction = transaction_of(txn_id, decode(TransactionHeader, Record(header_key(txn_id), told, 0)))
+        transaction = transaction_of(txn_id, decode(TransactionHeader, Record(header_key(txn_id), value, 0)))
     except Corrupt:
         return None  # a caller that reads the header reports the damage
     return None if transaction.state is State.OPEN else transaction

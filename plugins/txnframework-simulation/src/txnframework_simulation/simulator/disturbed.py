@@ -62,12 +62,12 @@ class DisturbedCalls(Calls):
         elif kind is Kind.WAKE_UP_MISSED:
             await self._first_of(changed(), self._pass(self._misfortunes.milliseconds(LATE_MS_MAX)))
 
-    def told(self, values: Sequence[bytes | None]) -> bytes | None:
+    def value(self, values: Sequence[bytes | None]) -> bytes | None:
         """Return which of the values that a wake-up brought along is told: none, or an older one that was written."""
-        match self._misfortunes.at_told(self._machine):
-            case Kind.TOLD_NOTHING:
+        match self._misfortunes.at_value(self._machine):
+            case Kind.VALUE_MISSING:
                 return None
-            case Kind.TOLD_OLD:
+            case Kind.VALUE_OLD:
                 return values[0]
         return values[-1]
 

@@ -12,13 +12,13 @@ from zope.interface import Interface, directlyProvides, implementer, providedBy
 from txnframework.broker import ForwardingProxy
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.interfaces import (
+    IAppendedWatch,
     IAtomicBatchStore,
     ILease,
     ILedgerStore,
     IManagedLedger,
     IMetadataStore,
-    ITellingTailWatch,
-    ITellingWatch,
+    IValueWatch,
     IWatch,
 )
 from txnframework.model import (
@@ -88,7 +88,7 @@ class Calls:
         """Return when a wake-up that ``changed`` waits for has arrived; it may be asked for several, or none."""
         await changed()
 
-    def told(self, values: Sequence[bytes | None]) -> bytes | None:
+    def value(self, values: Sequence[bytes | None]) -> bytes | None:
         """Return which of the values that a watch brought along is told, of those of one wake-up in their order."""
         return values[-1]
 
@@ -145,32 +145,32 @@ class FaultyWatch(ForwardingProxy):
         await self._watch.close()
 
 
-@implementer(ITellingWatch)
-class FaultyTellingWatch(FaultyWatch):
+@implementer(IValueWatch)
+class FaultyValueWatch(FaultyWatch):
     """A watch on a record whose wake-ups, and what they bring along, go through ``Calls``."""
 
-    def __init__(self, watch: ITellingWatch, calls: Calls) -> None:
+    def __init__(self, watch: IValueWatch, calls: Calls) -> None:
         super().__init__(watch, calls)
         self._telling = watch
-        self.told: bytes | None = watch.told
+        self.value: bytes | None = watch.value
         self._came: list[bytes | None] = []
 
     async def changed(self) -> None:
         """Return once the record may have changed; a wake-up that nothing has caused brings along what was told."""
         await super().changed()
         came, self._came = self._came, []
-        self.told = self._calls.told(came or (self.told,))
+        self.value = self._calls.value(came or (self.value,))
 
     async def _next(self) -> None:
         await super()._next()
-        self._came.append(self._telling.told)
+        self._came.append(self._telling.value)
 
 
-@implementer(ITellingTailWatch)
+@implementer(IAppendedWatch)
 class FaultyTailWatch(FaultyWatch):
     """A watch on a tail whose wake-ups go through ``Calls``; one that nothing has caused tells nothing."""
 
-    def __init__(self, watch: ITellingTailWatch, calls: Calls) -> None:
+    def __init__(self, watch: IAppendedWatch, calls: Calls) -> None:
         super().__init__(watch, calls)
         self._telling = watch
         self.appended: tuple[LedgerEntry, ...] | None = None
@@ -261,8 +261,8 @@ class FaultyMetadataStore(ForwardingProxy):
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch."""
         watch = await self._calls.read("watch", target, lambda: self._store.watch(target))
-        if ITellingWatch.providedBy(watch):
-            return FaultyTellingWatch(watch, self._calls)
+        if IValueWatch.providedBy(watch):
+            return FaultyValueWatch(watch, self._calls)
         return FaultyWatch(watch, self._calls)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
@@ -363,7 +363,7 @@ class FaultyLedger(ForwardingProxy):
     async def watch(self) -> IWatch:
         """Return an armed watch on the tail."""
         watch = await self._calls.read("watch", self.name, self._ledger.watch)
-        if ITellingTailWatch.providedBy(watch):
+        if IAppendedWatch.providedBy(watch):
             return FaultyTailWatch(watch, self._calls)
         return FaultyWatch(watch, self._calls)
 

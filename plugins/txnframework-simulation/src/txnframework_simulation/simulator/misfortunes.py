@@ -29,15 +29,15 @@ class Kind(Enum):
     WAKE_UP_LATE = "wake_up_late"
     WAKE_UP_REPEATED = "wake_up_repeated"
     WAKE_UP_MISSED = "wake_up_missed"
-    TOLD_NOTHING = "told_nothing"
-    TOLD_OLD = "told_old"
+    VALUE_MISSING = "value_missing"
+    VALUE_OLD = "value_old"
 
 
 AT_WAKE_UPS = (Kind.WAKE_UP_LATE, Kind.WAKE_UP_REPEATED, Kind.WAKE_UP_MISSED)
 """One that is missed is told with the next one, or when the store notices that it may have missed something."""
-AT_TOLD = (Kind.TOLD_NOTHING, Kind.TOLD_OLD)
+AT_VALUE = (Kind.VALUE_MISSING, Kind.VALUE_OLD)
 """Of what a watch brings along: it is left out, or one of several changes is told of by the first of them."""
-AT_CALLS = tuple(kind for kind in Kind if kind not in AT_WAKE_UPS + AT_TOLD)
+AT_CALLS = tuple(kind for kind in Kind if kind not in AT_WAKE_UPS + AT_VALUE)
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,8 +58,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     wake_up_late: PerThousand = 30.0
     wake_up_repeated: PerThousand = 20.0
     wake_up_missed: PerThousand = 10.0
-    told_nothing: PerThousand = 50.0
-    told_old: PerThousand = 100.0
+    value_missing: PerThousand = 50.0
+    value_old: PerThousand = 100.0
     delay_ms_max: Annotated[int, Meta(ge=1)] = 4_000
 
 
@@ -98,7 +98,7 @@ class Misfortunes:
         self._numbers = count()
         self._at_calls = _limits(rates, AT_CALLS)
         self._at_wake_ups = _limits(rates, AT_WAKE_UPS)
-        self._at_told = _limits(rates, AT_TOLD)
+        self._at_value = _limits(rates, AT_VALUE)
 
     def at_call(self, machine: str, about: object) -> Kind | None:
         """Return what goes wrong at a call."""
@@ -108,9 +108,9 @@ class Misfortunes:
         """Return what goes wrong with a wake-up."""
         return self._draw(self._at_wake_ups, machine, "a watch")
 
-    def at_told(self, machine: str) -> Kind | None:
+    def at_value(self, machine: str) -> Kind | None:
         """Return what goes wrong with what a wake-up brings along."""
-        return self._draw(self._at_told, machine, "what a watch tells")
+        return self._draw(self._at_value, machine, "what a watch tells")
 
     def milliseconds(self, longest: int) -> int:
         """Return how long something takes: mostly a short time, sometimes nearly the longest."""

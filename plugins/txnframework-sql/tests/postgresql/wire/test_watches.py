@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from txnframework.errors import Closed
-from txnframework.interfaces import IMetadataStore, ITellingWatch, IWatch
+from txnframework.interfaces import IMetadataStore, IValueWatch, IWatch
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.servers.proxy import Proxy, Side
@@ -91,7 +91,7 @@ def test_a_watch_brings_nothing_along(wire: Any, url: str) -> None:
                     pass
                 await raw.execute("SELECT pg_notify($1, $2)", channel, forged)
                 await woken(watch)
-                assert not ITellingWatch.providedBy(watch)
+                assert not IValueWatch.providedBy(watch)
                 found = await mine.get(key)
                 assert found is not None
                 assert found.value == b"true"

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from txnframework.errors import Closed, EntryTrimmed
-from txnframework.interfaces import IManagedLedger, ITellingTailWatch
+from txnframework.interfaces import IAppendedWatch, IManagedLedger
 from txnframework.model import EARLIEST, Append, Counted, EntryRange, LedgerSummary, Limit, Position
 from txnframework.testing._suites._ledger._case import (
     MANY,
@@ -265,7 +265,7 @@ class TailRules(LedgerStoreRules):
         async with self.data.open() as store, self.data.open() as other:
             ledger, writer = await store.create(NAME), await other.create(NAME)
             watch = await ledger.watch()
-            if not ITellingTailWatch.providedBy(watch):
+            if not IAppendedWatch.providedBy(watch):
                 return
             known = (await ledger.tail()).last_confirmed
             for data in (b"a", bytes(range(256)), b"large" * 20_000, b"b"):
@@ -305,7 +305,7 @@ class TailRules(LedgerStoreRules):
                 watch = await ledger.watch()
                 await self.data.mislead(store, NAME)
                 await self.soon(watch.changed())
-                if ITellingTailWatch.providedBy(watch):
+                if IAppendedWatch.providedBy(watch):
                     assert not watch.appended
                 assert await ledger.tail() == tail
                 await append(writer, data)

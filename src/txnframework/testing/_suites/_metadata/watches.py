@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from txnframework.errors import Closed
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITellingWatch, IWatch
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IValueWatch, IWatch
 from txnframework.model import Batch, Expect, IndexRange, Key, KeyRange, Put, PutSequential, Record
 from txnframework.testing._suites._metadata._case import BY_KIND, MetadataStoreRules, create, entries
 from txnframework.testing.capabilities import requires
@@ -75,17 +75,17 @@ class WatchRules(MetadataStoreRules):
         async with self.data.open() as one, self.data.open() as two:
             version = await one.put(Put(Key("/w/1"), b"made", Expect.ABSENT, entries(b"k")))
             watch = await two.watch(Key("/w/1"))
-            if not ITellingWatch.providedBy(watch):
+            if not IValueWatch.providedBy(watch):
                 return
             for value, kind in ((b"moved", b"l"), (b"moved on " + b"x" * 5_000, b"m"), ('ä\0"\\'.encode(), b"n")):
                 await self.drain(watch)
                 version = await one.put(Put(Key("/w/1"), value, version, entries(kind)))
                 await self.soon(watch.changed())
-                assert watch.told in (value, None)
+                assert watch.value in (value, None)
             await self.drain(watch)
             await one.delete(Key("/w/1"), version)
             await self.soon(watch.changed())
-            assert watch.told is None
+            assert watch.value is None
 
     @requires(Misleading)
     async def test_a_hint_is_no_more_than_a_hint(self) -> None:
@@ -105,7 +105,7 @@ class WatchRules(MetadataStoreRules):
                 await self.soon(watch.changed())
                 # The second watch is armed after the notification was received.
                 for told in (watch, await store.watch(Key("/w/1"))):
-                    assert not ITellingWatch.providedBy(told) or told.told in (None, b"true")
+                    assert not IValueWatch.providedBy(told) or told.value in (None, b"true")
                 assert await store.get(Key("/w/1")) == Record(Key("/w/1"), b"true", version)
                 page = await store.scan_index(IndexRange(BY_KIND, b"", b"\xff"), 10)
                 assert [(record.value, record.version) for record in page.records] == [(b"true", version)]
