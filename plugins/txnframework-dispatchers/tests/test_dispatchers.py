@@ -201,5 +201,5 @@ def test_key_shared_remembers_outstanding_keys_only() -> None:
     dispatcher = _key_shared(1000)
     dispatcher.assign(_keyed(*KEYS))
     dispatcher.released(_at(*range(40)))
-    assert not dispatcher._held
+    assert not dispatcher._assigned
     assert not dispatcher._key_at

@@ -125,7 +125,7 @@ def test_clients_of_one_file_share_it(tmp_path: Path) -> None:
         assert await second.get(Key("/a")) is not None
         await first.close()
         await second.close()
-        notebooks.put_away()
+        notebooks.close_unused()
 
     asyncio.run(run())
     opened(tmp_path).close()

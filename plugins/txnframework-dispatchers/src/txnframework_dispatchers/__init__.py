@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework_dispatchers._exclusive import ExclusiveDispatcher
-from txnframework_dispatchers._failover import FailoverDispatcher
-from txnframework_dispatchers._key_shared import KeySharedDispatcher
-from txnframework_dispatchers._shared import SharedDispatcher
+from txnframework_dispatchers._shared import KeySharedDispatcher, SharedDispatcher
+from txnframework_dispatchers._single_active import ExclusiveDispatcher, FailoverDispatcher
 
 __all__ = ["ExclusiveDispatcher", "FailoverDispatcher", "KeySharedDispatcher", "SharedDispatcher"]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from txnframework.interfaces import IDispatcher
 from txnframework.plugin import DispatcherContext, Provider, hookimpl
-from txnframework_dispatchers._exclusive import ExclusiveDispatcher, open_exclusive
-from txnframework_dispatchers._failover import FailoverDispatcher, open_failover
-from txnframework_dispatchers._key_shared import KeySharedDispatcher, open_key_shared
-from txnframework_dispatchers._shared import SharedDispatcher, open_shared
+from txnframework_dispatchers._shared import KeySharedDispatcher, SharedDispatcher, open_key_shared, open_shared
+from txnframework_dispatchers._single_active import (
+    ExclusiveDispatcher,
+    FailoverDispatcher,
+    open_exclusive,
+    open_failover,
+)
 
 
 @hookimpl

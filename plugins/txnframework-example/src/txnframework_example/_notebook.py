@@ -1,19 +1,71 @@
-"""The records of one file, in memory and on disk; every change is one line, and one step without an await."""
+"""The records of one file, in memory and on disk, with watches; each change is one line, written without an await."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from zope.interface import implementer
+
 from txnframework.environment import Environment
-from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
-from txnframework.model import Expect, Expected, IndexRange, Key, KeyRange, Record, RecordPage
+from txnframework.errors import Closed, OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.interfaces import IWatch
+from txnframework.model import Expect, Expected, IndexEntry, IndexRange, Key, KeyRange, Record, RecordPage
 from txnframework.model.paths import lease_key
-from txnframework_example._lines import Head, Line, Place, decode, encode, place_of
-from txnframework_example._watch import NotebookWatch
+from txnframework_example._format import Change, Head, RecordId, decode, encode, record_id_of
+
+
+@implementer(IWatch)
+class NotebookWatch:
+    """A flag that each change sets, so that no change is missed between two waits."""
+
+    def __init__(self, target: Key | KeyRange | IndexRange) -> None:
+        self._target = target
+        self._flag = asyncio.Event()
+        self._is_closed = False
+
+    async def changed(self) -> None:
+        """Return once anything may have changed since arming or since the last return."""
+        await self._flag.wait()
+        if self._is_closed:
+            raise Closed("the watch was closed")
+        self._flag.clear()
+
+    async def close(self) -> None:
+        """Close the watch; may be repeated."""
+        self.end()
+
+    def wake(self) -> None:
+        """Make ``changed`` return, now or at its next call."""
+        self._flag.set()
+
+    def end(self) -> None:
+        """Make ``changed`` raise Closed, now and later."""
+        self._is_closed = True
+        self._flag.set()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the watch was closed."""
+        return self._is_closed
+
+    def matches(self, record_id: RecordId, entries: frozenset[IndexEntry]) -> bool:
+        """
+        Return whether the watch reports a change of this record.
+
+        :param entries: the record's index entries before and after the change.
+        """
+        target = self._target
+        if isinstance(target, Key):
+            return record_id == record_id_of(target)
+        if isinstance(target, KeyRange):
+            return target.start <= record_id[0] < target.stop and target.partition in (None, record_id[1])
+        return any(one.index == target.index and target.start <= one.key < target.stop for one in entries)
+
 
 LEASES: Final = lease_key("").path.rpartition("/")[0] + "/"
 
@@ -40,10 +92,10 @@ class Notebook:
                 self.head, lines = decode(data, str(path))
             else:
                 self.head, lines = Head(identity=f"notebook-{environment.random_bits(64):016x}"), []
-            self._lines: dict[Place, Line] = {}
+            self._lines: dict[RecordId, Change] = {}
             for line in lines:
-                self._remember(line)
-            self._write_fair_copy()
+                self._apply(line)
+            self._compact()
         except BaseException:
             os.close(self._file)
             raise
@@ -52,33 +104,35 @@ class Notebook:
 
     def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        line = self._lines.get(place_of(key))
+        line = self._lines.get(record_id_of(key))
         return None if line is None else line.record
 
     def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
         inside = sorted(
-            place for place in self._lines if keys.start <= place[0] < keys.stop and keys.partition in (None, place[1])
+            (path, partition)
+            for path, partition in self._lines
+            if keys.start <= path < keys.stop and keys.partition in (None, partition)
         )
         found: list[Record] = []
-        for place in inside:
+        for record_id in inside:
             # The records of one path in several partitions have the same key in a range, so a page may end only between
             # two paths.
-            if len(found) >= items_max and found[-1].key.path != place[0]:
-                return RecordPage(tuple(found), KeyRange(place[0], keys.stop, keys.partition))
-            found.append(self._lines[place].record)
+            if len(found) >= items_max and found[-1].key.path != record_id[0]:
+                return RecordPage(tuple(found), KeyRange(record_id[0], keys.stop, keys.partition))
+            found.append(self._lines[record_id].record)
         return RecordPage(tuple(found))
 
     def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
-        begin = (entries.start, place_of(entries.after)) if entries.after else (entries.start, ("", ""))
+        begin = (entries.start, record_id_of(entries.after)) if entries.after else (entries.start, ("", ""))
         inside = sorted(
-            (key, place)
-            for place, line in self._lines.items()
+            (key, record_id)
+            for record_id, line in self._lines.items()
             for index, key in line.indexes
-            if index == entries.index and (key, place) > begin and key < entries.stop
+            if index == entries.index and (key, record_id) > begin and key < entries.stop
         )
-        records = tuple(self._lines[place].record for _, place in inside[:items_max])
+        records = tuple(self._lines[record_id].record for _, record_id in inside[:items_max])
         if len(inside) <= items_max:
             return RecordPage(records)
         return RecordPage(records, IndexRange(entries.index, inside[items_max - 1][0], entries.stop, records[-1].key))
@@ -87,7 +141,7 @@ class Notebook:
 
     def require(self, key: Key, expected: Expected) -> None:
         """Raise VersionMismatch unless the record is as expected."""
-        line = self._lines.get(place_of(key))
+        line = self._lines.get(record_id_of(key))
         actual = None if line is None else line.number
         if expected is Expect.ANY or (expected is Expect.ABSENT and actual is None):
             return
@@ -99,7 +153,7 @@ class Notebook:
         self.head.number += 1
         return self.head.number
 
-    def write(self, line: Line) -> None:
+    def write(self, line: Change) -> None:
         """
         Make a line durable, then apply it in memory.
 
@@ -116,8 +170,8 @@ class Notebook:
         except OSError as error:
             self._is_broken = True
             raise OutcomeUnknown(f"{self.path}: {error}") from error
-        before = self._lines.get(line.place)
-        self._remember(line)
+        before = self._lines.get(line.record_id)
+        self._apply(line)
         self._wake(line, () if before is None else (before,))
 
     def close(self) -> None:
@@ -126,17 +180,17 @@ class Notebook:
 
     # -- steps ----------------------------------------------------------------------------------------
 
-    def _remember(self, line: Line) -> None:
+    def _apply(self, line: Change) -> None:
         self.head.number = max(self.head.number, line.number)
         if line.value is None:
-            self._lines.pop(line.place, None)
+            self._lines.pop(line.record_id, None)
         else:
-            self._lines[line.place] = line
+            self._lines[line.record_id] = line
 
-    def _wake(self, line: Line, before: Iterable[Line]) -> None:
+    def _wake(self, line: Change, before: Iterable[Change]) -> None:
         entries = line.entries.union(*(one.entries for one in before))
         for watch in tuple(self.watches):
-            if watch.concerns(line.place, entries):
+            if watch.matches(line.record_id, entries):
                 watch.wake()
 
     def _lock(self) -> None:
@@ -149,14 +203,14 @@ class Notebook:
         if not is_current:
             raise Unavailable(f"{self.path} was being opened by another process; try again")
 
-    def _write_fair_copy(self) -> None:
+    def _compact(self) -> None:
         """
         Replace the file by a copy of the current records, without leases: their sessions ended with the earlier
         process.
 
         A crash before the renaming leaves the file as it was.
         """
-        self._lines = {place: line for place, line in self._lines.items() if not line.path.startswith(LEASES)}
+        self._lines = {record_id: line for record_id, line in self._lines.items() if not line.path.startswith(LEASES)}
         copy = self.path.with_name(f"{self.path.name}.new")
         file = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         data = memoryview(encode(self.head, *self._lines.values()))

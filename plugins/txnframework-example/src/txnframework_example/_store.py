@@ -21,10 +21,51 @@ from txnframework.model import (
     RecordPage,
 )
 from txnframework.model.paths import lease_key, number20
-from txnframework_example._lease import LeaseDocument, NotebookLease
-from txnframework_example._lines import Line
-from txnframework_example._notebook import Notebook
-from txnframework_example._watch import NotebookWatch
+from txnframework_example._format import Change
+from txnframework_example._notebook import Notebook, NotebookWatch
+
+
+class LeaseDocument(msgspec.Struct, kw_only=True):
+    """The content of a lease's record."""
+
+    format: int = 1
+    holder: str
+    session: str
+    fencing: int
+
+    def encoded(self) -> bytes:
+        """Return the document as it is stored."""
+        return msgspec.json.encode(self)
+
+
+@implementer(ILease)
+class NotebookLease:
+    """A lease, held as long as its record has the version that acquiring the lease gave it."""
+
+    def __init__(self, notebook: Notebook, record: Record, fencing: int) -> None:
+        self.key = record.key
+        self.version = record.version
+        self.fencing = fencing
+        self._notebook = notebook
+
+    async def lost(self) -> None:
+        """Return when the lease can no longer be relied on."""
+        watch = NotebookWatch(self.key)
+        self._notebook.watches.add(watch)
+        try:
+            while self._is_held():
+                await watch.changed()
+        finally:
+            self._notebook.watches.discard(watch)
+
+    async def release(self) -> None:
+        """Release the lease now; may be repeated, also after the lease was lost."""
+        if self._is_held():
+            self._notebook.write(Change(self.key.path, self._notebook.next_number(), self.key.partition))
+
+    def _is_held(self) -> bool:
+        record = self._notebook.get(self.key)
+        return record is not None and record.version == self.version
 
 
 @implementer(IDurableStore)
@@ -47,18 +88,18 @@ class NotebookStore:
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        await self._turn()
+        await self._yield()
         return self._notebook.get(key)
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries in one line; return its new version."""
-        await self._turn()
+        await self._yield()
         self._notebook.require(write.key, write.expected)
         return self._write(write.key, write)
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
-        await self._turn()
+        await self._yield()
         self._notebook.require(key, expected)
         self._remove(key)
 
@@ -68,7 +109,7 @@ class NotebookStore:
 
         The number was never given before.
         """
-        await self._turn()
+        await self._yield()
         partition = write.prefix.partition or write.prefix.path
         while True:
             key = Key(f"{write.prefix.path}/{number20(self._notebook.next_number())}", partition)
@@ -78,17 +119,17 @@ class NotebookStore:
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
-        await self._turn()
+        await self._yield()
         return self._notebook.scan(keys, items_max)
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
-        await self._turn()
+        await self._yield()
         return self._notebook.scan_index(entries, items_max)
 
     async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
         """Return an armed watch; it sees every change, because all clients of the file are in this process."""
-        await self._turn()
+        await self._yield()
         for one in [one for one in self._watches if one.is_closed]:
             self._watches.discard(one)
             self._notebook.watches.discard(one)
@@ -99,12 +140,12 @@ class NotebookStore:
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
         """Acquire the lease, or raise LeaseHeld; a session and holder that have it already get it again."""
-        await self._turn()
+        await self._yield()
         key = lease_key(name)
         record = self._notebook.get(key)
         if record is None:
             document = LeaseDocument(holder=holder, session=self.session, fencing=self._notebook.next_number())
-            self._notebook.write(Line(key.path, self._notebook.next_number(), key.partition, document.encoded()))
+            self._notebook.write(Change(key.path, self._notebook.next_number(), key.partition, document.encoded()))
             record = self._notebook.get(key)
             assert record is not None
         held = msgspec.json.decode(record.value, type=LeaseDocument)
@@ -116,10 +157,10 @@ class NotebookStore:
 
     async def break_lease(self, name: str, version: int) -> None:
         """End another session's lease if its record still has this version."""
-        await self._turn()
+        await self._yield()
         record = self._notebook.get(lease_key(name))
         if record is not None and record.version == version:
-            self._notebook.write(Line(record.key.path, self._notebook.next_number(), record.key.partition))
+            self._notebook.write(Change(record.key.path, self._notebook.next_number(), record.key.partition))
 
     async def close(self) -> None:
         """End the session: its leases are removed, and its watches raise Closed; may be repeated."""
@@ -133,7 +174,7 @@ class NotebookStore:
             await lease.release()
         self._notebook.sessions -= 1
 
-    async def _turn(self) -> None:
+    async def _yield(self) -> None:
         """
         Yield once to other tasks, as a store behind a network would.
 
@@ -150,9 +191,9 @@ class NotebookStore:
     def _write(self, key: Key, write: Put | PutSequential) -> int:
         number = self._notebook.next_number()
         indexes = tuple(sorted((one.index, one.key) for one in set(write.indexes)))
-        self._notebook.write(Line(key.path, number, key.partition, bytes(write.value), indexes))
+        self._notebook.write(Change(key.path, number, key.partition, bytes(write.value), indexes))
         return number
 
     def _remove(self, key: Key) -> None:
         if self._notebook.get(key) is not None:
-            self._notebook.write(Line(key.path, self._notebook.next_number(), key.partition))
+            self._notebook.write(Change(key.path, self._notebook.next_number(), key.partition))

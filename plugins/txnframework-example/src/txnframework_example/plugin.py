@@ -23,22 +23,22 @@ class Notebooks:
 
     def client(self, path: Path, environment: Environment) -> NotebookStore:
         """Open a client of a file; read the file if no client has it open."""
-        self.put_away()
-        place = path.resolve()
-        if place not in self._open:
-            self._open[place] = Notebook(place, environment)
-        return NotebookStore(self._open[place], environment)
+        self.close_unused()
+        file = path.resolve()
+        if file not in self._open:
+            self._open[file] = Notebook(file, environment)
+        return NotebookStore(self._open[file], environment)
 
     def is_open(self, path: Path) -> bool:
         """Return whether a file is open in this process."""
         return path.resolve() in self._open
 
-    def put_away(self) -> None:
+    def close_unused(self) -> None:
         """Close the files that no client has open any more."""
-        for place, notebook in tuple(self._open.items()):
+        for file, notebook in tuple(self._open.items()):
             if not notebook.sessions:
                 notebook.close()
-                del self._open[place]
+                del self._open[file]
 
 
 notebooks = Notebooks()

@@ -34,11 +34,11 @@ class NotebookHarness(Harness[IMetadataStore], Crashing[IMetadataStore]):
     async def crash(self, opened: IMetadataStore) -> None:
         """End the session; the last client of a file leaves an incomplete line."""
         await opened.close()
-        self._notebooks.put_away()
+        self._notebooks.close_unused()
         if not self._notebooks.is_open(self._file):
             with self._file.open("ab") as file:
                 file.write(HALF_A_LINE)
 
     async def destroy(self) -> None:
         """Close the file."""
-        self._notebooks.put_away()
+        self._notebooks.close_unused()

@@ -1,18 +1,56 @@
-"""The ``failover`` dispatcher: one active consumer receives all messages, in order; the others stand by."""
+"""Dispatchers with one active consumer, which receives all messages in order: ``exclusive`` and ``failover``."""
 
 from __future__ import annotations
 
 from zope.interface import implementer
 
+from txnframework.errors import ConsumerBusy
 from txnframework.interfaces import IDispatcher
 from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
-from txnframework_dispatchers._permits import Attached, Consumers
+from txnframework_dispatchers._consumers import AttachedConsumer, ConsumerDispatcher
 
 
 @implementer(IDispatcher)
-class FailoverDispatcher:
+class ExclusiveDispatcher(ConsumerDispatcher):
+    """
+    Assigns every message to the only consumer that may attach.
+
+    A message that is redelivered is assigned before all later ones, so its consumer receives the segment's order again.
+    """
+
+    subscription_type: str = "exclusive"
+    ordering: Ordering = Ordering.SEGMENT
+    stands_by: bool = False
+
+    def __init__(self, subscription: str) -> None:
+        super().__init__()
+        self._subscription = subscription
+
+    def attach(self, consumer: ConsumerInfo) -> None:
+        """Add the consumer, or raise ConsumerBusy if another one is attached."""
+        for other in self._consumers.by_id.values():
+            if other.info.consumer_id != consumer.consumer_id:
+                raise ConsumerBusy(self._subscription, other.info.name)
+        super().attach(consumer)
+
+    def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+        """Assign the first waiting messages, as many as the consumer can take."""
+        if self._consumers.left_behind:
+            return ()
+        for attached in self._consumers.by_id.values():
+            return attached.take_first(waiting)
+        return ()
+
+
+async def open_exclusive(context: DispatcherContext) -> IDispatcher:
+    """Create the dispatcher of one subscription on one segment."""
+    return ExclusiveDispatcher(context.subscription)
+
+
+@implementer(IDispatcher)
+class FailoverDispatcher(ConsumerDispatcher):
     """
     Assigns every message to the active consumer; when it detaches, the next in order becomes active.
 
@@ -25,24 +63,20 @@ class FailoverDispatcher:
     stands_by: bool = True
 
     def __init__(self) -> None:
-        self._consumers = Consumers()
-        self._active: Attached | None = None
+        super().__init__()
+        self._active: AttachedConsumer | None = None
 
     def attach(self, consumer: ConsumerInfo) -> None:
         """Add a consumer; it becomes active if no other consumer is active."""
-        self._consumers.add(consumer)
+        super().attach(consumer)
         self._active = self._active or self._next()
 
     def detach(self, consumer_id: int) -> frozenset[Position]:
         """Remove a consumer; return its outstanding messages. The next consumer gets none until they are released."""
-        held = self._consumers.remove(consumer_id)
+        outstanding = super().detach(consumer_id)
         if self._active is not None and self._active.info.consumer_id == consumer_id:
             self._active = self._next()
-        return held
-
-    def permit(self, consumer_id: int, messages: int) -> None:
-        """Let the consumer take ``messages`` more once it is active."""
-        self._consumers.permit(consumer_id, messages)
+        return outstanding
 
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Assign the first waiting messages, as many as the active consumer can take."""
@@ -50,11 +84,7 @@ class FailoverDispatcher:
             return ()
         return self._active.take_first(waiting)
 
-    def released(self, positions: frozenset[Position]) -> None:
-        """Forget which consumer had these messages."""
-        self._consumers.release(positions)
-
-    def _next(self) -> Attached | None:
+    def _next(self) -> AttachedConsumer | None:
         """Return the next consumer: the lowest priority number, then the earliest to attach."""
         return min(self._consumers.by_id.values(), key=lambda one: one.info.priority, default=None)
 

@@ -10,7 +10,7 @@ from txnframework.model.records import UNREADABLE
 
 FORMAT = 1
 
-Place = tuple[str, str]
+RecordId = tuple[str, str]
 """
 Path and partition of a record. Python sorts text as its UTF-8 bytes sort, which is the order that the role requires.
 """
@@ -24,7 +24,7 @@ class Head(msgspec.Struct, kw_only=True):
     number: int = 0
 
 
-class Line(msgspec.Struct, omit_defaults=True):
+class Change(msgspec.Struct, omit_defaults=True):
     """
     The state of a record from this line on; without a value, the record was removed.
 
@@ -38,8 +38,8 @@ class Line(msgspec.Struct, omit_defaults=True):
     indexes: tuple[tuple[str, bytes], ...] = ()
 
     @property
-    def place(self) -> Place:
-        """The record's place; without a partition, the record has a partition of its own, named as its path."""
+    def record_id(self) -> RecordId:
+        """The record's id; without a partition, the record has a partition of its own, named as its path."""
         return self.path, self.partition or self.path
 
     @property
@@ -53,17 +53,17 @@ class Line(msgspec.Struct, omit_defaults=True):
         return frozenset(IndexEntry(index, key) for index, key in self.indexes)
 
 
-def place_of(key: Key) -> Place:
-    """Return the place of the record of a key."""
+def record_id_of(key: Key) -> RecordId:
+    """Return the id of the record of a key."""
     return key.path, key.partition or key.path
 
 
-def encode(*lines: Head | Line) -> bytes:
+def encode(*lines: Head | Change) -> bytes:
     """Return lines as they are stored in the file."""
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
-def decode(data: bytes, name: str) -> tuple[Head, list[Line]]:
+def decode(data: bytes, name: str) -> tuple[Head, list[Change]]:
     """
     Return the content of a file that has a head.
 
@@ -78,6 +78,6 @@ def decode(data: bytes, name: str) -> tuple[Head, list[Line]]:
         head = msgspec.json.decode(first, type=Head)
         if head.format != FORMAT:
             raise UnknownFormat(name, head.format)
-        return head, [msgspec.json.decode(line, type=Line) for line in rest]
+        return head, [msgspec.json.decode(line, type=Change) for line in rest]
     except UNREADABLE as error:
         raise Corrupt(f"{name} is damaged: {error}") from error
