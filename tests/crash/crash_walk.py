@@ -110,13 +110,22 @@ def pauses(walked: Walked, seed: int = 0) -> Iterator[Point]:
         yield Point(step=step, seed=seed, wakes=True)
 
 
-def faults(walked: Walked, seed: int = 0, writes_only: bool = False) -> Iterator[Point]:
-    """Yield each store call of the operation refused, and each write with its reply lost: of a read it is the same."""
+def faults(walked: Walked, seed: int = 0, reads_every: int | None = 1) -> Iterator[Point]:
+    """
+    Yield each write of the operation refused and with its reply lost, and reads refused.
+
+    A read whose reply is lost is the same as one that is refused. ``reads_every``: which reads are refused, each (1),
+    every third (3) or none of them (None).
+    """
+    reads = 0
     for number, call in enumerate(walked.calls):
-        if call.writes or not writes_only:
-            yield Point(call=number, fault=Fault.REFUSED, seed=seed)
         if call.writes:
+            yield Point(call=number, fault=Fault.REFUSED, seed=seed)
             yield Point(call=number, fault=Fault.REPLY_LOST, seed=seed)
+        elif reads_every is not None:
+            if reads % reads_every == 0:
+                yield Point(call=number, fault=Fault.REFUSED, seed=seed)
+            reads += 1
 
 
 def combinations(walked: Walked, seeds: Iterable[int]) -> Iterator[Point]:

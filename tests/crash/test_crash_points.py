@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SEEDS = range(1, 5)
 ORDERS_OF_EVENTS = range(1, 21)
+READS_EVERY = 3
+"""Which reads are refused in the ordinary run; slow tests refuse all of them."""
 RACES = (*races.SCENARIOS, *applications.RACES)
 WALKS = [
     pytest.param(scenario, atomic, id=f"{scenario.__name__}-{'batches' if atomic else 'no batches'}")
@@ -53,14 +55,26 @@ def test_stopped_for_long(scenario: type[Scenario], atomic: bool, explored: Expl
 
 
 @pytest.mark.parametrize(("scenario", "atomic"), WALKS)
-def test_every_call_refused_or_unanswered(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
-    """A store call that is refused, or applied without a reply, is told truly or made good."""
+def test_writes_refused_or_unanswered(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
+    """A write that is refused, or applied without a reply, is reported correctly or repaired; so are a third of reads."""
     walked = run(scenario, Point(), atomic)
-    # What is read is the same with and without batches, so it is broken once.
-    points = list(faults(walked, writes_only=scenario.composed or not atomic))
+    # Reads are the same with and without batches, so they fail once.
+    points = list(faults(walked, reads_every=None if scenario.composed or not atomic else READS_EVERY))
     for point in points:
         run(scenario, point, atomic)
     explored.add(scenario, atomic, f"{len(points)} faults in {len(walked.calls)} calls", len(points))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scenario", [walk.values[0] for walk in WALKS if walk.values[1] and not walk.values[0].composed]
+)
+def test_every_call_refused_or_unanswered(scenario: type[Scenario], explored: Explored) -> None:
+    """The same for each read."""
+    points = list(faults(run(scenario, Point(), True)))
+    for point in points:
+        run(scenario, point, True)
+    explored.add(scenario, True, f"{len(points)} faults", len(points))
 
 
 @pytest.mark.parametrize(("scenario", "atomic"), WALKS)

@@ -45,7 +45,7 @@ EVERY = 4
 def test_killed_and_refused(scenario: type[Scenario], explored: Explored) -> None:
     """A sample of what is walked through below."""
     walked = run(scenario, Point(), family="log")
-    points = [*kills(walked, changes_only=True)][::EVERY] + [*faults(walked, writes_only=True)][::EVERY]
+    points = [*kills(walked, changes_only=True)][::EVERY] + [*faults(walked, reads_every=None)][::EVERY]
     for point in points:
         run(scenario, point, family="log")
     explored.add(scenario, True, f"{len(points)} points of the log family", len(points))

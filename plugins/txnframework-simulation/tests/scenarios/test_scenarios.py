@@ -16,8 +16,8 @@ from txnframework_simulation.simulator.running import run
 from txnframework_simulation.simulator.scenario import load_scenario, scenario_names
 from txnframework_simulation.simulator.telling import tell
 
-SEEDS = range(1, 12)
-REPEATED = range(1, 3)
+SEEDS = range(1, 6)
+REPEATED = range(1, 2)
 DIGESTS = """
 from txnframework_simulation.simulator.running import run
 from txnframework_simulation.simulator.scenario import load_scenario, scenario_names
