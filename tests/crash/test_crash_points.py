@@ -56,7 +56,7 @@ def test_stopped_for_long(scenario: type[Scenario], atomic: bool, explored: Expl
 
 @pytest.mark.parametrize(("scenario", "atomic"), WALKS)
 def test_writes_refused_or_unanswered(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
-    """A write that is refused, or applied without a reply, is reported correctly or repaired; so are a third of reads."""
+    """A write that is refused, or applied without a reply, is reported or repaired; so is every third read."""
     walked = run(scenario, Point(), atomic)
     # Reads are the same with and without batches, so they fail once.
     points = list(faults(walked, reads_every=None if scenario.composed or not atomic else READS_EVERY))
