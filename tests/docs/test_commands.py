@@ -13,8 +13,7 @@ import click
 import pytest
 
 from txnframework.cli._app import make_group
-from txnframework.cli._groups import BROUGHT_BY
-from txnframework.cli._loaded import Loaded
+from txnframework.cli._groups import DISTRIBUTIONS, LoadedPlugins
 
 ROOT = Path(__file__).parents[2]
 SKIPPED = {".tox", ".git", "tests", "build", "dist", "node_modules"}
@@ -59,11 +58,11 @@ def files() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def loaded() -> Loaded:
-    return Loaded((), lambda brought: iter(()))
+def loaded() -> LoadedPlugins:
+    return LoadedPlugins((), lambda brought: iter(()))
 
 
-def wrong_with(named: Named, loaded: Loaded) -> str | None:
+def wrong_with(named: Named, loaded: LoadedPlugins) -> str | None:
     """Return what of a command does not exist; None: all of it does."""
     command: click.Command = make_group()
     context = click.Context(command, info_name="txnframework", obj=loaded)
@@ -83,7 +82,7 @@ def wrong_with(named: Named, loaded: Loaded) -> str | None:
             found = command.get_command(context, token)
             if found is None:
                 whole = f"{context.command_path} {token}".removeprefix("txnframework ")
-                if whole in BROUGHT_BY and not is_installed(BROUGHT_BY[whole]):
+                if whole in DISTRIBUTIONS and not is_installed(DISTRIBUTIONS[whole]):
                     return None  # where all plugins are installed, it is looked at
                 return f"there is no command {context.command_path} {token}"
             command, context = found, click.Context(found, info_name=token, parent=context, obj=loaded)
@@ -98,7 +97,7 @@ def is_installed(distribution: str) -> bool:
     return True
 
 
-def test_named_commands_exist(loaded: Loaded) -> None:
+def test_named_commands_exist(loaded: LoadedPlugins) -> None:
     """In every page, README, message and docstring; those of plugins too."""
     assert not loaded.errors, "a plugin whose commands cannot be loaded would make every one of them unknown"
     found = [one for path in files() for one in named_in(path)]
@@ -119,6 +118,6 @@ def test_named_commands_exist(loaded: Loaded) -> None:
         (("topic", "..."), None),
     ],
 )
-def test_what_does_not_exist_is_found(loaded: Loaded, arguments: tuple[str, ...], said: str | None) -> None:
+def test_what_does_not_exist_is_found(loaded: LoadedPlugins, arguments: tuple[str, ...], said: str | None) -> None:
     """Or the test above would hold of anything."""
     assert wrong_with(Named("here", arguments), loaded) == said

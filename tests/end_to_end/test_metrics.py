@@ -196,7 +196,7 @@ def test_while_the_stores_are_away(
                     assert "txnframework_up 1.0" in await asyncio.to_thread(scraped, port)
 
     stores.run(work())
-    told = ["The stores cannot be asked: the server does not answer for now", "The stores answer again."]
+    told = ["The stores are unavailable: the server does not answer for now", "The stores are available again."]
     assert capsys.readouterr().err.splitlines() == told * 3
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from txnframework.cli._messages import print_message
+from txnframework.cli._consume import print_message
 from txnframework.client import Message
 
 
@@ -22,7 +22,7 @@ def test_what_could_not_be_printed_comes_again(cli: Any, monkeypatch: pytest.Mon
         print_message(message, output)
 
     with monkeypatch.context() as full:
-        full.setattr("txnframework.cli._messages.print_message", print_some)
+        full.setattr("txnframework.cli._consume.print_message", print_some)
         refused = cli("topic", "consume", "orders", "--subscription", "billing")
     assert (refused.status, refused.out) == (1, "one\n")
     assert "No space left" in refused.err

@@ -77,7 +77,7 @@ def test_an_older_metadata_file(two_stores: Any, sqlite: Stores, tmp_path: Path)
     for asked in ((), ("--dry-run",)):
         planned = cli(*command, *asked, stdin=b"n\n")
         assert planned.status == (0 if asked else 1)
-        assert "This would be done:" in planned.out
+        assert "Planned changes:" in planned.out
         assert f"sqlite:///{tmp_path}/metadata.db" in planned.out
         assert cli("topic", "consume", "orders").status == 1
     planned = json.loads(cli(*command, "--dry-run", "--output", "json").out)
@@ -85,11 +85,11 @@ def test_an_older_metadata_file(two_stores: Any, sqlite: Stores, tmp_path: Path)
     assert planned["branches_aborted"] >= 1
     done = cli(*command, stdin=b"y\n")
     assert done.status == 0
-    assert "This was done:" in done.out
+    assert "Changes:" in done.out
     assert cli("topic", "consume", "orders").out.split() == ["kept", "plain"]
     assert cli("transaction", "find-hanging", "--age-ms", "3600000").status == 0
     assert cli("topic", "produce", "orders", "new", "--transaction").status == 0
-    assert cli("upkeep").status == 0
+    assert cli("maintain").status == 0
     assert cli("topic", "consume", "orders").out.split() == ["kept", "plain", "new"]
 
 
@@ -131,8 +131,8 @@ def test_one_database_for_both_needs_no_restore(one_database: None, cli: Any) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--restored", "metadata", "--yes"), "say when the backup of the metadata store was taken"),
-        (("--restored", "metadata", "--taken", "yesterday", "--yes"), "'yesterday' is not a time"),
+        (("--restored", "metadata", "--yes"), "--restored metadata needs --taken"),
+        (("--restored", "metadata", "--taken", "yesterday", "--yes"), "invalid time 'yesterday'"),
         (("--restored", "metadata", "--taken", "2999-01-01", "--yes"), "a time that is still to come"),
         (("--restored", "ledger", "--output", "json"), "add --dry-run or --yes"),
         ((), "Missing option '--restored'"),

@@ -55,7 +55,7 @@ COMMANDS = {
     "transaction find-hanging": ("--age-ms", "0"),
     "transaction list": (),
     "transaction settle": (EVIL,),
-    "upkeep": (),
+    "maintain": (),
 }
 """Every command of the core, as somebody may type it where all data is hostile."""
 IN_JSON = ("subscription describe", "subscription list", "subscription peek", "topic consume", "topic describe")
@@ -113,7 +113,7 @@ def test_no_command_prints_control_characters_of_data(
         txn_id = asyncio.run(fill(shared, earlier))
     seen = ""
     # What only looks comes first: what deletes would leave nothing to look at.
-    for name in sorted(COMMANDS, key=lambda name: name.endswith(("delete", "settle", "abort", "upkeep"))):
+    for name in sorted(COMMANDS, key=lambda name: name.endswith(("delete", "settle", "abort", "maintain"))):
         variants: list[tuple[str, ...]] = [COMMANDS[name]]
         if name in IN_JSON:
             variants.append((*COMMANDS[name], "--output", "json"))

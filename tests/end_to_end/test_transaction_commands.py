@@ -27,14 +27,14 @@ def test_an_open_transaction_is_found_and_aborted(cli: Any, shared: Stores) -> N
 
     txn_id = asyncio.run(leave_open())
     assert (read := cli("topic", "consume", "orders")).out == ""
-    assert read.err.startswith("1 more message waits for an open transaction to end: 'txnframework transaction list'")
+    assert read.err.startswith("1 more message waits for an open transaction to end. 'txnframework transaction list'")
     uncommitted = cli("topic", "consume", "orders", "--isolation", "read_uncommitted")
     assert (uncommitted.out, uncommitted.err) == ("undecided  (not committed)\n", "")
     (listed,) = json.loads(cli("transaction", "list", "--output", "json").out)
     assert (listed["transaction"], listed["state"]) == (txn_id, "OPEN")
     described = json.loads(cli("transaction", "describe", txn_id, "--output", "json").out)
     assert described["participants"] == [{"segment": "segment://public/default/orders/0000-ffff-0", "subscription": ""}]
-    assert described["parts"] == [{"branch": 0, "counts": None, "did": "wrote", **described["participants"][0]}]
+    assert described["parts"] == [{"branch": 0, "counts": None, "operation": "wrote", **described["participants"][0]}]
     assert txn_id in cli("transaction", "describe", txn_id).out
     for _ in range(2):
         assert cli("transaction", "abort", txn_id).status == 0
@@ -47,7 +47,7 @@ def test_what_hangs_is_found_and_settled(cli: Any, shared: Stores) -> None:
     """Status 1 while something hangs, with why and the command that helps; that command helps."""
     cli("topic", "create", "orders")
     found = cli("transaction", "find-hanging", "--age-ms", "0")
-    assert (found.status, found.out) == (0, "No transaction hangs for 0 ms or longer.\n")
+    assert (found.status, found.out) == (0, "No transaction has been hanging for 0 ms or longer.\n")
 
     async def leave() -> tuple[str, str, str]:
         async with shared.open(transactions={"sweep": False}) as client, await client.producer("orders") as producer:
@@ -66,13 +66,13 @@ def test_what_hangs_is_found_and_settled(cli: Any, shared: Stores) -> None:
     hanging = {one["transaction"]: one for one in json.loads(found.out)}
     assert list(hanging) == [outliving, orphan, ended]
     assert [one["owner_lives"] for one in hanging.values()] == [None, False, None]
-    assert "process that began it is gone" in hanging[orphan]["why"]
-    assert "1 operation has not taken effect at segment://" in hanging[ended]["why"]
+    assert "process that began it has ended" in hanging[orphan]["reason"]
+    assert "1 operation has not taken effect in segment://" in hanging[ended]["reason"]
     table = cli("transaction", "find-hanging", "--age-ms", "0")
     assert table.status == 1
     for txn_id, ending in ((outliving, "abort"), (orphan, "abort"), (ended, "settle")):
         command = f"txnframework transaction {ending} {txn_id}"
-        assert command in hanging[txn_id]["what_to_do"]
+        assert command in hanging[txn_id]["remedy"]
         assert txn_id in table.out
         assert cli(*command.split()[1:]).status == 0
     assert cli("transaction", "find-hanging", "--age-ms", "0").status == 0
@@ -101,6 +101,6 @@ def test_upkeep_ends_what_nobody_else_does(cli: Any, shared: Stores) -> None:
     config = Path("txnframework.toml")
     config.write_text(config.read_text() + "[transactions]\nmax_clock_skew_ms = 0\n")
     config.write_text(config.read_text() + "[coordinators.metadata]\nsettle_delay_ms = 0\n")
-    assert cli("upkeep").status == 0
+    assert cli("maintain").status == 0
     assert cli("transaction", "find-hanging", "--age-ms", "0").status == 0
     assert cli("topic", "consume", "orders").out == "committed\n"

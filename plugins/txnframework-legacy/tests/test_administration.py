@@ -226,7 +226,7 @@ def test_transaction_logs(config: Path, run: Callable[..., tuple[int, str, str]]
     assert (log["open_records"], log["records"] > log["entries"]) == (7, True)
     status, out, _ = run("log-batching", "disable", "--coordinator", "8000")
     assert f"{log['batched_entries']} batched entries are left." in out
-    assert main(["upkeep"]) == 0
+    assert main(["maintain"]) == 0
     assert run("log-batching", "disable", "--coordinator", "8000")[1].count("left") == 0
     assert run("log-batching", "reset", "--coordinator", "8000")[0] == 0
     assert "switch for all" in run("log-batching", "status")[1]

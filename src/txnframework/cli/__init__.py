@@ -1,8 +1,8 @@
 """
-The command line, behind the extra ``cli``.
+The command line; it needs the extra ``cli``.
 
-``main`` is the console script. click and rich are imported when it runs, so that a program that only uses the
-library needs neither, and one that lacks them says what to install.
+``main`` is the console script. It imports click and rich when it runs: a program that only uses the library needs
+neither. If one of them is missing, the error says what to install.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ __all__ = ["main"]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
-    Run the command line and return its exit status: 0 done, 1 a check did not hold, 2 something typed was wrong.
+    Run the command line and return its exit status: 0 success, 1 failure or a negative result, 2 invalid usage.
 
-    :param arguments: what was typed after the program's name; None: what this process was started with.
+    :param arguments: the arguments after the program's name; None: those of this process.
     """
     try:
         from txnframework.cli._app import run
-        from txnframework.cli.terminal import make_output_safe
+        from txnframework.cli._safe_stream import make_output_safe
     except ModuleNotFoundError as exc:
         if exc.name not in ("click", "rich"):
             raise
@@ -31,6 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     if arguments is not None:
         return run(list(arguments))
-    # For the life of this process: what an exception that nobody expected says is printed after this.
+    # For the life of this process: the traceback of an uncaught exception is printed after this function.
     make_output_safe()
     return run(sys.argv[1:])

@@ -1,17 +1,17 @@
-"""The command line: the core's own commands, and those that plugins bring."""
+"""The program: its list of commands, and how a run of it is set up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from txnframework.cli._boundary import run_within
-from txnframework.cli._config_option import config_option_for_all
-from txnframework.cli._groups import CommandGroup
-from txnframework.cli._loaded import Loaded
+from txnframework.cli._error_reporting import run_reporting
+from txnframework.cli._groups import CommandGroup, LoadedPlugins
+from txnframework.cli._options import global_config_option
 from txnframework.errors import PluginError
 from txnframework.plugin import Command, RegisteredCommand
 
@@ -19,12 +19,14 @@ PROGRAM = "txnframework"
 HELP = """\
 Transactional messaging: atomic produce and acknowledge over many topics.
 
-Where data is, and which plugins are used, stands in one TOML file: --config FILE, or the one that the environment
-variable TXNFRAMEWORK_CONFIG names, or ./txnframework.toml. Without one, everything is in ./txnframework-data.
-'txnframework init' writes a file to start from, 'txnframework check' says whether it is right, 'txnframework plugins'
-shows what is installed.
+One TOML file names the stores and the plugins. The program reads --config FILE, otherwise the file that the environment
+variable TXNFRAMEWORK_CONFIG names, otherwise ./txnframework.toml. Without a file, data is stored in one database in
+./txnframework-data.
+
+'txnframework init' writes a configuration file, 'txnframework check' validates it, and 'txnframework plugins' lists the
+installed plugins.
 """
-EPILOG = "Exit status: 0 done, 1 a check did not hold or the state forbids it, 2 something that was typed is wrong."
+EPILOG = "Exit status: 0 success, 1 failure or a negative result, 2 invalid usage."
 
 
 def _own(module: str, name: str, help_: str) -> Command:
@@ -36,17 +38,17 @@ def _own(module: str, name: str, help_: str) -> Command:
 
 
 OWN = (
-    _own("_commands", "check", "Say whether a configuration file is right."),
-    _own("_init", "init", "Write a commented configuration file."),
-    _own("_metrics", "metrics", "Tell how the stores stand, for Prometheus."),
-    _own("_commands", "plugins", "List the installed plugins."),
-    _own("_restore", "restore", "Make a pair again of two stores of which one was restored from a backup."),
-    _own("_subscription", "subscription", "Make and look at the subscriptions of a topic, and move them."),
-    _own("_topic", "topic", "Make, change and look at topics; send to them and read them."),
-    _own("_transaction", "transaction", "Look at transactions, and end those that nobody else will."),
-    _own("_commands", "upkeep", "Do once what clients do in the background."),
+    _own("_configuration", "check", "Validate a configuration file."),
+    _own("_configuration", "init", "Write a commented configuration file."),
+    _own("_maintenance", "maintain", "Run one round of background maintenance."),
+    _own("_metrics", "metrics", "Export metrics about the stores for Prometheus."),
+    _own("_configuration", "plugins", "List the installed plugins."),
+    _own("_restore", "restore", "Repair metadata and ledger after restoring one from a backup."),
+    _own("_subscription", "subscription", "Manage the subscriptions of a topic."),
+    _own("_topic", "topic", "Manage topics; send and print messages."),
+    _own("_transaction", "transaction", "Inspect transactions, and end abandoned ones."),
 )
-"""The core's own commands, which are listed and imported as those of plugins are."""
+"""The core's own commands; like commands of plugins, they are listed without being imported."""
 
 
 def make_group() -> CommandGroup:
@@ -57,7 +59,7 @@ def make_group() -> CommandGroup:
         epilog=EPILOG,
         context_settings={"help_option_names": ["-h", "--help"]},
         no_args_is_help=True,
-        params=[config_option_for_all()],
+        params=[global_config_option()],
         own=OWN,
     )
     return click.version_option(_version(), prog_name=PROGRAM)(group)
@@ -66,19 +68,19 @@ def make_group() -> CommandGroup:
 def run(arguments: Sequence[str], extra: Sequence[object] = ()) -> int:
     """Run the command line with the installed plugins and those in ``extra``; return its exit status."""
     group = make_group()
-    return run_within(group, arguments, PROGRAM, Loaded(extra, lambda brought: _misplaced(group, brought)))
+    return run_reporting(group, arguments, PROGRAM, LoadedPlugins(extra, partial(_command_errors, group)))
 
 
-def _misplaced(top: CommandGroup, brought: Mapping[str, RegisteredCommand]) -> Iterator[PluginError]:
-    """Return what is wrong with commands of plugins that nobody can type."""
-    groups = {one.place: one for one in (top, *top.load_own()) if isinstance(one, CommandGroup)}
-    for name, registered in brought.items():
+def _command_errors(top: CommandGroup, commands: Mapping[str, RegisteredCommand]) -> Iterator[PluginError]:
+    """Yield the errors of plugins' commands that are in no existing group, or have the name of a command of core."""
+    groups = {one.group_name: one for one in (top, *top.load_own()) if isinstance(one, CommandGroup)}
+    for name, registered in commands.items():
         group = groups.get(registered.command.group)
         if group is None:
             known = ", ".join(sorted(filter(None, groups)))
-            yield registered.origin.error(f"brings a command {name!r}, for no group that takes one ({known})")
+            yield registered.origin.error(f"provides the command {name!r} in an unknown group (allowed: {known})")
         elif registered.command.name in group.own_names():
-            yield registered.origin.error(f"brings a command {name!r}, which is the core's own")
+            yield registered.origin.error(f"provides the command {name!r}, which core has already")
 
 
 def _version() -> str:

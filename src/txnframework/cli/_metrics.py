@@ -1,56 +1,60 @@
-"""``txnframework metrics``: how the stores stand, in the format that Prometheus scrapes."""
+"""``txnframework metrics``: metrics about the stores, printed once or served to Prometheus over HTTP."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import click
 
 from txnframework.broker import StatusReport
-from txnframework.cli._config_option import config_option
-from txnframework.cli._exporter import answering
-from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import with_client
+from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, MissingExtra, TxnFrameworkError
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-SCRAPE_S = 60
+PATH = "/metrics"
+SCRAPE_TIMEOUT_S = 60
+
+Respond = Callable[..., Any]
 
 
 @click.command()
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    help="Answer scrapes at this address until stopped, instead of printing once; port 0: any that is free.",
+    help="Serve scrapes at this address until stopped, instead of printing once. Port 0 chooses a free port.",
 )
 @config_option
 @click.pass_obj
-def metrics(loaded: Loaded, listen: str | None, config: Path | None) -> None:
+def metrics(loaded: LoadedPlugins, listen: str | None, config: Path | None) -> None:
     """
-    Tell how the stores stand, for Prometheus.
+    Export metrics about the stores for Prometheus.
 
-    Open transactions and the age of the oldest, operations that wait to be settled, messages that nobody may read yet,
-    and what each subscription has before it. One process does for a system: none of it is a process's own. What a
-    process measures of itself, it exports by txnframework.open(..., metrics=...).
+    Reports open transactions and the age of the oldest, operations that are not settled yet, messages that wait for an
+    open transaction, and the lag of each subscription. One exporter is enough for a system, because these metrics
+    describe the stores. A process exports its own measurements with txnframework.open(..., metrics=...).
     """
     _require_exporter()
     if listen is None:
-        click.echo(with_client(loaded, config, _printed), nl=False)
+        click.echo(with_client(loaded, config, _exposition), nl=False)
         return
     host, port = _address(listen)
     with_client(loaded, config, lambda client: _serve(client, host, port))
 
 
 def families_of(report: StatusReport) -> Iterator[Metric]:
-    """Yield a report as Prometheus' metric families."""
+    """Yield the metric families of a report."""
     from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
 
     opened = Gauge("txnframework_open_transactions", "Transactions that are open.", labels=["family"])
@@ -59,7 +63,7 @@ def families_of(report: StatusReport) -> Iterator[Metric]:
     )
     outstanding = Gauge(
         "pulsar_txn_metadata_store_outstanding_op_records",
-        "Operations of transactions that have ended which nobody has settled yet.",
+        "Operations of ended transactions that are not settled yet.",
         labels=["family"],
     )
     for one in report.families:
@@ -68,12 +72,12 @@ def families_of(report: StatusReport) -> Iterator[Metric]:
         outstanding.add_metric([one.family], one.operations_left)
     undecided = Gauge(
         "txnframework_undecided_messages",
-        "Confirmed messages that may not be read yet, because an open transaction is before them.",
+        "Confirmed messages that cannot be read yet, because they wait for an open transaction.",
         labels=["segment"],
     )
     lag = Gauge(
         "txnframework_subscription_lag_messages",
-        "Messages that may be read and that the subscription has not acknowledged.",
+        "Readable messages that the subscription has not acknowledged.",
         labels=["topic", "subscription"],
     )
     for topic in report.topics:
@@ -84,11 +88,12 @@ def families_of(report: StatusReport) -> Iterator[Metric]:
     yield from (opened, oldest, outstanding, undecided, lag)
 
 
-class _Scraped:
+class _LiveCollector:
     """
-    Looks at the stores whenever it is scraped, from a thread of the HTTP server.
+    Queries the stores at each scrape, from a thread of the HTTP server.
 
-    While they cannot be asked, it says that alone; standard error gets one line when that begins, and one when it ends.
+    While the stores are unavailable, it reports only that. Standard error gets one line when an outage begins, and one
+    when it ends.
     """
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
@@ -98,15 +103,15 @@ class _Scraped:
         self._is_up = True
 
     def collect(self) -> Iterator[Metric]:
-        looking = asyncio.run_coroutine_threadsafe(self._client.host.status.report(), self._loop)
+        request = asyncio.run_coroutine_threadsafe(self._client.host.status.report(), self._loop)
         try:
-            report = looking.result(SCRAPE_S)
+            report = request.result(SCRAPE_TIMEOUT_S)
         except TxnFrameworkError as error:
             self._note(str(error))
             yield up_of(False)
         except TimeoutError:
-            looking.cancel()
-            self._note(f"they did not answer within {SCRAPE_S} s")
+            request.cancel()
+            self._note(f"no answer within {SCRAPE_TIMEOUT_S} s")
             yield up_of(False)
         else:
             self._note(None)
@@ -117,20 +122,22 @@ class _Scraped:
         with self._lock:
             was_up, self._is_up = self._is_up, reason is None
         if was_up and reason is not None:
-            click.echo(f"The stores cannot be asked: {' '.join(reason.split())}", err=True)
+            click.echo(f"The stores are unavailable: {' '.join(reason.split())}", err=True)
         elif not was_up and reason is None:
-            click.echo("The stores answer again.", err=True)
+            click.echo("The stores are available again.", err=True)
 
 
 def up_of(is_up: bool) -> Metric:
-    """Return whether the stores answered, as a metric."""
+    """Return the metric of whether the stores are available."""
     from prometheus_client.metrics_core import GaugeMetricFamily
 
-    return GaugeMetricFamily("txnframework_up", "Whether the stores answered this scrape.", value=int(is_up))
+    return GaugeMetricFamily(
+        "txnframework_up", "Whether the stores answered this scrape (1) or not (0).", value=int(is_up)
+    )
 
 
-class _Looked:
-    """What was seen already."""
+class _ReportCollector:
+    """Reports what was queried before."""
 
     def __init__(self, report: StatusReport) -> None:
         self._report = report
@@ -140,34 +147,34 @@ class _Looked:
         yield from families_of(self._report)
 
 
-async def _printed(client: Client) -> str:
+async def _exposition(client: Client) -> str:
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(_Looked(await client.host.status.report()))
+    registry.register(_ReportCollector(await client.host.status.report()))
     return generate_latest(registry).decode()
 
 
 async def _serve(client: Client, host: str, port: int) -> None:
-    async with serving(client, host, port) as served:
-        click.echo(f"Metrics at http://{host}:{served}/metrics; stop with Ctrl-C.")
+    async with serving(client, host, port) as actual_port:
+        click.echo(f"Serving http://{host}:{actual_port}{PATH}; stop with Ctrl-C.")
         await asyncio.get_running_loop().create_future()
 
 
 @asynccontextmanager
 async def serving(client: Client, host: str, port: int) -> AsyncIterator[int]:
-    """Answer scrapes by looking at the stores each time; gives the port."""
+    """Serve scrapes during the block, each with a query of the stores; yields the port."""
     from prometheus_client import CollectorRegistry
 
-    registry = CollectorRegistry(auto_describe=False)  # which would collect now, and wait for this very loop
-    registry.register(_Scraped(client, asyncio.get_running_loop()))
-    answers = answering(registry, host, port)
-    server = answers.__enter__()
+    registry = CollectorRegistry(auto_describe=False)  # describing would collect now, and wait for this loop
+    registry.register(_LiveCollector(client, asyncio.get_running_loop()))
+    running = http_server(registry, host, port)
+    server = running.__enter__()
     try:
         yield server.server_port
     finally:
-        # The server's threads may be waiting for this loop to answer a scrape.
-        await asyncio.to_thread(answers.__exit__, None, None, None)
+        # Threads of the server may wait for this loop, to answer a scrape.
+        await asyncio.to_thread(running.__exit__, None, None, None)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -179,6 +186,59 @@ def _address(text: str) -> tuple[str, int]:
 
 def _require_exporter() -> None:
     try:
-        import prometheus_client  # noqa: F401 - asked for here, so that the sentence comes before any work
+        import prometheus_client  # noqa: F401 - imported here, so that the error comes before any work
     except ImportError as error:
         raise MissingExtra("txnframework metrics", "metrics", "prometheus_client") from error
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Serves each scrape in a daemon thread."""
+
+    daemon_threads = True
+
+
+class _SilentRequestHandler(WSGIRequestHandler):
+    """Logs nothing."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
+        """Do nothing."""
+
+
+@contextmanager
+def http_server(registry: CollectorRegistry, host: str, port: int) -> Iterator[WSGIServer]:
+    """
+    Serve scrapes during the block, in threads; yields the server, whose ``server_port`` is the port.
+
+    The end of the block waits for the server's thread: end it in a thread that no scrape waits for.
+
+    :raises InvalidInput: the address cannot be used.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        kind = type("_ServerOfFamily", (_Server,), {"address_family": family})
+        server: WSGIServer = make_server(host, port, _application(registry), kind, _SilentRequestHandler)
+    except OSError as error:
+        raise InvalidInput(f"--listen: cannot listen at {host}:{port}: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name="txnframework-metrics", daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _application(registry: CollectorRegistry) -> Callable[[dict[str, Any], Respond], Iterable[bytes]]:
+    from prometheus_client import make_wsgi_app
+
+    metrics = make_wsgi_app(registry)
+
+    def answer(environ: dict[str, Any], respond: Respond) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") == PATH:
+            answered: Iterable[bytes] = metrics(environ, respond)
+            return answered
+        respond("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"Not found; the metrics are at {PATH}.\n".encode()]
+
+    return answer

@@ -1,4 +1,4 @@
-"""``txnframework restore``: go on after one of the two stores came from a backup."""
+"""``txnframework restore``: repair metadata and ledger after one of them was restored from a backup."""
 
 from __future__ import annotations
 
@@ -16,31 +16,25 @@ from rich.markup import escape
 from txnframework.broker import Counts, Restored, RestoreReport, RestoreRequest
 from txnframework.broker import restore as restore_stores
 from txnframework.cli import terminal
-from txnframework.cli._asking import ask, yes_option
-from txnframework.cli._config_option import config_option
-from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import settings_of
-from txnframework.cli._typed import time_ms_of
+from txnframework.cli._options import confirm, parse_time_ms, yes_option
 from txnframework.cli.output import output_option, print_facts, print_json, print_table
+from txnframework.cli.stores import NOTICE_DELAY_MS, LoadedPlugins, config_option, settings_of
 from txnframework.config import Config, redact_url
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput
 
-QUIET_MS = 2_000
-"""For so long nobody wonders what a command is doing."""
-
 ROWS = {
     "transactions_aborted": "open transactions are aborted",
-    "branches_aborted": "branches that nobody can decide any more are aborted",
+    "branches_aborted": "branches with an unknown outcome are aborted",
     "cursors_moved": "cursors move back to the end of their segment",
     "abort_records_dropped": "abort records beyond the end of their segment are dropped",
-    "intents_dropped": "writes announced beyond the end of their segment are dropped",
-    "segments_made": "segments that are missing are made anew, empty",
-    "coordinators_skipped": "coordinators go on with ids far beyond those that were used",
+    "intents_dropped": "announced writes beyond the end of their segment are dropped",
+    "segments_made": "missing segments are created, empty",
+    "coordinators_skipped": "coordinators skip ids that may be in use",
 }
 NAMED = {
-    "segments_unknown": "ledgers that no topic knows; their messages are kept, and cannot be reached",
-    "segments_sealed": "segments that take no messages until they are split again",
+    "segments_unknown": "ledgers of no known topic; their messages are kept and cannot be read",
+    "segments_sealed": "segments that accept no messages until they are split",
 }
 
 
@@ -49,22 +43,22 @@ NAMED = {
     "--restored",
     type=click.Choice([one.value for one in Restored]),
     required=True,
-    help="Which of the two stores was put back, and is older than the other one now.",
+    help="The store that was restored, and is therefore older than the other one.",
 )
 @click.option(
     "--taken",
     metavar="TIME",
-    help="When the backup of the metadata store was taken, such as 2026-01-31T12:00:00Z; may be wrong by half of"
-    " transactions.retention_ms.",
+    help="Time of the backup of the metadata store, such as 2026-01-31T12:00:00Z. An error of up to half of"
+    " transactions.retention_ms is allowed.",
 )
-@click.option("--forced", is_flag=True, help="The two never belonged together, and are to from now on.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+@click.option("--forced", is_flag=True, help="Pair two stores that did not belong together before.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @yes_option
 @config_option
 @output_option
 @click.pass_obj
 def restore(
-    loaded: Loaded,
+    loaded: LoadedPlugins,
     restored: str,
     taken: str | None,
     forced: bool,
@@ -74,24 +68,27 @@ def restore(
     output: str,
 ) -> None:
     """
-    Make a pair again of two stores of which one was restored from a backup.
+    Repair metadata and ledger after restoring one from a backup.
 
-    Stop every process that has them open before, and keep a copy of both. What is open, or cannot be decided any more,
-    is aborted; both stores take a new identity. Shows what it would do and asks, unless it is told --yes. Repeat it if
-    it is interrupted: until it is finished, opening the stores is refused.
+    First stop every process that uses the stores, and keep a copy of both. Transactions that are open, or whose
+    outcome is unknown, are aborted. Both stores get a new identity. The command shows the changes and asks for
+    confirmation, unless --yes is given. If it is interrupted, run it again: the stores cannot be opened until it has
+    finished.
     """
     if Restored(restored) is Restored.METADATA and taken is None and not forced:
-        raise InvalidInput("say when the backup of the metadata store was taken, with --taken: see 'restore --help'")
+        raise InvalidInput(
+            "--restored metadata needs --taken, the time of the backup: see 'txnframework restore --help'"
+        )
     if output == "json" and not (dry_run or yes):
-        raise InvalidInput("with --output json nothing is asked: add --dry-run or --yes")
+        raise InvalidInput("--output json cannot ask for confirmation: add --dry-run or --yes")
     settings = settings_of(loaded, config)
     if settings.metadata.url == settings.ledger.url:
         both = redact_url(settings.metadata.url)
-        raise InvalidInput(f"{both} holds both stores: put back as a whole, it is a pair, and can be opened as it is")
-    taken_ms = None if taken is None else time_ms_of(taken)
+        raise InvalidInput(f"{both} holds both stores: after restoring it as a whole, no repair is needed")
+    taken_ms = None if taken is None else parse_time_ms(taken)
 
-    def run(without_a_change: bool) -> RestoreReport:
-        request = RestoreRequest(Restored(restored), taken_ms, forced, without_a_change)
+    def run(dry: bool) -> RestoreReport:
+        request = RestoreRequest(Restored(restored), taken_ms, forced, dry)
         return _run(settings, request, loaded)
 
     if dry_run or not yes:
@@ -99,28 +96,28 @@ def restore(
         _show(planned, settings, output, dry_run=True)
         if dry_run:
             return
-        ask("Go on?")
+        confirm("Continue?")
     _show(run(False), settings, output, dry_run=False)
 
 
-def _run(settings: Config, request: RestoreRequest, loaded: Loaded) -> RestoreReport:
-    with progress(terminal.console(stderr=True), SystemEnvironment().now_ms) as tell:
-        return asyncio.run(restore_stores(settings, request, loaded.registry, progress=tell))
+def _run(settings: Config, request: RestoreRequest, loaded: LoadedPlugins) -> RestoreReport:
+    with progress(terminal.console(stderr=True), SystemEnvironment().now_ms) as show:
+        return asyncio.run(restore_stores(settings, request, loaded.registry, progress=show))
 
 
 @contextmanager
 def progress(console: Console, now_ms: Callable[[], int]) -> Iterator[Callable[[str], None]]:
-    """Give a function that is told what is being done, and shows it to whoever has waited for longer than a moment."""
+    """Yield a function that shows the current step on a terminal, once the command has run for ``NOTICE_DELAY_MS``."""
     began_ms = now_ms()
     status = console.status("")
 
-    def tell(sentence: str) -> None:
+    def show(sentence: str) -> None:
         status.update(escape(sentence))
-        if console.is_terminal and now_ms() - began_ms >= QUIET_MS:
-            status.start()  # once more changes nothing
+        if console.is_terminal and now_ms() - began_ms >= NOTICE_DELAY_MS:
+            status.start()  # repeated calls have no effect
 
     try:
-        yield tell
+        yield show
     finally:
         status.stop()
 
@@ -130,14 +127,14 @@ def _show(report: RestoreReport, settings: Config, output: str, *, dry_run: bool
         print_json(_document(report, dry_run))
         return
     print_facts({"metadata": redact_url(settings.metadata.url), "ledger": redact_url(settings.ledger.url)})
-    click.echo("This would be done:" if dry_run else "This was done:")
-    print_table(("how many", "what"), _rows(report.counts))
+    click.echo("Planned changes:" if dry_run else "Changes:")
+    print_table(("count", "change"), _rows(report.counts))
     for field, title in NAMED.items():
         names: list[str] = getattr(report.counts, field)
         if names:
             print_table((title,), ([name] for name in names))
     if not dry_run:
-        print_facts({"both stores are now": report.identity})
+        print_facts({"new identity": report.identity})
 
 
 def _rows(counts: Counts) -> list[tuple[object, ...]]:

@@ -1,4 +1,4 @@
-"""``txnframework subscription``: who reads a topic, and how far they are."""
+"""``txnframework subscription``: manage subscriptions and their positions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import Any
 import click
 
 from txnframework.broker import Start
-from txnframework.cli._asking import ask, yes_option
-from txnframework.cli._config_option import config_option
-from txnframework.cli._loaded import Loaded
-from txnframework.cli._messages import print_message
-from txnframework.cli._opening import with_client
-from txnframework.cli._typed import time_ms_of
+from txnframework.cli._consume import print_message
+from txnframework.cli._options import confirm, parse_time_ms, yes_option
 from txnframework.cli.output import output_option, print_facts, print_json, print_records
+from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client, MessageID, SegmentLag
 from txnframework.errors import InvalidInput, SubscriptionNotFound
 from txnframework.model.layout import Layout, Segment
@@ -23,7 +20,7 @@ from txnframework.model.layout import Layout, Segment
 
 @click.group(no_args_is_help=True)
 def subscription() -> None:
-    """Make and look at the subscriptions of a topic, and move them."""
+    """Manage the subscriptions of a topic."""
 
 
 @subscription.command("list")
@@ -31,7 +28,7 @@ def subscription() -> None:
 @config_option
 @output_option
 @click.pass_obj
-def list_subscriptions(loaded: Loaded, topic: str, config: Path | None, output: str) -> None:
+def list_subscriptions(loaded: LoadedPlugins, topic: str, config: Path | None, output: str) -> None:
     """List the subscriptions of TOPIC."""
     layout = with_client(loaded, config, lambda client: client.layout(topic))
     if output == "json":
@@ -40,7 +37,7 @@ def list_subscriptions(loaded: Loaded, topic: str, config: Path | None, output: 
     for name in layout.subscriptions:
         click.echo(name)
     if not layout.subscriptions:
-        click.echo(f"{layout.topic} has no subscription; 'txnframework subscription create' makes one.")
+        click.echo(f"{layout.topic} has no subscriptions. 'txnframework subscription create' creates one.")
 
 
 @subscription.command()
@@ -51,18 +48,18 @@ def list_subscriptions(loaded: Loaded, topic: str, config: Path | None, output: 
     type=click.Choice(["earliest", "latest"]),
     default="latest",
     show_default=True,
-    help="Begin at the first message that is there, or after the last that may be read now.",
+    help="Start at the first stored message, or after the last readable one.",
 )
 @config_option
 @click.pass_obj
-def create(loaded: Loaded, topic: str, name: str, start: Start, config: Path | None) -> None:
+def create(loaded: LoadedPlugins, topic: str, name: str, start: Start, config: Path | None) -> None:
     """
-    Make subscription NAME of TOPIC.
+    Create subscription NAME of TOPIC.
 
-    One that is there stays as it is.
+    An existing subscription is not changed.
     """
     with_client(loaded, config, lambda client: client.subscribe(topic, name, start=start))
-    click.echo(f"Subscription {name} of {topic} is there.")
+    click.echo(f"Subscription {name} of {topic} exists.")
 
 
 @subscription.command()
@@ -71,16 +68,16 @@ def create(loaded: Loaded, topic: str, name: str, start: Start, config: Path | N
 @yes_option
 @config_option
 @click.pass_obj
-def delete(loaded: Loaded, topic: str, name: str, yes: bool, config: Path | None) -> None:
+def delete(loaded: LoadedPlugins, topic: str, name: str, yes: bool, config: Path | None) -> None:
     """
-    Give subscription NAME of TOPIC up.
+    Delete subscription NAME of TOPIC.
 
-    All that it acknowledged is forgotten.
+    Its position and its acknowledgments are deleted.
     """
     if not yes:
-        ask("What it acknowledged is forgotten with it. Go on?")
+        confirm("This deletes its position and its acknowledgments. Continue?")
     with_client(loaded, config, lambda client: client.unsubscribe(topic, name))
-    click.echo(f"Subscription {name} of {topic} is gone.")
+    click.echo(f"Deleted subscription {name} of {topic}.")
 
 
 @subscription.command()
@@ -89,15 +86,15 @@ def delete(loaded: Loaded, topic: str, name: str, yes: bool, config: Path | None
 @config_option
 @output_option
 @click.pass_obj
-def describe(loaded: Loaded, topic: str, name: str, config: Path | None, output: str) -> None:
+def describe(loaded: LoadedPlugins, topic: str, name: str, config: Path | None, output: str) -> None:
     """
-    Show how far subscription NAME of TOPIC is on every segment.
+    Show the position of subscription NAME of TOPIC on every segment.
 
-    AHEAD is how many messages it may read and has not acknowledged ("at most" where aborted ones may be among them),
-    DONE TO the position up to which everything is acknowledged, HELD BY the open transactions that have acknowledged
-    something there. BEYOND is what is acknowledged after DONE TO: ranges of entries, and of batches the indexes. Only a
-    message that is not acknowledged, or not passed by a consumer because its transaction was aborted, holds DONE TO
-    back. Delivery stops at subscriptions.deleted_ranges_max ranges.
+    LAG is the number of readable messages that it has not acknowledged ("at most" where aborted messages may be
+    counted). MARK DELETE is the position up to which all messages are acknowledged. ACKNOWLEDGED is what is
+    acknowledged after it: ranges of entries, and indexes within batches. OPEN TRANSACTIONS have acknowledged messages
+    here. MARK DELETE stays before the first message that is neither acknowledged nor skipped because its transaction
+    was aborted. Delivery stops when ACKNOWLEDGED has subscriptions.deleted_ranges_max ranges.
     """
 
     async def work(client: Client) -> tuple[Layout, list[dict[str, Any]]]:
@@ -121,31 +118,33 @@ def describe(loaded: Loaded, topic: str, name: str, config: Path | None, output:
 @click.argument("to")
 @config_option
 @click.pass_obj
-def seek(loaded: Loaded, topic: str, name: str, to: str, config: Path | None) -> None:
+def seek(loaded: LoadedPlugins, topic: str, name: str, to: str, config: Path | None) -> None:
     """
-    Move subscription NAME of TOPIC.
+    Move subscription NAME of TOPIC to another position.
 
-    TO is 'earliest', 'latest', the id of a message (as 'topic consume --output json' shows it), which is delivered next
-    then, or a time such as 2026-01-31T12:00:00Z. Consumers go on from there at once. What was acknowledged before, also
-    in transactions that are still open, has no effect any more.
+    TO is 'earliest', 'latest', the id of the message to deliver next (as 'topic consume --output json' prints it), or
+    a time such as 2026-01-31T12:00:00Z. Consumers continue there at once. Earlier acknowledgments, also those of open
+    transactions, lose their effect.
     """
     target = _target(to)
     with_client(loaded, config, lambda client: client.seek(topic, name, target))
-    click.echo(f"Subscription {name} of {topic} goes on at {to}.")
+    click.echo(f"Moved subscription {name} of {topic} to {to}.")
 
 
 @subscription.command()
 @click.argument("topic")
 @click.argument("name")
-@click.option("--messages", "count", type=click.IntRange(min=1), default=10, show_default=True, help="So many at most.")
+@click.option(
+    "--messages", "count", type=click.IntRange(min=1), default=10, show_default=True, help="Maximum number of messages."
+)
 @config_option
 @output_option
 @click.pass_obj
-def peek(loaded: Loaded, topic: str, name: str, count: int, config: Path | None, output: str) -> None:
+def peek(loaded: LoadedPlugins, topic: str, name: str, count: int, config: Path | None, output: str) -> None:
     """
-    Print what is delivered next.
+    Print the next messages of subscription NAME of TOPIC.
 
-    The first messages that subscription NAME of TOPIC has not acknowledged, without delivering them.
+    Prints the first messages that it has not acknowledged, without delivering them.
     """
     for message in with_client(loaded, config, lambda client: client.peek(topic, name, count)):
         print_message(message, output)
@@ -158,11 +157,11 @@ def _target(text: str) -> MessageID | int | Start:
     if "@" in text:
         return MessageID.parse(text)
     try:
-        return time_ms_of(text)
+        return parse_time_ms(text)
     except InvalidInput as error:
         raise InvalidInput(
-            f"{text!r} is not where a subscription can go: write earliest, latest, the id of a message, or a time such"
-            " as 2026-01-31T12:00:00Z"
+            f"invalid position {text!r}: write earliest, latest, the id of a message, or a time such as"
+            " 2026-01-31T12:00:00Z"
         ) from error
 
 
@@ -172,25 +171,25 @@ async def _described(
     full_name = str(layout.name_of(segment.id))
     subscribed = await client.host.subscription(str(layout.topic), name, full_name)
     pending = await subscribed.pending_acks.recover()
-    cursor = await subscribed.cursor.load()  # last, as whoever opens a subscription does
-    beyond = [f"{first}..{last}" if first != last else str(first) for first, last in cursor.deleted]
-    beyond += [f"{at}[{','.join(map(str, sorted(indexes)))}]" for at, indexes in sorted(cursor.partial.items())]
+    cursor = await subscribed.cursor.load()  # last, as when a subscription is opened
+    acknowledged = [f"{first}..{last}" if first != last else str(first) for first, last in cursor.deleted]
+    acknowledged += [f"{at}[{','.join(map(str, sorted(indexes)))}]" for at, indexes in sorted(cursor.partial.items())]
     return {
         "segment": segment.id,
         "range": f"{segment.start:04x}-{segment.end:04x}",
         "state": segment.state.value,
-        "ahead": lag[full_name].messages,
-        "ahead_is_exact": lag[full_name].exact,
-        "done_to": str(cursor.mark_delete),
-        "beyond": beyond,
-        "held_by": sorted(map(str, pending.open)),
+        "lag": lag[full_name].messages,
+        "lag_is_exact": lag[full_name].exact,
+        "mark_delete": str(cursor.mark_delete),
+        "acknowledged": acknowledged,
+        "open_transactions": sorted(map(str, pending.open)),
         "incarnation": cursor.incarnation,
     }
 
 
 def _row(segment: dict[str, Any]) -> dict[str, object]:
-    """Return a segment as people read it."""
-    row = {name: value for name, value in segment.items() if name != "ahead_is_exact"}
-    if not segment["ahead_is_exact"]:
-        row["ahead"] = f"at most {segment['ahead']}"
+    """Return a segment as a row of a table."""
+    row = {name: value for name, value in segment.items() if name != "lag_is_exact"}
+    if not segment["lag_is_exact"]:
+        row["lag"] = f"at most {segment['lag']}"
     return row

@@ -1,4 +1,4 @@
-"""``txnframework topic``: topics and what stands in them."""
+"""``txnframework topic``: manage topics, and send and print messages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 import click
 
 from txnframework.broker import Order
-from txnframework.cli._asking import ask, yes_option
-from txnframework.cli._config_option import config_option
-from txnframework.cli._loaded import Loaded
-from txnframework.cli._messages import consume, produce
-from txnframework.cli._opening import with_client
-from txnframework.cli._served import served
+from txnframework.cli._configuration import domain_summary
+from txnframework.cli._consume import consume
+from txnframework.cli._options import confirm, yes_option
+from txnframework.cli._produce import produce
 from txnframework.cli.output import output_option, print_facts, print_json, print_records
+from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput
 from txnframework.model.layout import HASH_MAX, Layout, Segment
@@ -26,28 +25,30 @@ ALL_MESSAGES = 2**62
 @click.group(no_args_is_help=True)
 def topic() -> None:
     """
-    Make, change and look at topics; send to them and read them.
+    Manage topics; send and print messages.
 
     A name without a domain is a scalable topic: 'orders' means topic://public/default/orders, which can be split. A
-    persistent:// topic has one segment, for ever.
+    persistent:// topic always has one segment.
     """
 
 
 @topic.command("list")
 @click.argument("namespace", required=False)
-@click.option("--domain", type=click.Choice(TOPIC_DOMAINS), help="Only those of topic://, or of persistent://.")
+@click.option("--domain", type=click.Choice(TOPIC_DOMAINS), help="Only topics of this domain.")
 @config_option
 @output_option
 @click.pass_obj
-def list_topics(loaded: Loaded, namespace: str | None, domain: str | None, config: Path | None, output: str) -> None:
+def list_topics(
+    loaded: LoadedPlugins, namespace: str | None, domain: str | None, config: Path | None, output: str
+) -> None:
     """
     List topics.
 
-    All of them, or those of NAMESPACE (written as tenant/namespace).
+    Lists all topics, or those of NAMESPACE (written as tenant/namespace).
     """
     tenant, _, name = (namespace or "").partition("/")
     if namespace is not None and not (tenant and name and "/" not in name):
-        raise InvalidInput(f"{namespace!r} is not a namespace: write tenant/namespace, such as public/default")
+        raise InvalidInput(f"invalid namespace {namespace!r}: write tenant/namespace, such as public/default")
 
     async def work(client: Client) -> list[dict[str, object]]:
         found = []
@@ -63,21 +64,21 @@ def list_topics(loaded: Loaded, namespace: str | None, domain: str | None, confi
     elif topics:
         print_records(topics)
     else:
-        click.echo("There is no topic; 'txnframework topic create NAME' makes one.")
+        click.echo("No topics. 'txnframework topic create TOPIC' creates one.")
 
 
 @topic.command()
 @click.argument("topic")
 @click.option(
-    "--segments", type=click.IntRange(1, HASH_MAX + 1), default=1, show_default=True, help="How many to begin with."
+    "--segments", type=click.IntRange(1, HASH_MAX + 1), default=1, show_default=True, help="Initial number of segments."
 )
-@click.option("--exist-ok", is_flag=True, help="Leave a topic that is there as it is.")
+@click.option("--exist-ok", is_flag=True, help="Succeed without a change if the topic exists.")
 @config_option
 @click.pass_obj
-def create(loaded: Loaded, topic: str, segments: int, exist_ok: bool, config: Path | None) -> None:
-    """Make TOPIC."""
+def create(loaded: LoadedPlugins, topic: str, segments: int, exist_ok: bool, config: Path | None) -> None:
+    """Create TOPIC."""
     with_client(loaded, config, lambda client: client.create_topic(topic, segments=segments, exist_ok=exist_ok))
-    click.echo(f"{topic} is there.")
+    click.echo(f"Topic {topic} exists." if exist_ok else f"Created topic {topic}.")
 
 
 @topic.command()
@@ -85,14 +86,14 @@ def create(loaded: Loaded, topic: str, segments: int, exist_ok: bool, config: Pa
 @click.argument("segment_id", type=click.IntRange(min=0))
 @config_option
 @click.pass_obj
-def split(loaded: Loaded, topic: str, segment_id: int, config: Path | None) -> None:
+def split(loaded: LoadedPlugins, topic: str, segment_id: int, config: Path | None) -> None:
     """
     Split a segment of TOPIC in the middle of its hash range.
 
-    Open transactions go on: what they wrote stays, what they still write goes to the children.
+    Open transactions are unaffected: what they have written stays, and later writes go to the children.
     """
     low, high = with_client(loaded, config, lambda client: client.split(topic, segment_id))
-    click.echo(f"Segment {segment_id} became {low} and {high}.")
+    click.echo(f"Split segment {segment_id} into {low} and {high}.")
 
 
 @topic.command()
@@ -101,10 +102,10 @@ def split(loaded: Loaded, topic: str, segment_id: int, config: Path | None) -> N
 @click.argument("other_id", type=click.IntRange(min=0))
 @config_option
 @click.pass_obj
-def merge(loaded: Loaded, topic: str, segment_id: int, other_id: int, config: Path | None) -> None:
+def merge(loaded: LoadedPlugins, topic: str, segment_id: int, other_id: int, config: Path | None) -> None:
     """Merge two neighbouring segments of TOPIC."""
     child = with_client(loaded, config, lambda client: client.merge(topic, segment_id, other_id))
-    click.echo(f"Segments {segment_id} and {other_id} became {child}.")
+    click.echo(f"Merged segments {segment_id} and {other_id} into {child}.")
 
 
 @topic.command()
@@ -112,32 +113,33 @@ def merge(loaded: Loaded, topic: str, segment_id: int, other_id: int, config: Pa
 @config_option
 @output_option
 @click.pass_obj
-def describe(loaded: Loaded, topic: str, config: Path | None, output: str) -> None:
+def describe(loaded: LoadedPlugins, topic: str, config: Path | None, output: str) -> None:
     """
-    Show the segments of TOPIC and how far each may be read.
+    Show the segments of TOPIC, and the last readable position of each.
 
-    SERVED says which plugins serve its transactions, or why it works without. READABLE is the last position that is
-    decided; what stands between it and LAST was written by transactions that are still open.
+    PLUGINS lists the plugins that serve its transactions, or says why it has no transactions. LAST is the last
+    position. READABLE is the last position that read-committed readers can read; messages between READABLE and LAST
+    wait for an open transaction.
     """
 
     async def work(client: Client) -> tuple[Layout, str, list[dict[str, object]]]:
         layout = await client.layout(topic)
         name = layout.topic
-        by = client.host.config.domain(f"{name.tenant}/{name.namespace}", name.domain)
+        section = client.host.config.domain(f"{name.tenant}/{name.namespace}", name.domain)
         return (
             layout,
-            served(by, loaded.registry),
+            domain_summary(section, loaded.registry),
             [await _described(client, layout, segment) for segment in layout.in_order()],
         )
 
-    layout, by, segments = with_client(loaded, config, work)
+    layout, plugins, segments = with_client(loaded, config, work)
     subscriptions = list(layout.subscriptions)
     if output == "json":
         print_json(
             {
                 "topic": str(layout.topic),
                 "domain": layout.topic.domain,
-                "served": by,
+                "plugins": plugins,
                 "epoch": layout.epoch,
                 "subscriptions": subscriptions,
                 "segments": segments,
@@ -147,7 +149,7 @@ def describe(loaded: Loaded, topic: str, config: Path | None, output: str) -> No
     print_facts(
         {
             "topic": layout.topic,
-            "served": by,
+            "plugins": plugins,
             "epoch": layout.epoch,
             "subscriptions": ", ".join(subscriptions) or "none",
         }
@@ -175,16 +177,16 @@ async def _described(client: Client, layout: Layout, segment: Segment) -> dict[s
 
 @topic.command()
 @click.argument("topic")
-@click.option("--force", is_flag=True, help="Also if it has subscriptions, or open transactions took part in it.")
+@click.option("--force", is_flag=True, help="Delete it even if it has subscriptions, or open transactions wrote to it.")
 @yes_option
 @config_option
 @click.pass_obj
-def delete(loaded: Loaded, topic: str, force: bool, yes: bool, config: Path | None) -> None:
+def delete(loaded: LoadedPlugins, topic: str, force: bool, yes: bool, config: Path | None) -> None:
     """Delete TOPIC with its messages and its subscriptions."""
     if not yes:
-        ask("Its messages and subscriptions go for ever. Go on?")
+        confirm("This deletes its messages and subscriptions permanently. Continue?")
     with_client(loaded, config, lambda client: client.delete_topic(topic, force=force))
-    click.echo(f"{topic} is gone.")
+    click.echo(f"Deleted topic {topic}.")
 
 
 @topic.command()
@@ -194,18 +196,18 @@ def delete(loaded: Loaded, topic: str, force: bool, yes: bool, config: Path | No
     type=click.Choice(["position", "commit"]),
     default="position",
     show_default=True,
-    help="Which message of a key is its last: by where it stands, or by when its transaction was committed.",
+    help="Which message of a key is the last: by position, or by the time of its commit.",
 )
 @config_option
 @click.pass_obj
-def compact(loaded: Loaded, topic: str, order: Order, config: Path | None) -> None:
+def compact(loaded: LoadedPlugins, topic: str, order: Order, config: Path | None) -> None:
     """
-    Write the last committed message of each key of TOPIC beside it.
+    Write a compacted copy of TOPIC: the last committed message of each key.
 
-    The topic stays as it is; 'topic consume --compacted' reads what was written, and then goes on in the topic.
+    The topic itself does not change. 'topic consume --compacted' reads the copy, then the later messages of the topic.
     """
     with_client(loaded, config, lambda client: client.compact(topic, order=order))
-    click.echo(f"{topic} is compacted.")
+    click.echo(f"Compacted topic {topic}.")
 
 
 topic.add_command(produce)

@@ -1,4 +1,4 @@
-"""``txnframework transaction``: what is open, what became of it, and ending it by hand."""
+"""``txnframework transaction``: inspect transactions, and end them by hand."""
 
 from __future__ import annotations
 
@@ -7,47 +7,50 @@ from typing import Any
 
 import click
 
-from txnframework.cli._boundary import STATUS_FAILED
-from txnframework.cli._config_option import config_option
+from txnframework.cli._error_reporting import STATUS_FAILED
 from txnframework.cli._groups import CommandGroup
-from txnframework.cli._hanging import counted, find_hanging
-from txnframework.cli._loaded import Loaded
-from txnframework.cli._opening import with_client
-from txnframework.cli._transactions import document_of, participant_of, participants_of, row_of
-from txnframework.cli.output import duration_of, output_option, print_facts, print_json, print_records
-from txnframework.client import Client, parse_txn_id
+from txnframework.cli.output import duration_of, output_option, print_facts, print_json, print_records, time_of
+from txnframework.cli.stores import LoadedPlugins, config_option, with_client
+from txnframework.client import Client, HangingTransaction, parse_txn_id
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.positions import Limit
-from txnframework.model.transactions import OpenQuery, State, Transaction
+from txnframework.model.transactions import OpenQuery, Participant, State, Transaction
 
-PAGE = 1_000
+LIST_PAGE = 1_000
+HANGING_PAGE = 100
 
 
-@click.group(cls=CommandGroup, place="transaction", no_args_is_help=True)
+@click.group(cls=CommandGroup, group_name="transaction", no_args_is_help=True)
 def transaction() -> None:
-    """Look at transactions, and end those that nobody else will."""
+    """Inspect transactions, and end abandoned ones."""
 
 
 @transaction.command("list")
 @click.option(
-    "--age-ms", type=click.IntRange(min=0), default=0, show_default=True, help="Only those open for at least so long."
+    "--age-ms",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Only transactions that have been open for at least this time.",
 )
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="So many at most.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of transactions."
+)
 @config_option
 @output_option
 @click.pass_obj
-def list_transactions(loaded: Loaded, age_ms: int, limit: int, config: Path | None, output: str) -> None:
+def list_transactions(loaded: LoadedPlugins, age_ms: int, limit: int, config: Path | None, output: str) -> None:
     """
     List open transactions.
 
-    Those of every family, the one that is due first at the top.
+    Lists both families, ordered by deadline.
     """
 
     async def work(client: Client) -> list[dict[str, Any]]:
         now_ms = client.host.environment.now_ms()
         found: list[Transaction] = []
         for coordinator in await client.host.coordinators():
-            found += await _open_ones(coordinator, age_ms, limit)
+            found += await _list_open(coordinator, age_ms, limit)
         found.sort(key=lambda one: one.deadline_ms)
         return [document_of(one, now_ms) for one in found[:limit]]
 
@@ -65,18 +68,19 @@ def list_transactions(loaded: Loaded, age_ms: int, limit: int, config: Path | No
 @config_option
 @output_option
 @click.pass_obj
-def describe(loaded: Loaded, transaction_id: str, config: Path | None, output: str) -> None:
+def describe(loaded: LoadedPlugins, transaction_id: str, config: Path | None, output: str) -> None:
     """
-    Show a transaction in full.
+    Show the details of a transaction.
 
-    With what each of its branches wrote and acknowledged, and where. Branch 0 is that of the process that ends it,
-    every other one that of another writer; of a committed transaction, COUNTS says whether the branch does. What has
-    taken effect is not shown any more. One that ended is known for a while only (transactions.retention_ms).
+    Shows the segments that each branch wrote to, and the subscriptions that it acknowledged on. Branch 0 belongs to
+    the process that ends the transaction; every other branch belongs to another writer. COUNTS: whether the branch is
+    part of the commit. Operations that have taken effect are not shown. An ended transaction is known for
+    transactions.retention_ms.
     """
 
     async def work(client: Client) -> dict[str, Any]:
-        asked = parse_txn_id(transaction_id)
-        found = await (await client.host.coordinator_for(asked)).describe(asked)
+        txn_id = parse_txn_id(transaction_id)
+        found = await (await client.host.coordinator_for(txn_id)).describe(txn_id)
         return {
             **document_of(found, client.host.environment.now_ms()),
             "participants": participants_of(found),
@@ -97,15 +101,15 @@ def describe(loaded: Loaded, transaction_id: str, config: Path | None, output: s
 @click.argument("transaction_id")
 @config_option
 @click.pass_obj
-def abort(loaded: Loaded, transaction_id: str, config: Path | None) -> None:
+def abort(loaded: LoadedPlugins, transaction_id: str, config: Path | None) -> None:
     """
-    Abort an open transaction, whoever's it is.
+    Abort an open transaction of any process.
 
-    Nothing it sent becomes visible, and what it acknowledged is delivered again. Aborting it once more succeeds; one
-    that was committed stays committed, and the exit status is 1.
+    Its messages never become visible, and the messages that it acknowledged are delivered again. Aborting an aborted
+    transaction succeeds. A committed transaction stays committed, and the exit status is 1.
     """
     with_client(loaded, config, lambda client: client.abort(transaction_id, operator=True))
-    click.echo(f"Transaction {transaction_id} is aborted.")
+    click.echo(f"Aborted transaction {transaction_id}.")
 
 
 @transaction.command()
@@ -113,29 +117,129 @@ def abort(loaded: Loaded, transaction_id: str, config: Path | None) -> None:
 @config_option
 @click.pass_obj
 @click.pass_context
-def settle(ctx: click.Context, loaded: Loaded, transaction_id: str, config: Path | None) -> None:
+def settle(ctx: click.Context, loaded: LoadedPlugins, transaction_id: str, config: Path | None) -> None:
     """
-    Make an outcome take effect now.
+    Apply the outcome of an ended transaction now.
 
-    Of a transaction that has ended, everywhere. Clients do that by themselves. Where one of its participants cannot be
-    settled, standard error says why, and the exit status is 1.
+    Clients do this in the background. If a participant cannot be settled, standard error says why, and the exit status
+    is 1.
     """
     left = with_client(loaded, config, lambda client: client.settle(transaction_id))
     if left:
-        click.echo(f"{counted(left)} not taken effect yet; clients try again from time to time.")
+        click.echo(f"{_operations_have(left)} not taken effect yet; clients try again in the background.")
         ctx.exit(STATUS_FAILED)
     click.echo(f"Transaction {transaction_id} has taken effect everywhere.")
 
 
-transaction.add_command(find_hanging)
+@transaction.command("find-hanging")
+@click.option(
+    "--age-ms",
+    type=click.IntRange(min=0),
+    default=60_000,
+    show_default=True,
+    help="Only transactions that have been open, or ended without having taken effect, for at least this time.",
+)
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=1_000, show_default=True, help="Maximum number of transactions."
+)
+@config_option
+@output_option
+@click.pass_obj
+@click.pass_context
+def find_hanging(
+    ctx: click.Context, loaded: LoadedPlugins, age_ms: int, limit: int, config: Path | None, output: str
+) -> None:
+    """
+    List hanging transactions, with the reason and the remedy.
+
+    A transaction hangs if it has been open for long, or if it ended long ago and has not taken effect everywhere.
+    Changes nothing. Exit status 1 if a transaction hangs, else 0.
+    """
+
+    async def work(client: Client) -> list[dict[str, Any]]:
+        skew_ms = client.host.config.transactions.max_clock_skew_ms
+        found: list[HangingTransaction] = []
+        while len(found) < limit:
+            size = min(HANGING_PAGE, limit - len(found))
+            page = await client.find_hanging(age_ms, after=found[-1] if found else None, transactions_max=size)
+            found += page
+            if len(page) < size:
+                break
+        return [_hanging_document(one, client.host.environment.now_ms(), skew_ms) for one in found]
+
+    found = with_client(loaded, config, work)
+    if output == "json":
+        print_json(found)
+    elif found:
+        print_records([_hanging_row(one) for one in found])
+    else:
+        click.echo(f"No transaction has been hanging for {duration_of(age_ms)} or longer.")
+    if found:
+        ctx.exit(STATUS_FAILED)
 
 
-async def _open_ones(coordinator: ITransactionCoordinator, age_ms: int, limit: int) -> list[Transaction]:
-    """Return the open transactions of one family that are due first."""
+def _hanging_document(one: HangingTransaction, now_ms: int, skew_ms: int) -> dict[str, Any]:
+    reason, remedy = explain(one, now_ms, skew_ms)
+    return {
+        **document_of(one.transaction, now_ms),
+        "hangs_ms": one.age_ms,
+        "owner_lives": one.owner_lives,
+        "operations_left": one.operations_left,
+        "participants": participants_of(one.transaction),
+        "reason": reason,
+        "remedy": remedy,
+    }
+
+
+def _hanging_row(document: dict[str, Any]) -> dict[str, object]:
+    return {
+        "transaction": document["transaction"],
+        "state": document["state"],
+        "hangs for": duration_of(document["hangs_ms"]),
+        "reason": document["reason"],
+        "remedy": document["remedy"],
+    }
+
+
+def explain(hanging: HangingTransaction, now_ms: int, skew_ms: int) -> tuple[str, str]:
+    """Return the reason why a transaction hangs, and the remedy."""
+    txn = hanging.transaction
+    abort = f"run 'txnframework transaction abort {txn.txn_id}'"
+    sweep = "run 'txnframework maintain', or wait for a client that sweeps (transactions.sweep)"
+    if txn.state is not State.OPEN:
+        participants = ", ".join(
+            f"{one.subscription} of {one.segment}" if one.subscription else one.segment
+            for one in sorted(txn.participants)
+        )
+        return (
+            f"{_operations_have(hanging.operations_left)} not taken effect"
+            + (f" in {participants}" if participants else ""),
+            f"run 'txnframework transaction settle {txn.txn_id}', which settles it or says what prevents it",
+        )
+    if now_ms > txn.deadline_ms + skew_ms:
+        return (
+            "its timeout has passed, and no process has aborted it",
+            f"{sweep}; or {abort}",
+        )
+    wait = f"wait {duration_of(max(0, txn.deadline_ms - now_ms))} for its timeout"
+    if hanging.owner_lives is None:
+        return "open, and not bound to the process that began it", f"ask its owner; {wait}; or {abort}"
+    if hanging.owner_lives:
+        return "open, and the process that began it is running", f"check that process; {wait}; or {abort}"
+    return "open, and the process that began it has ended", f"{sweep}; or {abort}"
+
+
+def _operations_have(operations: int) -> str:
+    """Return the beginning of a sentence about a number of operations."""
+    return "1 operation has" if operations == 1 else f"{operations} operations have"
+
+
+async def _list_open(coordinator: ITransactionCoordinator, age_ms: int, limit: int) -> list[Transaction]:
+    """Return the open transactions of one family with the earliest deadlines."""
     found: list[Transaction] = []
     while len(found) < limit:
         after = found[-1].txn_id if found else None
-        page = await coordinator.list_open(OpenQuery(age_ms, after, Limit(min(PAGE, limit - len(found)))))
+        page = await coordinator.list_open(OpenQuery(age_ms, after, Limit(min(LIST_PAGE, limit - len(found)))))
         if not page:
             break
         found.extend(page)
@@ -143,13 +247,48 @@ async def _open_ones(coordinator: ITransactionCoordinator, age_ms: int, limit: i
 
 
 def _parts(found: Transaction) -> list[dict[str, Any]]:
-    """Return what each branch did where; empty where the family does not record that."""
+    """Return the operations of each branch; empty for a family that does not record them."""
     return [
         {
             "branch": part.branch,
             "counts": found.counts(part.branch) if found.state is State.COMMITTED else None,
-            "did": "acknowledged" if part.participant.subscription else "wrote",
+            "operation": "acknowledged" if part.participant.subscription else "wrote",
             **participant_of(part.participant),
         }
         for part in sorted(found.parts)
     ]
+
+
+def document_of(found: Transaction, now_ms: int) -> dict[str, Any]:
+    """Return the JSON document of a transaction, without its participants."""
+    return {
+        "transaction": str(found.txn_id),
+        "family": found.txn_id.family,
+        "state": found.state.value,
+        "age_ms": max(0, now_ms - found.created_ms),
+        "left_ms": found.deadline_ms - now_ms if found.state is State.OPEN else None,
+        "created": time_of(found.created_ms),
+        "ended": time_of(found.finalized_ms),
+        "principal": found.principal or None,
+        "session": found.session,
+        "branches": None if found.branches is None else sorted(found.branches),
+    }
+
+
+def row_of(document: dict[str, Any]) -> dict[str, object]:
+    """Return a document as a row of a table."""
+    left_ms = document["left_ms"]
+    row = {name: value for name, value in document.items() if name not in ("family", "age_ms", "left_ms")}
+    row["age"] = duration_of(document["age_ms"])
+    row["times out in"] = None if left_ms is None else duration_of(left_ms) if left_ms > 0 else "overdue"
+    return row
+
+
+def participants_of(found: Transaction) -> list[dict[str, str]]:
+    """Return the JSON documents of the participants."""
+    return [participant_of(one) for one in sorted(found.participants)]
+
+
+def participant_of(one: Participant) -> dict[str, str]:
+    """Return the JSON document of a participant; without a subscription, the segment was written to."""
+    return {"segment": one.segment, "subscription": one.subscription}

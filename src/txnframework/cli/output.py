@@ -1,4 +1,4 @@
-"""What commands print, those of plugins too: tables for people, JSON for programs."""
+"""Output of commands, also of plugins: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from txnframework.cli.terminal import PLAIN_WIDTH, console, neutralised
+from txnframework.cli._safe_stream import escape_controls
+from txnframework.cli.terminal import console
 from txnframework.model.positions import TIME_MS_MAX
 
 __all__ = [
-    "PLAIN_WIDTH",
-    "console",
     "duration_of",
-    "neutralised",
     "output_option",
     "print_facts",
     "print_json",
@@ -32,7 +30,8 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-WIDEST = 10_000  # no table is wider: what one is measured with
+TABLE_WIDTH_MAX = 10_000
+"""The width that a table is measured with."""
 
 
 def output_option(command: F) -> F:
@@ -42,7 +41,7 @@ def output_option(command: F) -> F:
         type=click.Choice(["table", "json"]),
         default="table",
         show_default=True,
-        help="A table to read, or JSON for programs.",
+        help="Output format: a table for people, or JSON for programs.",
     )(command)
 
 
@@ -52,43 +51,43 @@ def print_json(value: object) -> None:
 
 
 def print_json_line(value: object) -> None:
-    """Print one JSON document on one line, as one of many."""
+    """Print a JSON document on one line."""
     click.echo(_json(value))
 
 
 def _json(value: object, indent: int | None = None) -> str:
-    """Return JSON in ASCII without control characters, so that every byte of the data is in it and reaches programs."""
+    """Return JSON in ASCII without control characters, so that escaping of the output does not change it."""
     return json.dumps(value, indent=indent).replace("\x7f", "\\u007f")
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Print a table; numbers stand to the right, None is left empty."""
+    """Print a table; numbers are right-aligned, None is an empty cell."""
     console().print(_table(titles, rows, title))
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
     cells = [["" if one is None else one for one in row] for row in rows]
-    shown = None if title is None else escape(neutralised(title))
+    shown = None if title is None else escape(escape_controls(title))
     table = Table(box=SIMPLE_HEAD, title=shown, title_justify="left")
     for index, name in enumerate(titles):
         numbers = bool(cells) and all(isinstance(row[index], int) or row[index] == "" for row in cells)
         table.add_column(name, overflow="fold", justify="right" if numbers else "left")
     for row in cells:
-        table.add_row(*(escape(neutralised(str(one))) for one in row))
+        table.add_row(*(escape(escape_controls(str(one))) for one in row))
     return table
 
 
 def print_records(records: Sequence[Mapping[str, object]], to: Console | None = None) -> None:
     """
-    Print documents with the same names, at least one, as a table.
+    Print one or more documents with the same names as a table.
 
-    Where the terminal is too narrow, they stand one below the other: an id on two lines cannot be copied.
+    On a terminal that is too narrow, print each document in two columns instead, so that no id is folded.
     """
     chosen = to or console()
     titles = tuple(name.replace("_", " ") for name in records[0])
     rows = [[_cell(value) for value in one.values()] for one in records]
     table = _table(titles, rows)
-    needed = chosen.measure(table, options=chosen.options.update(max_width=WIDEST)).maximum
+    needed = chosen.measure(table, options=chosen.options.update(max_width=TABLE_WIDTH_MAX)).maximum
     if needed <= chosen.width or not chosen.is_terminal:
         chosen.print(table)
         return
@@ -98,7 +97,7 @@ def print_records(records: Sequence[Mapping[str, object]], to: Console | None = 
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Print names and values in two columns; what is None is left out."""
+    """Print names and values in two columns, without those that are None."""
     known = {name: value for name, value in facts.items() if value is not None}
     width = max(map(len, known), default=0)
     for name, value in known.items():
@@ -106,7 +105,7 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 def time_of(at_ms: int | None) -> str | None:
-    """Return a time as people write it, in UTC; one that no calendar has as the number that it is."""
+    """Return a time in ISO 8601 and UTC; one outside the calendar as its number of milliseconds."""
     if at_ms is None:
         return None
     if not 0 <= at_ms <= TIME_MS_MAX:
@@ -115,7 +114,7 @@ def time_of(at_ms: int | None) -> str | None:
 
 
 def duration_of(ms: int) -> str:
-    """Return a length of time in the largest unit that leaves two digits or more."""
+    """Return a duration in the largest unit of which it has at least two."""
     for name, size_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
         if ms >= 2 * size_ms:
             return f"{ms // size_ms} {name}"

@@ -13,7 +13,7 @@ import pytest
 
 from txnframework.cli import _groups, main
 from txnframework.cli._app import run
-from txnframework.cli._config_option import config_option
+from txnframework.cli._options import config_option
 from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.plugin import Command, hookimpl
 
@@ -107,7 +107,7 @@ def test_command_that_cannot_be_loaded(invoke: Any) -> None:
         "ModuleNotFoundError: No module named 'zz_driver'\n"
     )
     result = invoke("zz-demo", plugins=(bringing("zz-demo", lambda: 7),))
-    assert result.err.endswith("gave a value of type int as its command 'zz-demo', not a click command\n")
+    assert result.err.endswith("returned a value of type int as its command 'zz-demo', not a click command\n")
 
 
 def test_command_named_like_the_cores_own(invoke: Any) -> None:
@@ -115,8 +115,8 @@ def test_command_named_like_the_cores_own(invoke: Any) -> None:
     plugin = bringing("check", lambda: pytest.fail("loaded"))
     result = invoke("plugins", plugins=(plugin,))
     assert result.status == 1
-    assert "brings a command 'check', which is the core's own" in result.err
-    assert "Say whether a configuration file is right." in invoke("check", "--help", plugins=(plugin,)).out
+    assert "provides the command 'check', which core has already" in result.err
+    assert "Validate a configuration file." in invoke("check", "--help", plugins=(plugin,)).out
 
 
 def test_command_in_a_group_of_the_core(invoke: Any) -> None:
@@ -136,12 +136,12 @@ def test_command_in_a_group_of_the_core(invoke: Any) -> None:
 def test_command_where_it_cannot_be_typed(invoke: Any) -> None:
     """A command for no group of the core, or named like one of the group's own, is reported."""
     for name, group, reason in (
-        ("zz-look", "zz-group", "for no group that takes one (transaction)"),
-        ("list", "transaction", "which is the core's own"),
+        ("zz-look", "zz-group", " in an unknown group (allowed: transaction)"),
+        ("list", "transaction", ", which core has already"),
     ):
         result = invoke("plugins", plugins=(bringing(name, lambda: pytest.fail("loaded"), group=group),))
         assert result.status == 1
-        assert f"brings a command '{group} {name}', {reason}" in " ".join(result.err.split())
+        assert f"provides the command '{group} {name}'{reason}" in " ".join(result.err.split())
 
 
 def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -> None:
@@ -154,10 +154,10 @@ def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -
 
 def test_a_command_of_a_plugin_that_is_not_installed_is_known(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The README speaks of commands that a distribution brings; who lacks it is told which."""
-    monkeypatch.setitem(_groups.BROUGHT_BY, "zz-far", "txnframework-far")
+    monkeypatch.setitem(_groups.DISTRIBUTIONS, "zz-far", "txnframework-far")
     result = invoke("zz-far")
     assert result.status == 2
-    assert "The distribution txnframework-far brings it, which is not installed." in result.err
+    assert "It is part of the distribution txnframework-far, which is not installed." in result.err
 
 
 def test_plugins_as_json_and_table(invoke: Any) -> None:
@@ -192,14 +192,14 @@ def test_init_writes_and_does_not_overwrite(invoke: Any, tmp_path: Path) -> None
     assert "[metadata]" in path.read_text()
     path.write_text("mine")
     result = invoke("init", str(path))
-    assert (result.status, result.err) == (2, f"Error: {path}: is there already; --force overwrites it\n")
+    assert (result.status, result.err) == (2, f"Error: {path}: file already exists; --force overwrites it\n")
     assert path.read_text() == "mine"
     assert invoke("init", str(path), "--force").status == 0
     assert path.read_text() != "mine"
     result = invoke("init", str(tmp_path / "none" / "txn.toml"))
     assert (result.status, result.err) == (
         2,
-        f"Error: {tmp_path / 'none' / 'txn.toml'}: cannot be written: No such file or directory\n",
+        f"Error: {tmp_path / 'none' / 'txn.toml'}: cannot write the file: No such file or directory\n",
     )
 
 
@@ -305,7 +305,7 @@ def test_output_that_cannot_be_written_is_said() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240, check=False)
     assert done.returncode == 1
-    assert done.stderr == "Error: what this command prints cannot be written: No space left on device\n"
+    assert done.stderr == "Error: cannot write the output: No space left on device\n"
 
 
 def test_without_click_it_says_what_to_install(

@@ -15,8 +15,8 @@ from rich.markup import escape
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 
-from txnframework.cli._safe_console import SafeConsole
-from txnframework.cli.terminal import SafeStream, neutralised, safe_output
+from txnframework.cli._safe_stream import SafeStream, escape_controls, safe_output
+from txnframework.cli.terminal import SafeConsole
 
 EVIL = "\x1b]0;OWNED\x07\x1b[2J\x9b31m\rover\u202e\u2066"
 SOURCES = [
@@ -29,9 +29,9 @@ SOURCES = [
 
 def test_written_out() -> None:
     """Lines and tabulators stay, and so does every other script."""
-    assert neutralised("a\x1b[2J\x9b\u202e\ud800\r\x7f") == r"a\x1b[2J\x9b\u202e\ud800\x0d\x7f"
+    assert escape_controls("a\x1b[2J\x9b\u202e\ud800\r\x7f") == r"a\x1b[2J\x9b\u202e\ud800\x0d\x7f"
     for kept in ("one\ntwo\t3", "äß漢字😀\u200d", ""):
-        assert neutralised(kept) == kept
+        assert escape_controls(kept) == kept
 
 
 def test_everything_printed_passes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from txnframework.cli.output import output_option, print_facts, print_json, print_records
-from txnframework.cli.stores import Loaded, config_option, with_client
+from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, SubscriptionNotFound
 from txnframework.model.names import PERSISTENT, TopicName
@@ -85,7 +85,7 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
     @options
     @config_option
     @click.pass_obj
-    def enable(loaded: Loaded, /, config: Path | None, **where: str | None) -> None:
+    def enable(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
         """
         Share entries from now on.
 
@@ -98,7 +98,7 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
     @options
     @config_option
     @click.pass_obj
-    def disable(loaded: Loaded, /, config: Path | None, **where: str | None) -> None:
+    def disable(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
         """
         Write each record into an entry of its own from now on.
 
@@ -119,7 +119,7 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
     @options
     @config_option
     @click.pass_obj
-    def reset(loaded: Loaded, /, config: Path | None, **where: str | None) -> None:
+    def reset(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
         """Forget what was switched, so that a wider switch holds again, or each host's configuration."""
 
         async def work(client: Client) -> None:
@@ -137,7 +137,7 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
     @click.pass_context
     def status(
         ctx: click.Context,
-        loaded: Loaded,
+        loaded: LoadedPlugins,
         /,
         fail_if_batched: bool,
         config: Path | None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txnframework.cli import terminal
-from txnframework.cli.stores import Loaded
+from txnframework.cli.stores import LoadedPlugins
 from txnframework.config import redact_url, store_name
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import ISharedStore
@@ -63,7 +63,7 @@ EPILOG = "Exit status: 0 nothing was wrong; 1 a rule was violated or a process b
 @click.pass_context
 def torture(
     ctx: click.Context,
-    loaded: Loaded,
+    loaded: LoadedPlugins,
     metadata: str | None,
     ledger: str | None,
     seconds: float,

@@ -6,19 +6,20 @@ import asyncio
 
 import pytest
 
-from txnframework.cli._waiting import QUIET_MS, told_if_slow
+from txnframework.cli.stores import NOTICE_DELAY_MS, notice_if_slow
 from txnframework.testing.clock import VirtualEnvironment
 
 
 @pytest.mark.parametrize(
-    ("for_ms", "told"), [(QUIET_MS - 1, ""), (QUIET_MS, "Waiting.\n"), (10 * QUIET_MS, "Waiting.\n")]
+    ("for_ms", "told"),
+    [(NOTICE_DELAY_MS - 1, ""), (NOTICE_DELAY_MS, "Waiting.\n"), (10 * NOTICE_DELAY_MS, "Waiting.\n")],
 )
 def test_who_waits_is_told_once(for_ms: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Not before two seconds have passed; on standard error, where it is in no program's way."""
     environment = VirtualEnvironment()
 
     async def main() -> None:
-        async with told_if_slow("Waiting.", environment):
+        async with notice_if_slow("Waiting.", environment):
             await environment.advance(for_ms)
 
     asyncio.run(main())

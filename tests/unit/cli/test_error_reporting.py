@@ -5,7 +5,7 @@ import logging
 import click
 import pytest
 
-from txnframework.cli._boundary import run_within
+from txnframework.cli._error_reporting import run_reporting
 from txnframework.errors import Unavailable
 
 
@@ -42,8 +42,8 @@ def test_drivers_do_not_speak_to_people(
 ) -> None:
     """What a driver logs while its server is away is said by our errors; defects, and what we log, are not hidden."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # nobody has set logging up, as pytest has
-    assert run_within(logging_of(name, raised), [], "program", None) == 0
+    assert run_reporting(logging_of(name, raised), [], "program", None) == 0
     assert (f"said by {name}" in capsys.readouterr().err) is shown
     monkeypatch.setenv("TXNFRAMEWORK_TRACEBACK", "1")
-    run_within(logging_of(name, raised), [], "program", None)
+    run_reporting(logging_of(name, raised), [], "program", None)
     assert f"said by {name}" in capsys.readouterr().err

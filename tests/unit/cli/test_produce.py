@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from txnframework.cli._lines import lines_of_input
+from txnframework.cli._produce import stdin_lines
 from txnframework.errors import InvalidInput
 
 
@@ -21,7 +21,7 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 async def collected() -> list[list[bytes]]:
-    return [some async for some in lines_of_input()]
+    return [some async for some in stdin_lines()]
 
 
 def test_lines_of_a_pipe_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_lines_of_a_pipe_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     writing = piped(monkeypatch)
 
     async def read() -> None:
-        lines = lines_of_input()
+        lines = stdin_lines()
         os.write(writing, b"one\r\ntw")
         assert await anext(lines) == [b"one"]
         os.write(writing, b"o\n\nthree\nfour")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from txnframework.cli._trimming import trimming
+from txnframework.cli._configuration import retention_summary
 from txnframework.config import load_config
 
-NOT_ACKNOWLEDGED = "messages that a subscription has not acknowledged are lost to it"
+NOT_ACKNOWLEDGED = "messages that a subscription has not acknowledged expire"
 
 
 @pytest.mark.parametrize(
@@ -15,12 +15,12 @@ NOT_ACKNOWLEDGED = "messages that a subscription has not acknowledged are lost t
     [
         ("", []),
         ("[retention]\nledger_age_ms = 1", []),
-        ("[retention]\ntime_ms = 0\nbytes = 5", ["acknowledged messages are thrown away at once"]),
-        ("[retention]\ntime_ms = 259_200_000", ["acknowledged messages are thrown away after 3 d"]),
+        ("[retention]\ntime_ms = 0\nbytes = 5", ["acknowledged messages are deleted at once"]),
+        ("[retention]\ntime_ms = 259_200_000", ["acknowledged messages are deleted after 3 d"]),
         (
             "[retention]\ntime_ms = 5\nbytes = 1000\nbacklog_time_ms = 7_200_000",
             [
-                "acknowledged messages are thrown away after 5 ms or beyond 1000 bytes of a segment;"
+                "acknowledged messages are deleted after 5 ms or beyond 1000 bytes of a segment;"
                 f" {NOT_ACKNOWLEDGED} after 2 h"
             ],
         ),
@@ -29,15 +29,14 @@ NOT_ACKNOWLEDGED = "messages that a subscription has not acknowledged are lost t
             "[namespaces.'a/c'.retention]\nbytes = 9\n[namespaces.'a/d']",
             [
                 f"{NOT_ACKNOWLEDGED} at once",
-                "in a/b: nothing is thrown away",
-                "in a/c: acknowledged messages are thrown away beyond 9 bytes of a segment;"
-                f" {NOT_ACKNOWLEDGED} at once",
+                "in a/b: nothing is deleted",
+                f"in a/c: acknowledged messages are deleted beyond 9 bytes of a segment; {NOT_ACKNOWLEDGED} at once",
             ],
         ),
     ],
 )
-def test_what_is_thrown_away(tmp_path: Path, written: str, said: list[str]) -> None:
+def test_what_is_deleted(tmp_path: Path, written: str, said: list[str]) -> None:
     """One line for all topics and one for each namespace with another rule; none where everything stays."""
     path = tmp_path / "txn.toml"
     path.write_text(written)
-    assert list(trimming(load_config(path))) == said
+    assert list(retention_summary(load_config(path))) == said

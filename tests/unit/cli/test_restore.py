@@ -6,7 +6,8 @@ import io
 
 from rich.console import Console
 
-from txnframework.cli._restore import QUIET_MS, progress
+from txnframework.cli._restore import progress
+from txnframework.cli.stores import NOTICE_DELAY_MS
 
 
 def shown(*, terminal: bool, at_ms: int) -> str:
@@ -21,6 +22,6 @@ def shown(*, terminal: bool, at_ms: int) -> str:
 
 def test_progress_is_shown_to_people_who_wait() -> None:
     """Not before two seconds have passed, and never into a file."""
-    assert "looking at [orders]" in shown(terminal=True, at_ms=QUIET_MS)
-    assert shown(terminal=True, at_ms=QUIET_MS - 1) == ""
-    assert shown(terminal=False, at_ms=QUIET_MS) == ""
+    assert "looking at [orders]" in shown(terminal=True, at_ms=NOTICE_DELAY_MS)
+    assert shown(terminal=True, at_ms=NOTICE_DELAY_MS - 1) == ""
+    assert shown(terminal=False, at_ms=NOTICE_DELAY_MS) == ""

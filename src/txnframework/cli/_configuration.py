@@ -1,0 +1,182 @@
+"""``txnframework init``, ``check`` and ``plugins``: the configuration, and what it can choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from txnframework.broker import NoPlugins, plugins_of
+from txnframework.cli._error_reporting import STATUS_FAILED, report
+from txnframework.cli._groups import LoadedPlugins
+from txnframework.cli._options import CONFIG_FILE, CONFIG_VARIABLE
+from txnframework.cli.output import duration_of, output_option, print_json, print_table
+from txnframework.config import (
+    Config,
+    DomainSection,
+    RetentionSection,
+    check_config,
+    load_config,
+    redact_url,
+    render_config,
+)
+from txnframework.errors import ConfigurationError
+from txnframework.plugin import PluginRegistry, Provider, Role
+
+CHOICES = {
+    "metadata.url": Role.METADATA_STORE,
+    "ledger.url": Role.LEDGER_STORE,
+    "domains.segment.coordinator": Role.COORDINATOR,
+    "domains.segment.buffer": Role.BUFFER,
+    "domains.segment.pending_ack": Role.PENDING_ACK_STORE,
+    "domains.persistent.coordinator": Role.COORDINATOR,
+    "domains.persistent.buffer": Role.BUFFER,
+    "domains.persistent.pending_ack": Role.PENDING_ACK_STORE,
+}
+"""The settings that name a plugin."""
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE)
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+@click.pass_obj
+def init(loaded: LoadedPlugins, file: Path, force: bool) -> None:
+    """
+    Write a commented configuration file.
+
+    FILE (default: txnframework.toml) lists every setting, also those of the installed plugins, with its meaning and
+    its default. The file as written changes nothing: remove the '#' in front of the settings that you change.
+    """
+    registry = loaded.registry
+    text = render_config({path: registry.names(role) for path, role in CHOICES.items()}, _options(registry))
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as written:
+            written.write(text)
+    except FileExistsError as exc:
+        raise ConfigurationError("", "file already exists; --force overwrites it", str(file)) from exc
+    except OSError as exc:
+        raise ConfigurationError("", f"cannot write the file: {exc.strerror or exc}", str(file)) from exc
+    click.echo(f"Wrote {file}. After changes, 'txnframework check {file}' validates it.")
+
+
+def _options(registry: PluginRegistry) -> dict[str, dict[str, type[msgspec.Struct]]]:
+    """Return the option types of the installed plugins, by the table that holds them and the plugin's name."""
+    tables: tuple[tuple[str, Role, Any], ...] = (
+        ("metadata.options", Role.METADATA_STORE, registry.metadata_store),
+        ("ledger.options", Role.LEDGER_STORE, registry.ledger_store),
+        ("coordinators", Role.COORDINATOR, registry.coordinator),
+        ("buffers", Role.BUFFER, registry.buffer),
+        ("pending_acks", Role.PENDING_ACK_STORE, registry.pending_ack_store),
+        ("dispatchers", Role.DISPATCHER, registry.dispatcher),
+    )
+    found: dict[str, dict[str, type[msgspec.Struct]]] = {}
+    for table, role, find in tables:
+        for name in registry.names(role):
+            provider: Provider[Any, Any] = find(name)
+            if provider.options is not None:
+                found.setdefault(table, {})[name] = provider.options
+    return found
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE, envvar=CONFIG_VARIABLE)
+@click.pass_obj
+def check(loaded: LoadedPlugins, file: Path) -> None:
+    """
+    Validate a configuration file.
+
+    Reads FILE (default: the file that TXNFRAMEWORK_CONFIG names, or txnframework.toml) and compares it with the
+    installed plugins. Opens no store. Prints the stores and plugins that it names, and what [retention] deletes.
+    Exit status 2 if the file is invalid; standard error says what is wrong, where, and what is allowed.
+    """
+    config = load_config(file)
+    if loaded.errors:
+        raise loaded.errors[0]  # a program that opens this configuration would fail with it too
+    check_config(config, loaded.registry, str(file))
+    click.echo(f"{file} is valid.")
+    click.echo(f"  metadata    {redact_url(config.metadata.url)}")
+    click.echo(f"  ledger      {redact_url(config.ledger.url)}")
+    for domain in ("segment", "persistent"):
+        click.echo(f"  {domain:<11} {domain_summary(config.domain('', domain), loaded.registry)}")
+        for namespace in config.namespaces:
+            if (chosen := config.domain(namespace, domain)) != config.domain("", domain):
+                click.echo(f"{'':13} in {namespace}: {domain_summary(chosen, loaded.registry)}")
+    for rule in retention_summary(config):
+        click.echo(f"  retention   {rule}")
+
+
+def domain_summary(section: DomainSection, registry: PluginRegistry) -> str:
+    """Return which plugins serve a domain, or why it has no transactions."""
+    plugins = plugins_of(section, registry)
+    if isinstance(plugins, NoPlugins):
+        return f"without transactions: {plugins.reason}"
+    return f"coordinator {section.coordinator}, buffer {section.buffer}, pending acks {section.pending_ack}"
+
+
+def retention_summary(config: Config) -> Iterator[str]:
+    """Yield what is deleted in all topics, and in each namespace with another rule; nothing if all data is kept."""
+    rule = _deletions(config.retention)
+    if rule:
+        yield rule
+    for namespace in sorted(config.namespaces):
+        own = _deletions(config.retention_of(namespace))
+        if own != rule:
+            yield f"in {namespace}: {own or 'nothing is deleted'}"
+
+
+def _deletions(rule: RetentionSection) -> str:
+    """Return what a rule deletes; empty: nothing."""
+    limits = []
+    if rule.time_ms == 0 or rule.bytes == 0:
+        limits.append("at once")
+    else:
+        if rule.time_ms > 0:
+            limits.append(f"after {duration_of(rule.time_ms)}")
+        if rule.bytes > 0:
+            limits.append(f"beyond {rule.bytes} bytes of a segment")
+    deleted = [f"acknowledged messages are deleted {' or '.join(limits)}"] if limits else []
+    if rule.backlog_time_ms >= 0:
+        when = f"after {duration_of(rule.backlog_time_ms)}" if rule.backlog_time_ms else "at once"
+        deleted.append(f"messages that a subscription has not acknowledged expire {when}")
+    return "; ".join(deleted)
+
+
+@click.command()
+@output_option
+@click.pass_obj
+@click.pass_context
+def plugins(ctx: click.Context, loaded: LoadedPlugins, output: str) -> None:
+    """
+    List the installed plugins.
+
+    Shows what each plugin provides, its distribution, and the guarantees of its implementation beyond those of its
+    role. Exit status 1 if a plugin cannot be used; standard error names it and says why.
+    """
+    described = loaded.registry.describe()
+    if output == "json":
+        print_json([asdict(one) for one in described])
+    elif described:
+        print_table(
+            ("role", "name", "distribution", "version", "family", "guarantees"),
+            (
+                (
+                    one.role,
+                    one.name,
+                    one.distribution or "(passed in)",
+                    one.version,
+                    ", ".join(one.families),
+                    ", ".join(one.capabilities),
+                )
+                for one in described
+            ),
+        )
+    else:
+        click.echo("No plugin is installed. To start, run: pip install 'txnframework[embedded]'")
+    for error in loaded.errors:
+        report(error)
+    if loaded.errors:
+        ctx.exit(STATUS_FAILED)
