@@ -70,7 +70,7 @@ def test_a_stopped_lane_leaves_nobody_waiting(memory: Stores, begun: bool) -> No
             await asyncio.sleep(0)
             if begun:
                 await under_way.wait()
-            cancel("Lane._run")
+            cancel("SegmentSender._run")
             assert await outcomes(sends) == [OutcomeUnknown if begun else Closed, Closed, Closed]
             async with asyncio.timeout(SOON_S):
                 await producer.close()

@@ -15,7 +15,7 @@ import pytest
 
 from txnframework.broker.topics import subscriptions, topics
 from txnframework.cli._app import make_group
-from txnframework.client import _calls, _client, _transaction_calls
+from txnframework.client import _base, _client, _transaction_admin
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -66,9 +66,9 @@ async def fill(stores: Stores, earlier: pytest.MonkeyPatch) -> str:
     """Store hostile data, names that earlier releases took included; return the id of an open transaction."""
     earlier.setattr(topics, "check_new_topic", lambda topic: None)
     earlier.setattr(subscriptions, "check_new_name", lambda name, what: name)
-    earlier.setattr(_calls, "check_known_name", lambda name, what: name)
+    earlier.setattr(_base, "check_known_name", lambda name, what: name)
     earlier.setattr(_client, "check_new_name", lambda name, what: name)
-    earlier.setattr(_transaction_calls, "check_principal", lambda given: None)
+    earlier.setattr(_transaction_admin, "check_principal", lambda given: None)
     async with stores.open() as client:
         for topic in (TOPIC, SPOOFED):
             await client.create_topic(topic)

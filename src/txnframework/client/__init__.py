@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from txnframework.broker import Compactor, DecidedMessage, HangingTransaction, Lag, LatestByKey, SegmentLag
-from txnframework.client._calls import Name
-from txnframework.client._client import Client
+from txnframework.client._base import Name
+from txnframework.client._client import Client, ConfigSource, open
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
 from txnframework.client._messages import Message, MessageID
-from txnframework.client._opened import ConfigSource, open
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
 from txnframework.client._transaction import JoinedTransaction, Transaction, TransactionPart
-from txnframework.client._transaction_calls import parse_txn_id
+from txnframework.client._transaction_admin import parse_txn_id
 from txnframework.client.loop_thread import LoopThread
 
 __all__ = [

@@ -1,29 +1,38 @@
-"""Asyncio facade over a host."""
+"""Asyncio facade over a host, and the way to open it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
 
-from txnframework.broker import Start
+from txnframework.broker import Start, open_host
+from txnframework.client._admin import SubscriptionOperations, TopicOperations
 from txnframework.client._arguments import INT64_MAX, whole_number
-from txnframework.client._calls import Name, check_subscription, name_from
+from txnframework.client._base import Name, check_subscription, close_after, name_from
 from txnframework.client._consumer import Consumer
-from txnframework.client._dead_letters import DeadLetter, DeadLetters
+from txnframework.client._dead_letters import DeadLetter
+from txnframework.client._feed import ConsumerOptions
 from txnframework.client._messages import MessageID
-from txnframework.client._producer import Producer
+from txnframework.client._producer import Producer, open_producer
 from txnframework.client._reader import Reader
-from txnframework.client._subscription_calls import SubscriptionCalls
-from txnframework.client._terms import Terms
-from txnframework.client._topic_calls import TopicCalls
-from txnframework.client._transaction_calls import TransactionCalls
+from txnframework.client._transaction_admin import TransactionOperations
+from txnframework.config import Config, check_config, load_config
+from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, InvalidName, TopicNotFound, excerpt
 from txnframework.model.dispatching import DEFAULT_TYPE
-from txnframework.model.names import SegmentName, TopicName, check_new_name, check_new_topic
+from txnframework.model.names import TopicName, check_new_name, check_new_topic
 from txnframework.model.reading import Isolation
+from txnframework.plugin import PluginRegistry, load_plugins
+
+if TYPE_CHECKING:
+    from txnframework.metrics import Metrics
 
 
-class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
+class Client(TransactionOperations, SubscriptionOperations, TopicOperations):
     """
     Creates transactions, producers, consumers and readers; returned by ``txnframework.open``.
 
@@ -36,7 +45,7 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
 
     async def producer(self, topic: Name, *, name: str | None = None) -> Producer:
         """
-        Open a producer for a topic or for one segment. Opening writes nothing to the stores.
+        Open a producer for a topic or for one segment. ClientOpening writes nothing to the stores.
 
         :param name: identifies the producer, so that repeated sends are recognised, also when another process repeats
             them. Default: a new unique name. Two producers may use one name at the same time only if the caller chooses
@@ -47,10 +56,7 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
         target = name_from(topic)
         if name is not None:
             check_new_name(name, "producer name")
-        layout = await self.host.topics.finish_changes(target.topic)
-        if isinstance(target, SegmentName):
-            layout.segment_of(target)
-        return Producer(self.host, self._retrying, target, layout, name)
+        return await open_producer(self.host, self._retry, target, name)
 
     async def consumer(
         self,
@@ -110,23 +116,22 @@ class Client(TransactionCalls, SubscriptionCalls, TopicCalls):
                 await self._require_possible(dead_letter.topic_for(topic, subscription))
         own_name = name or f"consumer-{self.host.environment.random_bits(64):016x}"
         stands_by = kind.stands_by if stand_by is None else stand_by
-        dead_letters = None if dead_letter is None else partial(DeadLetters, self, dead_letter)
-        terms = Terms(
+        options = ConsumerOptions(
             subscription, kind, own_name, priority, stands_by, retakes=stand_by is not False, named=name is not None
         )
 
         async def join() -> Consumer:
-            consumer = Consumer(self.host, targets, terms, dead_letters)
+            consumer = Consumer(self.host, targets, options, dead_letter)
             await consumer.join()
             return consumer
 
         async def subscribe_and_join() -> Consumer:
             if len(named) > 1:  # create no subscription if one of the topics does not exist
                 for topic in named:
-                    await self._retrying.run(partial(self.host.topics.layout, topic))
+                    await self._retry.run(partial(self.host.topics.layout, topic))
             for topic in named:
-                await self._retrying.run(partial(self.host.topics.subscribe, topic, subscription, start))
-            return await self._retrying.run(join)
+                await self._retry.run(partial(self.host.topics.subscribe, topic, subscription, start))
+            return await self._retry.run(join)
 
         return await self.host.steps.finish(subscribe_and_join, map(str, named), undo=Consumer.close)
 
@@ -179,3 +184,74 @@ def _several(topics: object) -> tuple[Name, ...]:
     if not isinstance(topics, Iterable) or isinstance(topics, bytes | Mapping):
         raise InvalidInput(f"a consumer reads topics by their names, not {excerpt(topics)}")
     return tuple(topics)
+
+
+ConfigSource = Config | Path | str | Mapping[str, object] | None
+
+NOT_OPENED = "a client is opened by 'async with txnframework.open(...) as client'"
+
+
+def open(
+    config: ConfigSource = None,
+    *,
+    registry: PluginRegistry | None = None,
+    environment: Environment | None = None,
+    metrics: Metrics | None = None,
+) -> AbstractAsyncContextManager[Client, None]:
+    """
+    Open a client: ``async with txnframework.open(...) as client``.
+
+    :param config: the path of a TOML file, a mapping with the contents of such a file, or a result of ``load_config``.
+        Default: one SQLite database in ``./txnframework-data``.
+    :param registry: the plugins to use; default: the installed plugins.
+    :param environment: time and randomness; default: the real ones.
+    :param metrics: where to record metrics (``txnframework.metrics``); default: no metrics.
+    :raises ConfigurationError: the configuration is invalid for the installed plugins.
+    :raises StoreMismatch: the metadata store and the ledger store do not belong together.
+    """
+    return ClientOpening(_opened(config, registry, environment, metrics))
+
+
+class ClientOpening(AbstractAsyncContextManager[Client, None]):
+    """A client that ``async with`` opens; any other use raises an error that says so."""
+
+    def __init__(self, opened: AbstractAsyncContextManager[Client]) -> None:
+        self._opened = opened
+
+    async def __aenter__(self) -> Client:
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # hidden from type checkers, which then report the wrong use
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(f"{NOT_OPENED}; 'with' takes txnframework.blocking.open(...)")
+
+        def __exit__(self, *_: object) -> None:
+            """Exist, so that ``with`` calls ``__enter__``."""
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(f"{NOT_OPENED}, not 'await'")
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"{NOT_OPENED}, and the client, not this, has {name!r}")
+
+
+@asynccontextmanager
+async def _opened(
+    config: ConfigSource, registry: PluginRegistry | None, environment: Environment | None, metrics: Metrics | None
+) -> AsyncIterator[Client]:
+    loaded = config if isinstance(config, Config) else load_config(config)
+    plugins = registry or load_plugins()
+    check_config(loaded, plugins, str(config) if isinstance(config, Path | str) else None)
+    host = await open_host(loaded, plugins, environment, metrics)
+    try:
+        yield Client(host)
+    except BaseException as error:
+        await close_after(error, host.close)
+        raise
+    await host.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
@@ -19,13 +19,12 @@ from txnframework.broker import (
     first_completed,
 )
 from txnframework.client._arguments import time_to_wait_ms, whole_number
-from txnframework.client._calls import client_closed, close_after, naming_deletion, require_open, require_topics
-from txnframework.client._dead_letters import DeadLetters
-from txnframework.client._feed import Feed, Inbox, by_segment
+from txnframework.client._base import client_closed, close_after, naming_deletion, require_open, require_topics
+from txnframework.client._dead_letters import DeadLetter, DeadLetters
+from txnframework.client._feed import ConsumerOptions, Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID, check_message_id
-from txnframework.client._seeking import LATE_IDS, Target, entry_before, partly_moved, sought
-from txnframework.client._terms import Terms
+from txnframework.client._seek_positions import LATE_IDS, Target, entry_before, partly_moved, sought
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import (
     Closed,
@@ -58,22 +57,22 @@ class Consumer:
         self,
         host: Host,
         targets: tuple[TopicName | SegmentName, ...],
-        terms: Terms,
-        dead_letters: Callable[[Consumer], DeadLetters] | None = None,
+        options: ConsumerOptions,
+        dead_letter: DeadLetter | None = None,
     ) -> None:
-        self.subscription = terms.subscription
-        self.name = terms.name
+        self.subscription = options.subscription
+        self.name = options.name
         self._host = host
-        self._terms = terms
+        self._options = options
         self._targets = targets
         self._inbox = Inbox()
         self._news = asyncio.Event()
         self._closed = False
-        self._dead_letters = None if dead_letters is None else dead_letters(self)
+        self._dead_letters = None if dead_letter is None else DeadLetters(host, dead_letter, self)
         self._leaving: asyncio.Task[None] | None = None
         # Seeking detaches segments and attaches them again, so seeks and the close are serialized.
         self._changing = asyncio.Lock()
-        self._membership = Membership(host, targets, terms, self._inbox, self._news.set)
+        self._membership = Membership(host, targets, options, self._inbox, self._news.set)
 
     def __repr__(self) -> str:
         topics = ", ".join(map(str, self._targets))
@@ -186,9 +185,9 @@ class Consumer:
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
         :raises OutcomeUnknown: some or all of the messages may be acknowledged, as after a cancelled call.
         """
-        if not self._terms.acknowledges_cumulatively:
+        if not self._options.acknowledges_cumulatively:
             raise InvalidInput(
-                f"a {self._terms.type.name} subscription has no order of all its messages, so it cannot acknowledge "
+                f"a {self._options.type.name} subscription has no order of all its messages, so it cannot acknowledge "
                 f"cumulatively"
             )
         async with self._naming_deletion((message,)):

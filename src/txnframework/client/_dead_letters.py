@@ -6,21 +6,20 @@ import asyncio
 import hashlib
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from txnframework.broker import first_completed
+from txnframework.broker import Host, first_completed
+from txnframework.client._admin import TopicOperations
 from txnframework.client._arguments import whole_number
-from txnframework.client._calls import backoff_of
+from txnframework.client._base import RetryPolicy, backoff_of
 from txnframework.client._messages import Message
-from txnframework.client._sending import size_of
+from txnframework.client._outgoing import size_of
+from txnframework.client._producer import Producer, open_producer
+from txnframework.client._transaction import TransactionPart
+from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable
 from txnframework.model.entries import EntryMessage
 from txnframework.model.names import NAME_BYTES_MAX, SegmentName, TopicName, parse_name
-
-if TYPE_CHECKING:
-    from txnframework.client._client import Client
-    from txnframework.client._consumer import Consumer
-    from txnframework.client._producer import Producer
 
 TOPIC_HEADER = "dead-letter-topic"
 SEGMENT_HEADER = "dead-letter-segment"
@@ -68,6 +67,21 @@ class DeadLetter:
         return name
 
 
+class LetterSource(Protocol):
+    """The consumer whose dead letters are moved."""
+
+    subscription: str
+
+    async def ack(self, *messages: Message, txn: TransactionPart | None = None) -> None:
+        """Acknowledge messages."""
+
+    async def nack(self, *messages: Message) -> None:
+        """Request redelivery."""
+
+    def notice(self) -> None:
+        """Raise the error of the dead letters in ``receive``."""
+
+
 class DeadLetters:
     """
     Moves the dead letters of one consumer, one at a time, while the consumer continues to receive.
@@ -82,10 +96,13 @@ class DeadLetters:
     position, so that repeated sends, from any process, store the message once.
     """
 
-    def __init__(self, client: Client, rule: DeadLetter, consumer: Consumer) -> None:
+    def __init__(self, host: Host, rule: DeadLetter, consumer: LetterSource) -> None:
         self.error: Exception | None = None
         """The error for which dead letters cannot be moved; they remain unacknowledged."""
-        self._client = client
+        self._host = host
+        self._retry = RetryPolicy(host.environment, host.config.client)
+        self._topics = TopicOperations(host)
+        self._transactions = TransactionOperations(host)
         self._rule = rule
         self._consumer = consumer
         self._waiting: deque[Message] = deque()
@@ -122,8 +139,7 @@ class DeadLetters:
             self._task = None
 
     async def _until_moved(self, message: Message) -> None:
-        environment = self._client.host.environment
-        backoff = backoff_of(environment, self._client.host.config.client)
+        backoff = backoff_of(self._host.environment, self._host.config.client)
         failures = 0
         while not self._closing.is_set():
             try:
@@ -145,27 +161,27 @@ class DeadLetters:
         source = TopicName.parse(message.topic)
         target = self._rule.topic_for(source, self._consumer.subscription)
         headers = self._headers(message)
-        domain = self._client.host.shared_domain(str(source), str(target))
+        domain = self._host.shared_domain(str(source), str(target))
         if domain is None:
             await self._send_then_ack(message, target, headers)
             return
         producer = await self._producer(target)
-        async with self._client.transaction(domain=domain) as txn:
+        async with self._transactions.transaction(domain=domain) as txn:
             await producer.send(message.value, key=message.key, headers=headers, txn=txn)
             await self._consumer.ack(message, txn=txn)
 
     async def _send_then_ack(self, message: Message, target: TopicName, headers: dict[str, bytes]) -> None:
         """Send, then acknowledge; after a crash between the two, the repeated send is recognised and stores nothing."""
-        await self._client.create_topic(str(target), exist_ok=True)
+        await self._topics.create_topic(target, exist_ok=True)
         name = _producer_name(message, self._consumer.subscription)
-        async with await self._client.producer(str(target), name=name) as producer:
+        async with await open_producer(self._topics.host, self._retry, target, name) as producer:
             await producer.send(message.value, key=message.key, headers=headers, sequence_id=0)
         await self._consumer.ack(message)
 
     async def _producer(self, target: TopicName) -> Producer:
         if target not in self._producers:
-            await self._client.create_topic(str(target), exist_ok=True)
-            self._producers[target] = await self._client.producer(str(target))
+            await self._topics.create_topic(target, exist_ok=True)
+            self._producers[target] = await open_producer(self._topics.host, self._retry, target, None)
         return self._producers[target]
 
     def _headers(self, message: Message) -> dict[str, bytes]:
@@ -174,7 +190,7 @@ class DeadLetters:
         for name, content in self._origin(message).items():
             added = {**headers, name: content}
             letter = EntryMessage(message.key, message.value, tuple(added.items()), 0, 0)
-            if size_of(letter) <= self._client.host.config.client.message_bytes_max:
+            if size_of(letter) <= self._host.config.client.message_bytes_max:
                 headers = added
         return headers
 

@@ -5,15 +5,47 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from txnframework.broker import Attachment, Delivery, Host, Listener, SegmentDispatch, SubscriptionRef
 from txnframework.client._messages import Message, received
 from txnframework.errors import LeaseLost, Unavailable
+from txnframework.model.dispatching import Ordering, SubscriptionType
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
 
-class Missed:
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """
+    The subscription and its type, the consumer's name, and the caller's options.
+
+    * ``priority``: lower numbers come first.
+    * ``stand_by``: wait while another process dispatches, instead of raising.
+    * ``retakes``: after a lost lease, take the lease again or wait for it, instead of raising.
+    * ``named``: the caller chose the name; this consumer replaces an earlier one of that name in another process.
+    """
+
+    subscription: str
+    type: SubscriptionType
+    name: str
+    priority: int = 0
+    stand_by: bool = False
+    retakes: bool = True
+    named: bool = False
+
+    @property
+    def follows_order(self) -> bool:
+        """Whether the children of a segment are received after the segment."""
+        return self.type.ordering is not Ordering.NONE
+
+    @property
+    def acknowledges_cumulatively(self) -> bool:
+        """Whether all messages before a message of a segment were received by this consumer or by its predecessors."""
+        return self.type.ordering is Ordering.SEGMENT
+
+
+class LostLeaseMessages:
     """
     Messages of one segment that the user may have processed under a lost lease.
 
@@ -126,7 +158,7 @@ class Feed:
         delivered: Callable[[], None],
         changed: Callable[[], None],
         follows: Callable[[], bool],
-        missed: Missed,
+        missed: LostLeaseMessages,
     ) -> None:
         self.place = place
         self.missed = missed

@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from txnframework.broker import Host, Joining, RetryingTasks, SubscriptionRef, dispatching_lease
-from txnframework.client._feed import Feed, Inbox, Missed
-from txnframework.client._terms import Terms
+from txnframework.client._feed import ConsumerOptions, Feed, Inbox, LostLeaseMessages
 from txnframework.errors import (
     Closed,
     ConsumerBusy,
@@ -48,7 +47,7 @@ class Membership:
         self,
         host: Host,
         targets: tuple[TopicName | SegmentName, ...],
-        terms: Terms,
+        options: ConsumerOptions,
         inbox: Inbox,
         wake: Callable[[], None],
     ) -> None:
@@ -57,8 +56,8 @@ class Membership:
         self.error: Exception | None = None
         self._host = host
         self._targets = targets
-        self._terms = terms
-        self._in_order = terms.follows_order
+        self._options = options
+        self._in_order = options.follows_order
         self._inbox = inbox
         self._wake_consumer = wake
         self._changed = asyncio.Event()
@@ -102,7 +101,7 @@ class Membership:
         async with AsyncExitStack() as last_first:
             # The host completes attachments and detachments during which the tasks were stopped.
             keys = [feed.place.key for feed in self.feeds.values()]
-            keys += [(segment, self._terms.subscription) for segment in self.wanted()]
+            keys += [(segment, self._options.subscription) for segment in self.wanted()]
             last_first.push_async_callback(self._host.steps.abandoned_ended, keys)
             for watch in self._watches:
                 last_first.push_async_callback(watch.close)
@@ -236,7 +235,7 @@ class Membership:
             if self._has(segment_name) or not self._may_follow(topic, segment):
                 continue
             # A segment that this consumer reached by following may already have another consumer, as after a merge.
-            refuses = first and not self._terms.stand_by and self._is_asked_for(segment_name)
+            refuses = first and not self._options.stand_by and self._is_asked_for(segment_name)
             try:
                 await self._attach(segment_name, topic, segment)
             except SubscriptionOwnedElsewhere as error:
@@ -248,7 +247,7 @@ class Membership:
                 if refuses:
                     raise
                 self._wait_for(segment_name)
-        if first and refused is not None and not self.feeds and not self._terms.stand_by:
+        if first and refused is not None and not self.feeds and not self._options.stand_by:
             raise refused
 
     def _is_asked_for(self, segment: str) -> bool:
@@ -279,7 +278,7 @@ class Membership:
             raise TopicNotFound(feed.place.topic, deleted=True) from error
         if not isinstance(error, LeaseLost):
             raise error
-        if not self._terms.retakes:
+        if not self._options.retakes:
             advice = "open the consumer again, or leave stand_by=False out: it then takes the lease again by itself"
             raise LeaseLost(error.name, advice) from error
         await self._lose(feed)
@@ -359,15 +358,15 @@ class Membership:
 
     async def _attach(self, segment: str, topic: TopicName, at: Segment) -> None:
         """Attach to a segment, given by its full name and its place in the topic's layout."""
-        terms = self._terms
-        place = SubscriptionRef(str(topic), terms.subscription, segment, terms.type.name)
+        options = self._options
+        place = SubscriptionRef(str(topic), options.subscription, segment, options.type.name)
         # Once per segment: otherwise two live consumers of one name would replace each other for ever.
-        replaces = terms.named and segment not in self._tried
+        replaces = options.named and segment not in self._tried
         self._tried.add(segment)
         permits = self._host.config.client.receive_messages_max
-        joining = Joining(terms.name, permits, terms.priority, terms.named, replaces)
+        joining = Joining(options.name, permits, options.priority, options.named, replaces)
         lost = self.feeds.get(segment)
-        missed = Missed(self._host) if lost is None else lost.missed
+        missed = LostLeaseMessages(self._host) if lost is None else lost.missed
         feed = Feed(place, self._inbox, self._wake_consumer, self.poke, partial(self._follows, topic, at), missed)
         self.feeds[segment] = feed
         try:
@@ -390,7 +389,7 @@ class Membership:
 
     async def _until_free(self, segment: str) -> None:
         """Wait until the present lease on a segment has ended, then try to attach again."""
-        key = paths.lease_key(dispatching_lease(segment, self._terms.subscription))
+        key = paths.lease_key(dispatching_lease(segment, self._options.subscription))
         watch = await self._host.metadata.watch(key)
         try:
             while await self._host.metadata.get(key) is not None:

@@ -11,11 +11,10 @@ from typing import Self
 
 from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX, header_pairs, several_values, whole_number
-from txnframework.client._beyond_window import BeyondWindow
-from txnframework.client._calls import Retrying, close_after, naming_deletion, require_open
-from txnframework.client._lane import Lane
+from txnframework.client._base import RetryPolicy, close_after, naming_deletion, require_open
 from txnframework.client._messages import MessageID
-from txnframework.client._sending import Outgoing, Room, Sending, hash_of, size_of
+from txnframework.client._outgoing import OutgoingMessage, SendCall, SendQuota, hash_of, size_of
+from txnframework.client._segment_sender import BeyondWindow, SegmentSender
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
 from txnframework.model.entries import EntryMessage
@@ -28,7 +27,7 @@ CLOCK_SHIFT_BITS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Common:
+class _SharedFields:
     """What all messages of a call share; ``sequence_id`` is that of the first one, or None if the producer counts."""
 
     key: bytes | None
@@ -50,7 +49,7 @@ class Producer:
     """
 
     def __init__(
-        self, host: Host, retrying: Retrying, target: TopicName | SegmentName, layout: Layout, name: str | None
+        self, host: Host, retry: RetryPolicy, target: TopicName | SegmentName, layout: Layout, name: str | None
     ) -> None:
         environment = host.environment
         self.topic = str(target)
@@ -60,13 +59,13 @@ class Producer:
         fresh = environment.now_ms() << CLOCK_SHIFT_BITS | environment.random_bits(CLOCK_SHIFT_BITS)
         self._next_sequence = fresh if name else 0
         self._host = host
-        self._retrying = retrying
+        self._retry = retry
         self._bounds = host.config.client
         self._only = target if isinstance(target, SegmentName) else None
         self._follow(layout)
-        self._lanes: dict[int, Lane] = {}
+        self._senders: dict[int, SegmentSender] = {}
         self._beyond = BeyondWindow(host.metrics, self.name)
-        self._room = Room(self._bounds.sends_in_flight_max)
+        self._quota = SendQuota(self._bounds.sends_in_flight_max)
         self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None
         self._closed = False
@@ -101,7 +100,7 @@ class Producer:
         :raises OutcomeUnknown: the message may be stored, as after a cancelled call; send it again with the same
             sequence id.
         """
-        (sent,) = await self._send((value,), _Common(key, header_pairs(headers), sequence_id), txn)
+        (sent,) = await self._send((value,), _SharedFields(key, header_pairs(headers), sequence_id), txn)
         return sent
 
     async def send_many(
@@ -129,7 +128,7 @@ class Producer:
         :raises OutcomeUnknown: some or all of the messages may be stored. Send the same ones again, in the same order
             and with the same sequence id; stored ones are confirmed and not stored again.
         """
-        return await self._send(several_values(values), _Common(key, header_pairs(headers), sequence_id), txn)
+        return await self._send(several_values(values), _SharedFields(key, header_pairs(headers), sequence_id), txn)
 
     async def close(self) -> None:
         """
@@ -138,16 +137,16 @@ class Producer:
         If the caller is cancelled, the producer accepts no further sends, and those in flight continue.
         """
         self._closed = True
-        async with self._room.turn:
+        async with self._quota.turn:
             pass  # all earlier calls of ``send`` have acquired their quota
-        while self._rerouting is not None or any(lane.busy for lane in self._lanes.values()):
+        while self._rerouting is not None or any(sender.busy for sender in self._senders.values()):
             if self._rerouting is not None:
                 await asyncio.wait({self._rerouting})
-            for lane in tuple(self._lanes.values()):
-                await lane.idle()
+            for sender in tuple(self._senders.values()):
+                await sender.idle()
         # No task is left that could send the waiting messages.
-        for lane in self._lanes.values():
-            lane.give_up(Closed(f"producer {self.name} was closed"))
+        for sender in self._senders.values():
+            sender.give_up(Closed(f"producer {self.name} was closed"))
 
     async def __aenter__(self) -> Self:
         return self
@@ -158,7 +157,7 @@ class Producer:
         await close_after(error, self.close)
 
     async def _send(
-        self, values: Sequence[bytes | None], common: _Common, txn: TransactionPart | None
+        self, values: Sequence[bytes | None], common: _SharedFields, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of transactions."""
         operation: AbstractContextManager[Branch | None] = nullcontext() if txn is None else part_of(txn).operation()
@@ -171,17 +170,17 @@ class Producer:
                 return await self._sent(values, common, branch, "" if txn is None else txn.principal)
 
     async def _sent(
-        self, values: Sequence[bytes | None], common: _Common, branch: Branch | None, principal: str
+        self, values: Sequence[bytes | None], common: _SharedFields, branch: Branch | None, principal: str
     ) -> tuple[MessageID, ...]:
         """Pass the messages to the segments as the quota permits, and return their ids."""
         first = common.sequence_id
         chosen = first is not None
-        sending = Sending(self._room, len(values))
+        sending = SendCall(self._quota, len(values))
         try:
-            async with self._room.turn:
+            async with self._quota.turn:
                 at = 0
                 while at < len(values):
-                    upto = at + await sending.room_for(len(values) - at)
+                    upto = at + await sending.acquire(len(values) - at)
                     now_ms = self._host.environment.now_ms()
                     for number in range(at, upto):
                         # Counted only here, so that the sequence ids within one segment grow in the order of ``_put``.
@@ -194,13 +193,15 @@ class Producer:
                         self._next_sequence = max(self._next_sequence, sequence + 1)
                         self._sends += 1
                         message = EntryMessage(common.key, values[number], common.headers, sequence, now_ms)
-                        self._put(Outgoing(message, branch, chosen, sending, number, self._sends, principal=principal))
+                        self._put(
+                            OutgoingMessage(message, branch, chosen, sending, number, self._sends, principal=principal)
+                        )
                     at = upto
             return await sending.ended()
         finally:
             sending.give_up()
 
-    def _check(self, values: Sequence[bytes | None], common: _Common) -> None:
+    def _check(self, values: Sequence[bytes | None], common: _SharedFields) -> None:
         """Raise InvalidInput for messages that cannot be stored, before they share an entry with valid messages."""
         if not all(isinstance(value, bytes | None) for value in (*values, common.key)):
             raise InvalidInput("a message's value and key are bytes or None")
@@ -225,21 +226,21 @@ class Producer:
         else:
             self._sole = active[0].id if len(active) == 1 else None
 
-    def _put(self, outgoing: Outgoing) -> None:
+    def _put(self, outgoing: OutgoingMessage) -> None:
         segment_id = self._sole
         if segment_id is None:
             segment_id = self._layout.route(hash_of(outgoing.message, self.name)).id
-        lane = self._lanes.get(segment_id)
-        if lane is None:
-            lane = self._lanes[segment_id] = self._lane(segment_id)
-        lane.put(outgoing)
+        sender = self._senders.get(segment_id)
+        if sender is None:
+            sender = self._senders[segment_id] = self._new_sender(segment_id)
+        sender.put(outgoing)
 
-    def _lane(self, segment_id: int) -> Lane:
+    def _new_sender(self, segment_id: int) -> SegmentSender:
         layout = self._layout
         ancestors = tuple((str(layout.name_of(one.id)), one) for one in layout.ancestors(segment_id))
         name = str(layout.name_of(segment_id))
         sealed = self._reroute_soon if self._only is None else None
-        return Lane(self._host, self._retrying, self.name, name, ancestors, sealed, layout.life, self._beyond)
+        return SegmentSender(self._host, self._retry, self.name, name, ancestors, sealed, layout.life, self._beyond)
 
     def _reroute_soon(self) -> None:
         if self._rerouting is None:
@@ -253,29 +254,29 @@ class Producer:
             self._fail_stopped()
 
     def _fail_stopped(self) -> None:
-        for lane in self._lanes.values():
-            if lane.stopped:
-                lane.fail(Closed(f"producer {self.name} was stopped while it followed a change of {self.topic}"))
+        for sender in self._senders.values():
+            if sender.stopped:
+                sender.fail(Closed(f"producer {self.name} was stopped while it followed a change of {self.topic}"))
 
     async def _reroute(self) -> None:
         """Finish the layout change that sealed a segment, then send its waiting messages to the children, in order."""
         try:
-            while stopped := {number: lane for number, lane in self._lanes.items() if lane.stopped}:
+            while stopped := {number: sender for number, sender in self._senders.items() if sender.stopped}:
                 try:
-                    layout = await self._retrying.run(lambda: self._host.topics.finish_changes(self._layout.topic))
+                    layout = await self._retry.run(lambda: self._host.topics.finish_changes(self._layout.topic))
                 except Exception as error:  # raised by the waiting sends; later sends retry
-                    for lane in stopped.values():
-                        lane.fail(error)
+                    for sender in stopped.values():
+                        sender.fail(error)
                     continue
                 if layout.life != self._layout.life:
                     # The topic was deleted and created again: these messages do not belong to the new topic.
-                    for lane in stopped.values():
-                        lane.fail(TopicNotFound(str(layout.topic), deleted=True))
+                    for sender in stopped.values():
+                        sender.fail(TopicNotFound(str(layout.topic), deleted=True))
                     continue
                 await self._move_to(layout)
-                for number, lane in stopped.items():
-                    if number in self._lanes:  # sealed or deleted without a layout change, so it has no children
-                        lane.fail(lane.refused or LedgerSealed(str(layout.name_of(number))))
+                for number, sender in stopped.items():
+                    if number in self._senders:  # sealed or deleted without a layout change, so it has no children
+                        sender.fail(sender.refused or LedgerSealed(str(layout.name_of(number))))
         except BaseException:
             self._fail_stopped()
             raise
@@ -283,28 +284,36 @@ class Producer:
             self._rerouting = None
 
     async def _move_to(self, layout: Layout) -> None:
-        stale: dict[int, Lane] = {}
+        stale: dict[int, SegmentSender] = {}
         # A merged segment has a second parent, whose sends in flight must end before later messages go to the child.
         # Otherwise messages of one key could overtake each other. Meanwhile new sends still follow the old layout, and
-        # may open a lane to another replaced segment. So this repeats until no such lane is found.
+        # may open a sender to another replaced segment. So this repeats until no such sender is found.
         while found := {
-            number: lane
-            for number, lane in self._lanes.items()
+            number: sender
+            for number, sender in self._senders.items()
             if number not in stale and layout.segments[number].state is SegmentState.REPLACED
         }:
             stale |= found
-            for lane in found.values():
-                lane.stopped = True
-            for lane in found.values():
-                await lane.idle()
+            for sender in found.values():
+                sender.stopped = True
+            for sender in found.values():
+                await sender.idle()
         self._follow(layout)
         for number in stale:
-            del self._lanes[number]
+            del self._senders[number]
         # The messages of two merged parents continue in the order in which they were sent. An entry claims every
         # sequence id between its first and last one, so the second parent's would be refused after the first parent's.
-        for outgoing in sorted((one for lane in stale.values() for one in lane.waiting), key=_order):
+        for outgoing in sorted((one for sender in stale.values() for one in sender.waiting), key=_order):
             self._put(outgoing)
 
 
-def _order(outgoing: Outgoing) -> int:
+async def open_producer(host: Host, retry: RetryPolicy, target: TopicName | SegmentName, name: str | None) -> Producer:
+    """Return a producer of this name; None means a new unique name."""
+    layout = await host.topics.finish_changes(target.topic)
+    if isinstance(target, SegmentName):
+        layout.segment_of(target)
+    return Producer(host, retry, target, layout, name)
+
+
+def _order(outgoing: OutgoingMessage) -> int:
     return outgoing.order

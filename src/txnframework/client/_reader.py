@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host, OpenSegment, first_completed
-from txnframework.client._calls import close_after, require_open
+from txnframework.client._base import close_after, require_open
 from txnframework.client._messages import Message, MessageID, Origin, check_message_id, message_of
-from txnframework.client._seeking import require_there
+from txnframework.client._seek_positions import require_there
 from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound, Unavailable, excerpt
 from txnframework.interfaces import IWatch
 from txnframework.model.compacted import CompactedEntry

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host
-from txnframework.client._calls import Retrying, require_open
+from txnframework.client._base import RetryPolicy, require_open
 from txnframework.errors import (
     EndTransactionTimeout,
     InvalidInput,
@@ -118,14 +118,14 @@ class Transaction(TransactionPart):
     """
 
     def __init__(
-        self, host: Host, retrying: Retrying, request: Begin, place: tuple[str, str], outlives_client: bool
+        self, host: Host, retry: RetryPolicy, request: Begin, place: tuple[str, str], outlives_client: bool
     ) -> None:
         super().__init__(None, request.principal)
         self._request = request
         self._place = place
         self._outlives_client = outlives_client
         self._host = host
-        self._retrying = retrying
+        self._retry = retry
         # The coordinator with which the transaction began.
         self._coordinator: ITransactionCoordinator | None = None
         self._state = State.OPEN
@@ -159,14 +159,14 @@ class Transaction(TransactionPart):
     async def _begin(self, coordinator: ITransactionCoordinator) -> Begun:
         # The session is opened even if the transaction does not name it. Its end shows other processes that the timer
         # of this transaction ended with this process.
-        session = await self._retrying.run(self._host.sessions.own)
+        session = await self._retry.run(self._host.sessions.own)
         request = replace(self._request, session=None if self._outlives_client else session)
-        return await self._retrying.run(lambda: coordinator.begin(request))
+        return await self._retry.run(lambda: coordinator.begin(request))
 
     async def _forget(self, begun: Begun) -> None:
         """Abort a transaction that began for a cancelled caller."""
         coordinator = await self._host.coordinator(*self._place)
-        await self._retrying.run(lambda: coordinator.end(End(begun.txn_id, Action.ABORT, self.principal)))
+        await self._retry.run(lambda: coordinator.end(End(begun.txn_id, Action.ABORT, self.principal)))
         self._host.settle_soon(begun.txn_id)
 
     async def commit(self, branches: Iterable[int] = ()) -> None:
@@ -223,7 +223,7 @@ class Transaction(TransactionPart):
         coordinator = self._coordinator
         assert coordinator is not None, "it has begun"
         try:
-            ended = await self._retrying.run(partial(coordinator.end, end))
+            ended = await self._retry.run(partial(coordinator.end, end))
         except EndTransactionTimeout:
             self._ended_by(end, State.COMMITTED if end.action is Action.COMMIT else State.ABORTED)
             raise

@@ -4,7 +4,16 @@ import asyncio
 from collections import deque
 
 from txnframework.client._messages import MessageID
-from txnframework.client._sending import Outgoing, Room, Sending, claimed, divide, hash_of, size_of, take_batch
+from txnframework.client._outgoing import (
+    OutgoingMessage,
+    SendCall,
+    SendQuota,
+    claimed_sequences,
+    divide,
+    hash_of,
+    size_of,
+    take_batch,
+)
 from txnframework.model import Branch, Position, ProducerSequence, TxnID
 from txnframework.model.entries import EntryMessage
 
@@ -16,7 +25,7 @@ def _batches(
 ) -> list[list[int]]:
     async def run() -> list[list[int]]:
         waiting = deque(
-            Outgoing(EntryMessage(None, b"x" * 100, (), number, 0), branch, chosen, Sending(Room(1), 1))
+            OutgoingMessage(EntryMessage(None, b"x" * 100, (), number, 0), branch, chosen, SendCall(SendQuota(1), 1))
             for number, branch, chosen in messages
         )
         found = []
@@ -52,9 +61,11 @@ def test_a_batch_that_is_partly_stored_is_divided() -> None:
     """What the earlier copy claims is confirmed, the rest is sent."""
 
     async def run() -> None:
-        sending = Sending(Room(5), 5)
-        batch = [Outgoing(EntryMessage(None, b"", (), number, 0), None, False, sending, number) for number in range(5)]
-        assert claimed(batch, "p") == ProducerSequence("p", 0, 4)
+        sending = SendCall(SendQuota(5), 5)
+        batch = [
+            OutgoingMessage(EntryMessage(None, b"", (), number, 0), None, False, sending, number) for number in range(5)
+        ]
+        assert claimed_sequences(batch, "p") == ProducerSequence("p", 0, 4)
         earlier, rest = divide(batch, ProducerSequence("p", 1, 2))
         assert [one.sequence_id for one in earlier] == [1, 2]
         assert [one.sequence_id for one in rest] == [0, 3, 4]

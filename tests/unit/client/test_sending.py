@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from txnframework.client._messages import MessageID
-from txnframework.client._sending import Room, Sending
+from txnframework.client._outgoing import SendCall, SendQuota
 from txnframework.model import Position
 
 AT = MessageID("s", Position(1, 1))
@@ -21,15 +21,15 @@ def test_whoever_asks_first_finds_room_for_all_of_its_messages_first() -> None:
     """A short call does not overtake the rest of a long one, or messages of one key would change places."""
 
     async def run() -> None:
-        room = Room(2)
+        quota = SendQuota(2)
         put: list[str] = []
-        sendings = {"long": Sending(room, 5), "short": Sending(room, 1)}
+        sendings = {"long": SendCall(quota, 5), "short": SendCall(quota, 1)}
 
         async def send(name: str, count: int) -> None:
-            async with room.turn:
+            async with quota.turn:
                 left = count
                 while left:
-                    taken = await sendings[name].room_for(left)
+                    taken = await sendings[name].acquire(left)
                     put.extend([name] * taken)
                     left -= taken
 
@@ -48,17 +48,17 @@ def test_a_call_that_is_given_up_gives_its_room_back_once() -> None:
     """What ends afterwards is not told, and gives nothing back again."""
 
     async def run() -> None:
-        room = Room(3)
-        first = Sending(room, 3)
-        assert await first.room_for(3) == 3
+        quota = SendQuota(3)
+        first = SendCall(quota, 3)
+        assert await first.acquire(3) == 3
         first.end(0, AT)
         first.give_up()
         first.give_up()
         first.end(1, AT)
         assert first.outcome(1) is None
         assert first.is_over(2)
-        second = Sending(room, 9)
-        assert await second.room_for(9) == 3
+        second = SendCall(quota, 9)
+        assert await second.acquire(9) == 3
 
     asyncio.run(run())
 
@@ -67,8 +67,8 @@ def test_a_call_ends_with_its_last_message_and_tells_the_first_error() -> None:
     """Each message keeps its first outcome; the others of the call are not cut short by an error."""
 
     async def run() -> None:
-        sending = Sending(Room(3), 3)
-        await sending.room_for(3)
+        sending = SendCall(SendQuota(3), 3)
+        await sending.acquire(3)
         ended = asyncio.ensure_future(sending.ended())
         sending.end(2, ValueError("second"))
         sending.end(1, ValueError("first"))
@@ -78,6 +78,6 @@ def test_a_call_ends_with_its_last_message_and_tells_the_first_error() -> None:
         sending.end(0, AT)
         with pytest.raises(ValueError, match="first"):
             await ended
-        assert await Sending(Room(1), 0).ended() == ()
+        assert await SendCall(SendQuota(1), 0).ended() == ()
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Messages that are being sent: the calls that wait for them, and the pure decisions about shared entries."""
+"""Messages to send: the calls that wait for them, and the pure decisions about shared entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txnframework.model.ids import Branch
 from txnframework.model.ledger import ProducerSequence
 
 
-class Room:
+class SendQuota:
     """
     Limits the messages that a producer has in flight.
 
@@ -45,26 +45,26 @@ class Room:
         self._freed.set()
 
 
-class Sending:
+class SendCall:
     """
     The messages of one call, numbered from 0, and the outcome of each.
 
     After ``give_up``, outcomes are ignored, and messages that have not been sent by then are skipped.
     """
 
-    def __init__(self, room: Room, messages: int) -> None:
-        self._room = room
+    def __init__(self, quota: SendQuota, messages: int) -> None:
+        self._quota = quota
         self._outcomes: list[MessageID | Exception | None] = [None] * messages
         self._in_flight = 0
         self._left = messages
         self._all_ended = asyncio.Event()
         self._given_up = False
 
-    async def room_for(self, wanted: int) -> int:
+    async def acquire(self, wanted: int) -> int:
         """
-        Wait until some of the next ``wanted`` messages may be sent; return how many. The caller holds the room's turn.
+        Wait until some of the next ``wanted`` messages may be sent; return how many. The caller holds the quota's turn.
         """
-        taken = await self._room.take(wanted)
+        taken = await self._quota.take(wanted)
         self._in_flight += taken
         return taken
 
@@ -75,7 +75,7 @@ class Sending:
         self._outcomes[at] = outcome
         self._left -= 1
         self._in_flight -= 1
-        self._room.give(1)
+        self._quota.give(1)
         if not self._left:
             self._all_ended.set()
 
@@ -101,7 +101,7 @@ class Sending:
         Release the quota of a cancelled call, whose messages in flight may be stored or not; otherwise do nothing.
         """
         self._given_up = True
-        self._room.give(self._in_flight)
+        self._quota.give(self._in_flight)
         self._in_flight = 0
 
 
@@ -110,7 +110,7 @@ MESSAGE_OVERHEAD_BYTES = 64
 
 
 @dataclass(slots=True, eq=False)
-class Outgoing:
+class OutgoingMessage:
     """
     A message to send, which is message ``at`` of the call ``sending``.
 
@@ -123,7 +123,7 @@ class Outgoing:
     message: EntryMessage
     branch: Branch | None
     chosen: bool
-    sending: Sending
+    sending: SendCall
     at: int = 0
     order: int = 0
     uncertain: bool = False
@@ -135,7 +135,7 @@ class Outgoing:
         return self.message.sequence_id
 
     @property
-    def may_stand_elsewhere(self) -> bool:
+    def may_have_copy(self) -> bool:
         """Whether an earlier copy may be stored in an ancestor of this message's segment."""
         return self.chosen or self.uncertain
 
@@ -173,7 +173,7 @@ def size_of(message: EntryMessage) -> int:
     return size
 
 
-def take_batch(waiting: deque[Outgoing], messages_max: int, bytes_max: int) -> list[Outgoing]:
+def take_batch(waiting: deque[OutgoingMessage], messages_max: int, bytes_max: int) -> list[OutgoingMessage]:
     """
     Remove and return the messages for the next entry: consecutive, of one branch, with increasing sequence ids.
 
@@ -194,32 +194,34 @@ def take_batch(waiting: deque[Outgoing], messages_max: int, bytes_max: int) -> l
     return batch
 
 
-def _may_follow(last: Outgoing, following: Outgoing) -> bool:
+def _may_follow(last: OutgoingMessage, following: OutgoingMessage) -> bool:
     before, number = last.message.sequence_id, following.message.sequence_id
     return number == before + 1 if last.chosen or following.chosen else number > before
 
 
-def claimed(batch: Sequence[Outgoing], producer: str) -> ProducerSequence:
+def claimed_sequences(batch: Sequence[OutgoingMessage], producer: str) -> ProducerSequence:
     """Return the sequence ids that an entry of this batch claims."""
     return ProducerSequence(producer, batch[0].message.sequence_id, batch[-1].message.sequence_id)
 
 
-def divide(batch: Iterable[Outgoing], stored: ProducerSequence) -> tuple[list[Outgoing], list[Outgoing]]:
+def divide(
+    batch: Iterable[OutgoingMessage], stored: ProducerSequence
+) -> tuple[list[OutgoingMessage], list[OutgoingMessage]]:
     """Divide a batch into the messages that a stored copy claims, and the others, which are still to be sent."""
-    earlier: list[Outgoing] = []
-    rest: list[Outgoing] = []
+    earlier: list[OutgoingMessage] = []
+    rest: list[OutgoingMessage] = []
     for one in batch:
         (earlier if stored.first <= one.sequence_id <= stored.last else rest).append(one)
     return earlier, rest
 
 
-def supposed_indexes(stored: ProducerSequence, batch: Sequence[Outgoing], producer: str) -> dict[int, int]:
+def supposed_indexes(stored: ProducerSequence, batch: Sequence[OutgoingMessage], producer: str) -> dict[int, int]:
     """
     Return the index of each sequence id in an entry that cannot be read, inferred from the ids that it claims.
 
     If the claim equals the batch's claim, the entry is the same batch. Any other entry has ids that the caller chose,
     which are consecutive: see ``take_batch``.
     """
-    if stored == claimed(batch, producer):
+    if stored == claimed_sequences(batch, producer):
         return {one.sequence_id: index for index, one in enumerate(batch)}
     return {one.sequence_id: one.sequence_id - stored.first for one in batch}

@@ -100,7 +100,7 @@ def backoff_of(environment: Environment, bounds: ClientSection) -> Backoff:
     return Backoff(environment, bounds.retry_delay_ms, bounds.retry_delay_ms_max)
 
 
-class Retrying:
+class RetryPolicy:
     """Retries operations after Unavailable and OutcomeUnknown."""
 
     def __init__(self, environment: Environment, bounds: ClientSection) -> None:
@@ -151,12 +151,12 @@ Name = str | TopicName | SegmentName
 """The name of a topic or segment: a string, or a result of ``Layout.name_of``."""
 
 
-class Calls:
+class ClientOperations:
     """Base class for client operations: a host, and the retries of calls to it."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._retrying = Retrying(host.environment, host.config.client)
+        self._retry = RetryPolicy(host.environment, host.config.client)
 
     @property
     def host(self) -> Host:

@@ -1,17 +1,25 @@
-"""A producer's connection to one segment: entries are sent in order, each confirmed before the next."""
+"""A producer's sender for one segment: entries are sent in order, each confirmed before the next."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from txnframework.broker import Host, OpenSegment
-from txnframework.client._beyond_window import BeyondWindow
-from txnframework.client._calls import Retrying
+from txnframework.client._base import RetryPolicy
 from txnframework.client._messages import MessageID
-from txnframework.client._sending import Outgoing, claimed, divide, hash_of, supposed_indexes, take_batch
+from txnframework.client._outgoing import (
+    OutgoingMessage,
+    claimed_sequences,
+    divide,
+    hash_of,
+    supposed_indexes,
+    take_batch,
+)
 from txnframework.config import ClientSection
 from txnframework.errors import (
     Closed,
@@ -21,21 +29,81 @@ from txnframework.errors import (
     NotFound,
     OutcomeUnknown,
     TransactionConflict,
+    TxnFrameworkError,
 )
 from txnframework.model.entries import EntryView, encode_entry
 from txnframework.model.layout import Segment
-from txnframework.model.ledger import Append
+from txnframework.model.ledger import Append, ProducerSequence, Remembered
 from txnframework.model.positions import Limit, Position
 from txnframework.model.reading import Isolation, ReadRequest, Visibility
+
+if TYPE_CHECKING:
+    from txnframework.metrics import Metrics
+
+_LOG = logging.getLogger(__name__)
+
+
+class BeyondWindow:
+    """
+    Counts one producer's messages below the deduplication window of a segment, and logs the first one.
+
+    A ledger recognises copies of a producer's latest sequences only. An older sequence is stored, because refusing it
+    could lose a message that arrives late for the first time. So it may be stored twice.
+    """
+
+    def __init__(self, metrics: Metrics | None, producer: str) -> None:
+        self._producer = producer
+        self._was_logged = False
+        self._count = None
+        if metrics is not None:
+            self._count = metrics.counter(
+                "txnframework_sends_beyond_window_total",
+                "Messages that were stored below the deduplication window, where an earlier copy may be forgotten.",
+            )
+
+    async def look(self, opened: OpenSegment, stored: ProducerSequence, highest: int | None) -> int | None:
+        """
+        Count newly stored sequences if they are below the window, and return the highest stored sequence.
+
+        A sequence above ``highest``, the result of the previous call, cannot be below the window. The exception is
+        another process that sends under the same name at the same time, which is not detected here. Errors of the store
+        are ignored, because this is only a metric.
+        """
+        if highest is not None and stored.first > highest:
+            return stored.last
+        try:
+            known = await opened.ledger.remembered(self._producer, stored.last)
+        except TxnFrameworkError:
+            return highest
+        if known.above >= known.window:
+            self._tell(opened.name, stored, known)
+        return max(stored.last, stored.last if known.highest is None else known.highest)
+
+    def _tell(self, segment: str, stored: ProducerSequence, known: Remembered) -> None:
+        messages = stored.last - stored.first + 1
+        if self._count is not None:
+            self._count.inc(messages)
+        if not self._was_logged:
+            self._was_logged = True
+            _LOG.warning(
+                "producer %s stored message %d in %s behind %d later ones: if it was stored before, it is there twice"
+                " now, because only the last %d are recognised (deduplication_window_sequences of the ledger store)",
+                self._producer,
+                stored.first,
+                segment,
+                known.above,
+                known.window,
+            )
+
 
 ONE_ENTRY = Limit(1)
 
 
-class Lane:
+class SegmentSender:
     """
     Sends messages to one segment in order.
 
-    If the segment is sealed, the lane stops, keeps the unsent messages, and calls ``sealed``. If ``sealed`` is None,
+    If the segment is sealed, the sender stops, keeps the unsent messages, and calls ``sealed``. If ``sealed`` is None,
     the waiting sends fail instead. ``ancestors`` are the segments that this one descends from. ``life`` is the life of
     the topic; a segment of the same name in another life is rejected.
     """
@@ -43,7 +111,7 @@ class Lane:
     def __init__(
         self,
         host: Host,
-        retrying: Retrying,
+        retry: RetryPolicy,
         producer: str,
         segment: str,
         ancestors: tuple[tuple[str, Segment], ...],
@@ -51,13 +119,13 @@ class Lane:
         life: int,
         beyond: BeyondWindow,
     ) -> None:
-        self.waiting: deque[Outgoing] = deque()
+        self.waiting: deque[OutgoingMessage] = deque()
         self.stopped = False
         self.refused: LedgerSealed | LedgerNotFound | None = None
-        """The error of the segment when the lane stopped."""
+        """The error of the segment when the sender stopped."""
         self._host = host
         self._bounds: ClientSection = host.config.client
-        self._retrying = retrying
+        self._retry = retry
         self._producer = producer
         self._segment = segment
         self._ancestors = ancestors
@@ -73,7 +141,7 @@ class Lane:
         """Whether a task is sending."""
         return self._task is not None
 
-    def put(self, outgoing: Outgoing) -> None:
+    def put(self, outgoing: OutgoingMessage) -> None:
         """Send a message after all earlier ones."""
         self.waiting.append(outgoing)
         if self._task is None and not self.stopped:
@@ -81,7 +149,7 @@ class Lane:
             self._task.add_done_callback(self._ended)
 
     async def idle(self) -> None:
-        """Wait until no task is sending: all messages are sent, or the lane is stopped."""
+        """Wait until no task is sending: all messages are sent, or the sender is stopped."""
         while self._task is not None:
             await asyncio.wait({self._task})
 
@@ -105,7 +173,7 @@ class Lane:
         return Closed(f"sending to {self._segment} was stopped before the turn of this message came")
 
     async def _run(self) -> None:
-        batch: list[Outgoing] = []
+        batch: list[OutgoingMessage] = []
         try:
             if self._bounds.linger_ms:
                 await self._host.environment.sleep_until(self._host.environment.now_ms() + self._bounds.linger_ms)
@@ -120,13 +188,13 @@ class Lane:
         finally:
             self._task = None
 
-    async def _send(self, batch: list[Outgoing]) -> None:
+    async def _send(self, batch: list[OutgoingMessage]) -> None:
         def unsure(error: Exception) -> None:
             for one in batch:
                 one.uncertain = one.uncertain or isinstance(error, OutcomeUnknown)
 
         try:
-            await self._retrying.run(partial(self._attempt, batch), unsure)
+            await self._retry.run(partial(self._attempt, batch), unsure)
         except (LedgerSealed, LedgerNotFound) as error:
             # After a seal the children take over; after a deletion the layout shows it.
             if self._sealed is None:
@@ -138,13 +206,13 @@ class Lane:
         except Exception as error:  # any error of the store goes to the waiting sends
             _fail(batch, error)
 
-    async def _attempt(self, batch: list[Outgoing]) -> None:
+    async def _attempt(self, batch: list[OutgoingMessage]) -> None:
         """Send a batch once, without the messages that an earlier attempt confirmed."""
         opened = await self._host.segment(self._segment)
         if not opened.is_of(self._life):
             raise LedgerNotFound(self._segment)
         for one in batch:
-            if one.may_stand_elsewhere and not one.is_over:
+            if one.may_have_copy and not one.is_over:
                 await self._confirm_in_ancestors(one)
         left = [one for one in batch if not one.is_over]
         # After a partial confirmation, the rest may have gaps that it must not claim, so it is sent in pieces.
@@ -153,11 +221,11 @@ class Lane:
             piece = take_batch(queue, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
             queue.extendleft(reversed(await self._append(opened, piece)))
 
-    async def _append(self, opened: OpenSegment, piece: list[Outgoing]) -> list[Outgoing]:
+    async def _append(self, opened: OpenSegment, piece: list[OutgoingMessage]) -> list[OutgoingMessage]:
         """Append one entry; return the messages still to be sent if an earlier copy held only some of them."""
         branch = piece[0].branch
         data = encode_entry([one.message for one in piece], self._producer, branch)
-        claim = claimed(piece, self._producer)
+        claim = claimed_sequences(piece, self._producer)
         (appended,) = await opened.buffer.append(
             (Append(data, len(piece), branch, claim, principal=piece[0].principal),)
         )
@@ -176,7 +244,7 @@ class Lane:
         self._confirm(self._segment, at, indexes, earlier)
         return rest
 
-    async def _confirm_in_ancestors(self, one: Outgoing) -> None:
+    async def _confirm_in_ancestors(self, one: OutgoingMessage) -> None:
         """
         Confirm a message that is stored in an ancestor: it was sent before a split, and the reply was lost.
 
@@ -205,11 +273,13 @@ class Lane:
                         f"message {one.sequence_id} of producer {self._producer} stands in another open branch",
                         found.branch.txn_id,
                     )
-            supposed = supposed_indexes(found.sequence or claimed([one], self._producer), [one], self._producer)
+            supposed = supposed_indexes(
+                found.sequence or claimed_sequences([one], self._producer), [one], self._producer
+            )
             self._confirm(name, found.position, indexes or supposed, [one])
             return
 
-    def _confirm(self, segment: str, at: Position, indexes: dict[int, int], ones: list[Outgoing]) -> None:
+    def _confirm(self, segment: str, at: Position, indexes: dict[int, int], ones: list[OutgoingMessage]) -> None:
         """Report to the waiting sends the ids of messages in an entry that was stored before."""
         for one in ones:
             if one.sequence_id in indexes:
@@ -241,7 +311,7 @@ async def _indexes_at(opened: OpenSegment, at: Position) -> dict[int, int] | Non
     return {sequence: index for index, sequence in enumerate(view.sequence_ids)}
 
 
-def _fail(batch: list[Outgoing], error: Exception) -> None:
+def _fail(batch: list[OutgoingMessage], error: Exception) -> None:
     for one in batch:
         one.fail(error)
 

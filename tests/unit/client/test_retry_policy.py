@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from txnframework.client._calls import Retrying
+from txnframework.client._base import RetryPolicy
 from txnframework.config import ClientSection
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import (
@@ -30,7 +30,7 @@ def _run(*errors: Exception) -> None:
             raise left.pop(0)
 
     bounds = ClientSection(retry_delay_ms=1, retry_delay_ms_max=1)
-    asyncio.run(Retrying(SystemEnvironment(), bounds).run(operation))
+    asyncio.run(RetryPolicy(SystemEnvironment(), bounds).run(operation))
 
 
 @pytest.mark.parametrize("later", [NotFound("gone"), TransactionConflict(TXN, "it has ended"), ValueError("a defect")])

@@ -1,19 +1,22 @@
-"""Client operations on topics: create, split, merge, compact and delete."""
+"""Client operations on topics and subscriptions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-from txnframework.broker import Compactor, LatestByKey, Order
+from txnframework.broker import Compactor, Lag, LatestByKey, Order, Start, ack_status
 from txnframework.client._arguments import whole_number
-from txnframework.client._calls import Calls, Name
-from txnframework.errors import InvalidInput, TopicExists, TopicNotFound, excerpt
+from txnframework.client._base import ClientOperations, Name, check_subscription
+from txnframework.client._messages import Message, MessageID, check_message_id, received
+from txnframework.client._seek_positions import partly_moved, sought
+from txnframework.errors import InvalidInput, OutcomeUnknown, TopicExists, TopicNotFound, Unavailable, excerpt
+from txnframework.model.acks import AckStatus
 from txnframework.model.layout import HASH_MAX, Layout
-from txnframework.model.names import TopicName, check_namespace
+from txnframework.model.names import TopicName, check_namespace, topic_of
 
 
-class TopicCalls(Calls):
+class TopicOperations(ClientOperations):
     """The topic operations of ``Client``, without sending and receiving."""
 
     async def create_topic(self, topic: Name, *, segments: int = 1, exist_ok: bool = False) -> None:
@@ -47,7 +50,7 @@ class TopicCalls(Calls):
         :raises TopicNotFound: the topic does not exist.
         """
         layout = await self.host.topics.layout(self._topic(topic))
-        return await self._retrying.run(lambda: self.host.backlog.undecided(layout))
+        return await self._retry.run(lambda: self.host.backlog.undecided(layout))
 
     async def upkeep(self) -> None:
         """
@@ -81,7 +84,7 @@ class TopicCalls(Calls):
     async def _delete(self, name: TopicName, force: bool) -> None:
         tried = False
         # Retries must not delete a topic that is created under this name in the meantime.
-        life = await self._retrying.run(lambda: self.host.topics.deletion.life(name))
+        life = await self._retry.run(lambda: self.host.topics.deletion.life(name))
 
         async def delete() -> None:
             nonlocal tried
@@ -93,7 +96,7 @@ class TopicCalls(Calls):
             finally:
                 tried = True
 
-        await self._retrying.run(delete)
+        await self._retry.run(delete)
 
     async def delete_namespace(self, namespace: str, *, force: bool = False) -> None:
         """
@@ -104,7 +107,7 @@ class TopicCalls(Calls):
         """
         tenant, name = check_namespace(namespace)
         delete = partial(self.host.topics.delete_all, tenant, name, force=force)
-        await self.host.steps.finish(lambda: self._retrying.run(delete), (namespace,))
+        await self.host.steps.finish(lambda: self._retry.run(delete), (namespace,))
 
     async def layout(self, topic: Name) -> Layout:
         """
@@ -169,4 +172,127 @@ class TopicCalls(Calls):
         if order not in ("position", "commit"):
             raise InvalidInput(f"messages are compacted in order of 'position' or 'commit', not {excerpt(order)}")
         layout = await self.host.topics.layout(self._topic(topic))
-        await self._retrying.run(lambda: self.host.compaction.compact(layout, compactor, order))
+        await self._retry.run(lambda: self.host.compaction.compact(layout, compactor, order))
+
+
+class SubscriptionOperations(ClientOperations):
+    """The subscription operations of ``Client``."""
+
+    async def subscribe(self, topic: Name, subscription: str, *, start: Start = "latest") -> None:
+        """
+        Create a subscription without joining it; an existing one is not changed.
+
+        If the caller is cancelled, the subscription is still created.
+
+        :param start: the position of the new subscription, as for ``consumer``.
+        :raises TopicNotFound: the topic does not exist.
+        """
+        named = self._topic(topic)
+        check_subscription(subscription, start)
+        await self._finish(
+            named, lambda: self._retry.run(lambda: self.host.topics.subscribe(named, subscription, start))
+        )
+
+    async def unsubscribe(self, topic: Name, subscription: str) -> None:
+        """
+        Delete a subscription together with its acknowledgments.
+
+        Its present consumers get SubscriptionNotFound, at the latest when they acknowledge. If the caller is cancelled,
+        the subscription is still deleted.
+
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises OutcomeUnknown: the subscription may have been deleted.
+        """
+        named = self._topic(topic)
+        check_subscription(subscription)
+        await self._finish(named, lambda: self._unsubscribe(named, subscription))
+
+    async def _unsubscribe(self, named: TopicName, subscription: str) -> None:
+        # This deletes one incarnation of the subscription. After an unknown outcome, a retry could delete a
+        # subscription that was created in the meantime.
+        await self._retry.run(lambda: self.host.topics.unlist(named, subscription), _raise_unknown)
+        try:
+            await self._retry.run(lambda: self.host.topics.tombstone(named, subscription))
+        except Unavailable as error:
+            raise OutcomeUnknown(
+                f"subscription {subscription} was given up, and not all that it left: {error}"
+            ) from error
+
+    async def seek(self, topic: Name, subscription: str, to: MessageID | int | Start) -> None:
+        """
+        Move a subscription, also while it has consumers, as ``Consumer.seek`` does.
+
+        If the caller is cancelled, the subscription is still moved.
+
+        :param to: the target, as for ``Consumer.seek``.
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises TopicNotFound: the topic does not exist.
+        :raises OutcomeUnknown: the subscription may have been moved, on some or all of its segments.
+        """
+        named = self._topic(topic)
+        check_subscription(subscription)
+        await self._finish(named, lambda: self._seek(named, subscription, to))
+
+    async def _seek(self, topic: TopicName, subscription: str, to: MessageID | int | Start) -> None:
+        layout = await self.host.topics.finish_changes(topic)
+        segments = tuple(str(layout.name_of(segment.id)) for segment in layout.in_order())
+        moved = False
+        for segment, position in (await sought(self.host, (layout,), segments, to)).items():
+            try:
+                subscribed = await self.host.subscription(str(layout.topic), subscription, segment)
+                await self._retry.run(partial(subscribed.cursor.seek, position))
+            except Unavailable as error:
+                if not moved:
+                    raise
+                raise partly_moved(subscription, segment) from error
+            moved = True
+
+    async def lag(self, topic: Name, subscription: str) -> Lag:
+        """
+        Return how many readable messages a subscription has not acknowledged, by segment, without reading them.
+
+        Messages of open transactions are not counted. Messages of aborted transactions may be counted; ``exact`` is
+        then False.
+
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises TopicNotFound: the topic does not exist.
+        """
+        name = self._topic(topic)
+        check_subscription(subscription)
+        layout = await self.host.topics.layout(name)
+        return await self._retry.run(lambda: self.host.backlog.lag(layout, subscription))
+
+    async def peek(self, topic: Name, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
+        """
+        Return the first messages that a subscription has not acknowledged, without delivering them.
+
+        Segments come after the segments that they descend from, each in its own order. A message that an open
+        transaction has acknowledged is included, because the transaction may abort. Messages that an open or aborted
+        transaction wrote are not included.
+
+        :raises SubscriptionNotFound: the subscription does not exist.
+        :raises TopicNotFound: the topic does not exist.
+        """
+        whole_number(messages_max, "messages_max", 1)
+        name = self._topic(topic)
+        check_subscription(subscription)
+        layout = await self.host.topics.layout(name)
+        peeked = await self._retry.run(lambda: self.host.backlog.peek(layout, subscription, messages_max))
+        return tuple(received(str(name), one.segment, one.held, 0, one.incarnation) for one in peeked)
+
+    async def ack_status(self, subscription: str, message: MessageID) -> AckStatus:
+        """
+        Return a message's state in a subscription: acknowledged, pending in an open transaction, or neither.
+
+        :raises SubscriptionNotFound: the subscription does not exist.
+        """
+        check_subscription(subscription)
+        topic = str(topic_of(check_message_id(message).segment))
+        subscribed = await self.host.subscription(topic, subscription, message.segment)
+        return await self._retry.run(lambda: ack_status(subscribed, message.position))
+
+
+def _raise_unknown(error: Exception) -> None:
+    """Raise an unknown outcome instead of retrying."""
+    if isinstance(error, OutcomeUnknown):
+        raise error

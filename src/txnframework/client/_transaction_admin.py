@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from txnframework.broker import HangingTransaction
 from txnframework.client._arguments import whole_number
-from txnframework.client._calls import Calls
+from txnframework.client._base import ClientOperations
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
@@ -15,7 +15,7 @@ from txnframework.model.positions import TIME_MS_MAX
 from txnframework.model.transactions import Action, Begin, End, State
 
 
-class TransactionCalls(Calls):
+class TransactionOperations(ClientOperations):
     """The transaction operations of ``Client``."""
 
     def transaction(
@@ -55,7 +55,7 @@ class TransactionCalls(Calls):
             check_namespace(namespace)
         check_principal(principal)
         place = (domain, namespace)
-        return Transaction(self.host, self._retrying, Begin(timeout, principal), place, outlives_client)
+        return Transaction(self.host, self._retry, Begin(timeout, principal), place, outlives_client)
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """
@@ -81,7 +81,7 @@ class TransactionCalls(Calls):
         asked = parse_txn_id(txn_id)
         await self.host.steps.abandoned_ended((asked,))
         coordinator = await self.host.coordinator_for(asked)
-        return (await self._retrying.run(lambda: coordinator.describe(asked))).state
+        return (await self._retry.run(lambda: coordinator.describe(asked))).state
 
     async def commit(
         self, txn_id: TxnID | str, branches: Iterable[int] = (), *, principal: str = "", operator: bool = False
@@ -122,8 +122,8 @@ class TransactionCalls(Calls):
         ended = parse_txn_id(txn_id)
         await self.host.steps.abandoned_ended((ended,))
         coordinator = await self.host.coordinator_for(ended)
-        await self._retrying.run(lambda: coordinator.describe(ended))
-        return (await self._retrying.run(lambda: coordinator.settle(ended))).left
+        await self._retry.run(lambda: coordinator.describe(ended))
+        return (await self._retry.run(lambda: coordinator.settle(ended))).left
 
     async def find_hanging(
         self, age_ms_min: int = 60_000, *, after: HangingTransaction | None = None, transactions_max: int = 100
@@ -142,15 +142,13 @@ class TransactionCalls(Calls):
         """
         whole_number(age_ms_min, "age_ms_min", 0, TIME_MS_MAX)
         whole_number(transactions_max, "transactions_max", 1)
-        return await self._retrying.run(
-            lambda: self.host.hanging_transactions.find(age_ms_min, after, transactions_max)
-        )
+        return await self._retry.run(lambda: self.host.hanging_transactions.find(age_ms_min, after, transactions_max))
 
     async def _end(self, end: End) -> None:
         coordinator = await self.host.coordinator_for(end.txn_id)
 
         async def decide() -> None:
-            await self._retrying.run(lambda: coordinator.end(end))
+            await self._retry.run(lambda: coordinator.end(end))
             self._host.settle_soon(end.txn_id)
 
         await self.host.steps.finish(decide, (end.txn_id,))
