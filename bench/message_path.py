@@ -78,17 +78,14 @@ class Way:
             self.calls.append((module, frame.f_code.co_qualname, _counted.get() == self.operation))
 
     async def of(self, operation: Awaitable[T]) -> T:
-        """Do the operation in a task of its own, and count it from its first step to its last."""
-
-        async def counted() -> T:
-            _counted.set(self.operation)
-            sys.setprofile(self.note)
-            try:
-                return await operation
-            finally:
-                sys.setprofile(None)
-
-        return await asyncio.ensure_future(counted())
+        """Do the operation in this task, and count it from its first step to its last; no other step is in between."""
+        before = _counted.set(self.operation)
+        sys.setprofile(self.note)
+        try:
+            return await operation
+        finally:
+            sys.setprofile(None)
+            _counted.reset(before)
 
 
 @cache

@@ -34,7 +34,7 @@ def held_bytes(consumer: Consumer) -> tuple[int, int]:
     (feed,) = consumer._membership.feeds.values()
     assert feed.attached is not None
     deliveries = feed.attached.dispatch._deliveries
-    return deliveries.waiting_bytes, deliveries.delivered_bytes(feed.attached.consumer_id)
+    return deliveries.waiting_bytes, deliveries.delivered_bytes[feed.attached.consumer_id]
 
 
 def numbers_of(messages: list[Message]) -> list[int]:

@@ -158,7 +158,7 @@ def test_what_somebody_else_finished_is_not_passed_over(stores: Stores, aware: b
             await batches(client, 3, 1, 1, 1)
             consumer, received = await joined(client, 6)
             dispatch = dispatch_of(consumer, received[0])
-            dispatch._looking._look = lambda: run_ready()  # as if its watches were late
+            dispatch._trigger._refresh = lambda: run_ready()  # as if its watches were late
             await finish_elsewhere(elsewhere, received[1])
             if aware:
                 await dispatch.refresh()
@@ -189,7 +189,7 @@ def test_its_own_that_came_to_nothing(stores: Stores, aware: bool, counts: bool)
             await batches(client, 1, 1, 1)
             consumer, received = await joined(client, 3)
             dispatch = dispatch_of(consumer, received[0])
-            dispatch._looking._look = lambda: run_ready()
+            dispatch._trigger._refresh = lambda: run_ready()
             if counts:
                 async with elsewhere.transaction() as txn:
                     await consumer.ack(received[0], txn=client.join(txn.id))
@@ -216,7 +216,7 @@ def test_what_somebody_else_acknowledged_outside_transactions(stores: Stores, aw
             await batches(client, 1, 3, 1)
             consumer, received = await joined(client, 5)
             dispatch = dispatch_of(consumer, received[0])
-            dispatch._looking._look = lambda: run_ready()
+            dispatch._trigger._refresh = lambda: run_ready()
             place = await elsewhere.host.subscription(received[2].topic, "billing", received[2].id.segment)
             await place.cursor.apply(1, acks_of([(received[2].id.position, received[2].batch_size)]), None)
             if aware:
@@ -313,7 +313,7 @@ def test_a_lease_that_was_lost_and_won_again(stores: Stores, own: bool) -> None:
             await batches(client, 3, 1)
             consumer, received = await joined(client, 4, stand_by=True)
             dispatch = dispatch_of(consumer, received[0])
-            dispatch._looking._look = lambda: run_ready()  # as if its watches were late
+            dispatch._trigger._refresh = lambda: run_ready()  # as if its watches were late
             if not own:
                 await finish_elsewhere(elsewhere, received[1])
             dispatch._tell_end(LeaseLost("billing"))
@@ -385,7 +385,7 @@ def test_sought_while_the_lease_was_lost(stores: Stores, sought: bool) -> None:
                 await consumer.seek("earliest")
                 received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
             dispatch = dispatch_of(consumer, received[0])
-            dispatch._looking._look = lambda: run_ready()  # as if its watches were late
+            dispatch._trigger._refresh = lambda: run_ready()  # as if its watches were late
             if not sought:
                 await finish_elsewhere(elsewhere, received[1])
             going_on = held_up(dispatch)

@@ -197,13 +197,13 @@ def test_acknowledging_while_the_lease_is_lost(memory: Stores) -> None:
             (feed,) = consumer._membership.feeds.values()
             assert feed.attached is not None
             first: Any = feed.attached.dispatch
-            store, going_on = first._acknowledging.single, asyncio.Event()
+            store, going_on = first._acks.single, asyncio.Event()
 
             async def held_up(*given: Any) -> None:
                 await going_on.wait()
                 await store(*given)
 
-            first._acknowledging.single = held_up
+            first._acks.single = held_up
             async with client.transaction() as txn:
                 acknowledging = asyncio.ensure_future(consumer.ack(received, txn=txn))
                 await run_ready()
@@ -214,7 +214,7 @@ def test_acknowledging_while_the_lease_is_lost(memory: Stores) -> None:
                 assert feed.attached.dispatch is not first
                 assert consumer._inbox.positions(feed) == {received.id.position}
                 second: Any = feed.attached.dispatch
-                second._looking.again = lambda: None  # as if its watch were late
+                second._trigger.request = lambda: None  # as if its watch were late
                 going_on.set()
                 await acknowledging
                 assert consumer._inbox.take(10) == ()
@@ -234,19 +234,19 @@ def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
             (feed,) = consumer._membership.feeds.values()
             assert feed.attached is not None
             first: Any = feed.attached.dispatch
-            store, going_on, attaching = first._acknowledging.single, asyncio.Event(), asyncio.Event()
+            store, going_on, attaching = first._acks.single, asyncio.Event(), asyncio.Event()
 
             async def held_up(*given: Any) -> None:
                 await going_on.wait()
                 await store(*given)
 
-            first._acknowledging.single = held_up
+            first._acks.single = held_up
             dispatches: Any = client.host.dispatches
             begin = dispatches._begin
 
             async def begin_late(place: Any) -> Any:
                 dispatch = await begin(place)
-                dispatch._looking._look = lambda: asyncio.sleep(0)  # as if its watches were late
+                dispatch._trigger._refresh = lambda: asyncio.sleep(0)  # as if its watches were late
                 await attaching.wait()
                 return dispatch
 
@@ -281,7 +281,7 @@ def test_what_was_done_before_somebody_joined_does_not_come_to_it(memory: Stores
             (feed,) = first._membership.feeds.values()
             assert feed.attached is not None
             dispatch: Any = feed.attached.dispatch
-            dispatch._looking._look = lambda: asyncio.sleep(0)  # as if its watches were late
+            dispatch._trigger._refresh = lambda: asyncio.sleep(0)  # as if its watches were late
             store: Any = old.host.metadata
             store.restore()
             await before.ack(done[1])

@@ -227,7 +227,6 @@ class Feed:
         """Return whether the user gets this delivery; in either case the dispatch may deliver another message."""
         if self.attached is None:
             return False
-        self.attached.dispatch.permit(self.attached.consumer_id, 1)
         if not self.attached.dispatch.hand_out(self.attached.consumer_id, message.id.position, number):
             return False
         at = message.id.position

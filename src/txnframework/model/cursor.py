@@ -43,7 +43,7 @@ def beginning_after(incarnation: int, position: Position) -> Cursor:
 def state_of(cursor: Cursor, position: Position) -> AckState:
     """Return DELETED or PENDING for an entry, or for the message of it that ``batch_index`` names."""
     entry = position.entry
-    if entry <= cursor.mark_delete or _is_in(cursor.deleted, entry):
+    if entry <= cursor.mark_delete or (cursor.deleted and _is_in(cursor.deleted, entry)):
         return AckState.DELETED
     if position.batch_index >= 0 and position.batch_index in cursor.partial.get(entry, frozenset()):
         return AckState.DELETED

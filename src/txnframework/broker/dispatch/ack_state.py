@@ -38,6 +38,8 @@ class OpenAcks:
 
     def holder(self, position: Position) -> PendingAck | None:
         """Return the acknowledgment that covers a message; None if there is none."""
+        if not self._single and not self._cumulative:
+            return None
         found = self._single.get(position) or self._single.get(position.entry)
         return found or next((one for one in self._cumulative if _reaches(one.ack, position)), None)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from txnframework.broker.dispatch.ack_state import acks_of, cumulative_ack
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
@@ -90,39 +91,42 @@ Sized = tuple[Position, int]
 """A message's position and the size of its batch."""
 
 
+class AckOwner(Protocol):
+    """The dispatch whose acknowledgments are recorded."""
+
+    incarnation: int
+    """The cursor's incarnation under which the messages were read."""
+
+    def is_attached(self, consumer_id: int) -> bool:
+        """Return whether a consumer is attached and the lease is held."""
+
+    def remove_finished(self, done: Iterable[HeldMessage]) -> None:
+        """Remove messages that are acknowledged."""
+
+    async def refresh(self) -> None:
+        """Update the messages from the stores."""
+
+    def request_refresh(self) -> None:
+        """Request a refresh soon."""
+
+    async def load_outcome(self, branch: Branch) -> None:
+        """Load the outcome of a branch, so that ``Deliveries`` knows it."""
+
+
 class AckRecorder:
     """
     Marks messages while their acknowledgment is in progress, records it, and updates them with the result.
 
-    * ``finished`` is called with the messages that are acknowledged.
-    * ``look`` and ``look_again`` refresh from the stores when only these have the result: ``look`` returns after the
-      refresh, ``look_again`` requests it.
-    * ``incarnation`` returns the cursor's incarnation under which the messages were read.
-    * ``ask`` loads the outcome of a branch, so that ``deliveries`` know it.
-    * ``is_attached`` returns whether a consumer is attached and the lease is held.
+    The messages are refreshed from the stores when only these have the result.
     """
 
     def __init__(
-        self,
-        deliveries: Deliveries,
-        plain: CursorAckWriter,
-        pending_acks: IPendingAckStore,
-        finished: Callable[[Iterable[HeldMessage]], None],
-        look: Callable[[], Awaitable[None]],
-        look_again: Callable[[], None],
-        incarnation: Callable[[], int],
-        ask: Callable[[Branch], Awaitable[None]] | None = None,
-        is_attached: Callable[[int], bool] = lambda _: True,
+        self, owner: AckOwner, deliveries: Deliveries, cursor_acks: CursorAckWriter, pending_acks: IPendingAckStore
     ) -> None:
+        self._owner = owner
         self._deliveries = deliveries
-        self._plain = plain
+        self._cursor_acks = cursor_acks
         self._pending_acks = pending_acks
-        self._finished = finished
-        self._look = look
-        self._look_again = look_again
-        self._incarnation = incarnation
-        self._ask = ask
-        self._is_attached = is_attached
         self._ended = asyncio.Event()
 
     async def single(
@@ -148,7 +152,7 @@ class AckRecorder:
             unread = self._any_unread(position for position, _ in free)
             begun = self._deliveries.begin_ack((position for position, _ in free), None, False, consumer)
             upto = passed()
-            whole = len(begun) == len(self._deliveries) and all(one.position.entry <= upto for one in begun)
+            whole = len(begun) == len(self._deliveries.messages) and all(one.position.entry <= upto for one in begun)
             acks = (Ack(upto, cumulative=True),) if whole and begun and not unread else acks_of(free)
             await self._write(begun, incarnation, acks)
         else:
@@ -158,7 +162,7 @@ class AckRecorder:
             begun = self._deliveries.begin_ack(positions, holder, False, consumer)
             request = AckRequest(holder, acks_of(messages), incarnation, principal=principal)
             await self._add(begun, held, request, consumer)
-        await self._look_if(unread)
+        await self._refresh_if(unread)
 
     async def cumulative(
         self, message: Sized, incarnation: int, holder: Branch | None, principal: str, consumer: int
@@ -182,7 +186,7 @@ class AckRecorder:
         else:
             request = AckRequest(holder, (ack,), incarnation, principal=principal, received=received)
             await self._add(begun, held, request, consumer)
-        await self._look_if(unread)
+        await self._refresh_if(unread)
 
     async def all_given(self, upto: Position, incarnation: int, holder: Branch, principal: str, consumer: int) -> None:
         """
@@ -205,7 +209,7 @@ class AckRecorder:
         :raises TransactionConflict: it covers messages that others finished.
         """
         lost = await self.first_lost(upto, consumer, holder)
-        if not self._is_attached(consumer):
+        if not self._owner.is_attached(consumer):
             raise TransactionConflict(holder.txn_id, GIVEN_UP)
         if lost is not None:
             raise TransactionConflict(holder.txn_id, f"{lost} {FINISHED_ELSEWHERE}")
@@ -219,10 +223,10 @@ class AckRecorder:
         The outcome of ``holder`` is not asked for, because its transaction is open.
         """
         asked = set() if holder is None else {holder}
-        while self._ask is not None and (unknown := self._deliveries.undecided(consumer, upto) - asked):
+        while unknown := self._deliveries.undecided(consumer, upto) - asked:
             for branch in sorted(unknown):
                 asked.add(branch)
-                await self._ask(branch)
+                await self._owner.load_outcome(branch)
         return self._deliveries.claims.first_lost(consumer, upto)
 
     async def outdated(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch, principal: str) -> None:
@@ -235,9 +239,9 @@ class AckRecorder:
         """
         Return whether this dispatch has not read some of the messages, because an earlier dispatch delivered them.
         """
-        return any(self._deliveries.get(position) is None for position in positions)
+        return any(position not in self._deliveries.messages for position in positions)
 
-    async def _look_if(self, unread: bool) -> None:
+    async def _refresh_if(self, unread: bool) -> None:
         """
         Refresh before unread messages are read; with the state from before the acknowledgment they would be
         redelivered.
@@ -245,7 +249,7 @@ class AckRecorder:
         if not unread:
             return
         try:
-            await self._look()
+            await self._owner.refresh()
         except Unavailable as error:
             raise OutcomeUnknown(f"it was acknowledged, and may be delivered again: {error}") from error
 
@@ -259,10 +263,10 @@ class AckRecorder:
             if not any(map(self._deliveries.is_pending, positions)):
                 break
             # The transaction may have ended since the last refresh: only an open one keeps its messages.
-            await self._look()
+            await self._owner.refresh()
             if not any(map(self._deliveries.is_being_acknowledged, positions)):
                 break
-        if incarnation != self._incarnation():
+        if incarnation != self._owner.incarnation:
             return ()
         return tuple(one for one in messages if not self._deliveries.is_held(one[0]))
 
@@ -270,17 +274,17 @@ class AckRecorder:
         if not acks:
             return
         try:
-            await self._plain.write(incarnation, acks)
+            await self._cursor_acks.write(incarnation, acks)
         except TxnFrameworkError:
             if self._deliveries.undo_ack(begun):
-                self._look_again()
+                self._owner.request_refresh()
             raise
         except BaseException:
             self._unsure(begun)
             raise
         else:
             self._deliveries.finished_outside(begun)
-            self._finished(begun)
+            self._owner.remove_finished(begun)
         finally:
             self._ended.set()
 
@@ -298,7 +302,7 @@ class AckRecorder:
         except TxnFrameworkError:
             # Another transaction holds some of it, perhaps one that this process does not know.
             self._deliveries.undo_ack(begun)
-            self._look_again()
+            self._owner.request_refresh()
             raise
         except BaseException:
             self._unsure(begun)
@@ -314,4 +318,4 @@ class AckRecorder:
     def _unsure(self, begun: list[HeldMessage]) -> None:
         """Treat messages as held after an unknown outcome, and refresh before any of them is redelivered."""
         self._deliveries.pend(begun)
-        self._look_again()
+        self._owner.request_refresh()

@@ -66,7 +66,7 @@ OFFER_MAX = 1_000
 
 
 @dataclass(slots=True)
-class _Consumer:
+class AttachedConsumer:
     """
     An attached consumer: ``owed`` permits it requested, ``granted`` ones the dispatcher has and did not use.
 
@@ -95,14 +95,9 @@ class AttachedConsumers:
         self._messages_max = bounds.unacknowledged_messages_max
         self._bytes_max = bounds.unacknowledged_bytes_max
         self._tenure = tenure
-        self._consumers: dict[int, _Consumer] = {}
+        self.by_id: dict[int, AttachedConsumer] = {}
+        """The attached consumers."""
         self._next_id = 1
-
-    def __len__(self) -> int:
-        return len(self._consumers)
-
-    def __contains__(self, consumer_id: int) -> bool:
-        return consumer_id in self._consumers
 
     def attach(self, joining: Joining, listener: Listener) -> int:
         """
@@ -112,7 +107,7 @@ class AttachedConsumers:
         """
         consumer_id, self._next_id = self._next_id, self._next_id + 1
         self._dispatcher.attach(ConsumerInfo(consumer_id, joining.name, joining.priority))
-        self._consumers[consumer_id] = _Consumer(listener, joining.permits)
+        self.by_id[consumer_id] = AttachedConsumer(listener, joining.permits)
         return consumer_id
 
     def detach(self, consumer_id: int) -> frozenset[Position] | None:
@@ -121,33 +116,22 @@ class AttachedConsumers:
 
         The dispatcher lets no message overtake these until they are released.
         """
-        if self._consumers.pop(consumer_id, None) is None:
+        if self.by_id.pop(consumer_id, None) is None:
             return None
         return self._dispatcher.detach(consumer_id)
 
-    def permit(self, consumer_id: int, messages: int) -> None:
-        """Let a consumer take this many more messages; a detached one is ignored."""
-        if consumer_id in self._consumers:
-            self._consumers[consumer_id].owed += messages
-
-    def tell(self, what: Callable[[Listener], None]) -> None:
+    def notify(self, call: Callable[[Listener], None]) -> None:
         """Call a function with each consumer's listener."""
-        for consumer in tuple(self._consumers.values()):
-            what(consumer.listener)
-
-    def forget(self) -> None:
-        """Forget all consumers."""
-        self._consumers.clear()
+        for consumer in tuple(self.by_id.values()):
+            call(consumer.listener)
 
     def offer(self, incarnation: int) -> bool:
-        """Let the dispatcher assign waiting messages, and deliver them; return whether it assigned any."""
-        if not self._deliveries.waiting:
-            return False
+        """Let the dispatcher assign the waiting messages, of which there are some; return whether it assigned any."""
         self._grant()
         assigned = self._dispatcher.assign(self._deliveries.candidates(OFFER_MAX))
         unused: set[Position] = set()
         for one in assigned:
-            taker = self._consumers.get(one.consumer_id)
+            taker = self.by_id.get(one.consumer_id)
             takes = taker is not None and self._takes(one.consumer_id, taker, one.position)
             held = self._deliveries.deliver(one.position, one.consumer_id) if takes else None
             if taker is not None:
@@ -162,7 +146,7 @@ class AttachedConsumers:
             self._dispatcher.released(frozenset(unused))
         return bool(assigned)
 
-    def _takes(self, consumer_id: int, consumer: _Consumer, position: Position) -> bool:
+    def _takes(self, consumer_id: int, consumer: AttachedConsumer, position: Position) -> bool:
         """
         Return whether a consumer has room for a message that was assigned to it.
 
@@ -172,34 +156,33 @@ class AttachedConsumers:
         """
         if consumer.full_at is not None and self._is_full(consumer_id, consumer):
             return False
-        delivered = self._deliveries.delivered(consumer_id)
-        held = self._deliveries.get(position) if delivered else None
-        if held is not None and held.size_bytes > self._bytes_max - self._deliveries.delivered_bytes(consumer_id):
+        delivered = self._deliveries.delivered[consumer_id]
+        held = self._deliveries.messages.get(position) if delivered else None
+        if held is not None and held.size_bytes > self._bytes_max - self._deliveries.delivered_bytes[consumer_id]:
             consumer.full_at = delivered
             return False
         return True
 
-    def _is_full(self, consumer_id: int, consumer: _Consumer) -> bool:
+    def _is_full(self, consumer_id: int, consumer: AttachedConsumer) -> bool:
         """Return whether a message was too large for a consumer that has not acknowledged anything since."""
         if consumer.full_at is None:
             return False
         # A failed acknowledgment may have raised the number: then the consumer is full until it has fewer than that.
-        delivered = self._deliveries.delivered(consumer_id)
+        delivered = self._deliveries.delivered[consumer_id]
         consumer.full_at = None if delivered < consumer.full_at else delivered
         return consumer.full_at is not None
 
-    def _room(self, consumer_id: int) -> int:
-        """Return how many of the waiting messages a consumer may be given, if all of them were for it."""
-        delivered = self._deliveries.delivered(consumer_id)
-        fitting = self._deliveries.fitting(self._bytes_max - self._deliveries.delivered_bytes(consumer_id))
-        return min(self._messages_max - delivered, fitting if delivered else max(1, fitting))
-
     def _grant(self) -> None:
-        for consumer_id, consumer in tuple(self._consumers.items()):
+        """Grant each consumer as many permits as it may be given waiting messages, if all of them were for it."""
+        deliveries = self._deliveries
+        for consumer_id, consumer in tuple(self.by_id.items()):
             # A full consumer is granted nothing, so that its permits run out and messages are assigned to others.
             if not consumer.owed or (consumer.full_at is not None and self._is_full(consumer_id, consumer)):
                 continue
-            granted = min(consumer.owed, self._room(consumer_id) - consumer.granted)
+            delivered = deliveries.delivered[consumer_id]
+            fitting = deliveries.fitting(self._bytes_max - deliveries.delivered_bytes[consumer_id])
+            most = min(self._messages_max - delivered, fitting if delivered else max(1, fitting))
+            granted = min(consumer.owed, most - consumer.granted)
             if granted > 0:
                 consumer.owed -= granted
                 consumer.granted += granted

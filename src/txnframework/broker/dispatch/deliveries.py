@@ -7,6 +7,7 @@ while an open transaction holds it. A finished message is forgotten, because the
 
 from __future__ import annotations
 
+import asyncio
 import bisect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -87,13 +88,19 @@ class Deliveries:
     def __init__(self, counts: Callable[[Branch], bool | None] = lambda _: None) -> None:
         self.claims = Claims(counts)
         self._counts = counts
-        self._held: dict[Position, HeldMessage] = {}
-        self._waiting: list[Position] = []
-        self._delivered: Counter[int] = Counter()
-        self._delivered_bytes: Counter[int] = Counter()
+        self.messages: dict[Position, HeldMessage] = {}
+        """The unfinished messages, by position."""
+        self.waiting: list[Position] = []
+        """The positions of the waiting messages, in order."""
         self.waiting_bytes = 0
         """The total size of the waiting messages."""
-        # Like _delivered, plus the messages that are being acknowledged.
+        self.delivered: Counter[int] = Counter()
+        """The number of unacknowledged messages of each consumer."""
+        self.delivered_bytes: Counter[int] = Counter()
+        """The total size of each consumer's unacknowledged messages."""
+        self.holders_changed = asyncio.Event()
+        """Set when the set of transactions that hold messages has changed, perhaps only for a moment."""
+        # Like delivered, plus the messages that are being acknowledged.
         self._outstanding: Counter[int] = Counter()
         # The number of messages that each transaction holds.
         self._holding: Counter[TxnID] = Counter()
@@ -104,47 +111,22 @@ class Deliveries:
 
     # -- facts ----------------------------------------------------------------------------------------
 
-    def __len__(self) -> int:
-        return len(self._held)
-
-    @property
-    def waiting(self) -> int:
-        """The number of waiting messages."""
-        return len(self._waiting)
-
     def fitting(self, room_bytes: int) -> int:
         """Return how many of the first waiting messages have at most this total size."""
         if self.waiting_bytes <= room_bytes:
-            return len(self._waiting)
-        for count, position in enumerate(self._waiting):
-            room_bytes -= self._held[position].size_bytes
+            return len(self.waiting)
+        for count, position in enumerate(self.waiting):
+            room_bytes -= self.messages[position].size_bytes
             if room_bytes < 0:
                 return count
-        return len(self._waiting)
+        return len(self.waiting)
 
     def done_through(self, read: Position) -> Position:
         """Return the entry up to which nothing is held: ``read``, or the entry before the first held message."""
-        first = next(iter(self._held), None)
+        first = next(iter(self.messages), None)
         if first is None:
             return read
         return Position(first.ledger_id, first.entry_id - 1)
-
-    def get(self, position: Position) -> HeldMessage | None:
-        """Return the message at a position; None if it was not read or is finished."""
-        return self._held.get(position)
-
-    def has(self, consumer: int, position: Position, delivery: int) -> bool:
-        """Return whether a consumer still has this delivery of a message."""
-        held = self._held.get(position)
-        return held is not None and _has(held, consumer) and held.delivery == delivery
-
-    def delivered(self, consumer: int) -> int:
-        """Return how many unacknowledged messages a consumer has."""
-        return self._delivered[consumer]
-
-    def delivered_bytes(self, consumer: int) -> int:
-        """Return the total size of a consumer's unacknowledged messages."""
-        return self._delivered_bytes[consumer]
 
     def takers(self) -> frozenset[int]:
         """Return the consumers with unfinished messages, acknowledged or not."""
@@ -152,12 +134,12 @@ class Deliveries:
 
     def redeliveries(self) -> dict[Position, int]:
         """Return the delivery counts of unfinished messages, without those that were never delivered."""
-        held = {one.position: one.redeliveries for one in self._held.values() if one.redeliveries}
+        held = {one.position: one.redeliveries for one in self.messages.values() if one.redeliveries}
         return {**self._earlier, **held}
 
     def delivered_to(self, consumer: int) -> tuple[Position, ...]:
         """Return the positions of a consumer's unacknowledged messages, in order."""
-        return tuple(sorted(one.position for one in self._held.values() if _has(one, consumer)))
+        return tuple(sorted(one.position for one in self.messages.values() if _has(one, consumer)))
 
     def holders(self) -> frozenset[TxnID]:
         """Return the transactions that hold messages."""
@@ -165,26 +147,26 @@ class Deliveries:
 
     def candidates(self, messages_max: int) -> tuple[Candidate, ...]:
         """Return the first waiting messages, in reading order."""
-        found = (self._held[position] for position in self._waiting[:messages_max])
+        found = (self.messages[position] for position in self.waiting[:messages_max])
         return tuple(Candidate(one.position, one.message.key, one.redeliveries) for one in found)
 
     def upto(self, position: Position) -> tuple[Position, ...]:
         """Return the positions that a cumulative acknowledgment of ``position`` covers, in order."""
-        return tuple(sorted(one for one in self._held if one <= position))
+        return tuple(sorted(one for one in self.messages if one <= position))
 
     def is_held(self, position: Position) -> bool:
         """Return whether an acknowledgment of a message is in progress or pending."""
-        held = self._held.get(position)
+        held = self.messages.get(position)
         return held is not None and held.state in (MessageState.ACKING, MessageState.PENDING_ACK)
 
     def is_being_acknowledged(self, position: Position) -> bool:
         """Return whether an acknowledgment of a message is in progress, so its result is not known yet."""
-        held = self._held.get(position)
+        held = self.messages.get(position)
         return held is not None and held.state is MessageState.ACKING
 
     def is_pending(self, position: Position) -> bool:
         """Return whether a transaction held a message at the last refresh or later."""
-        held = self._held.get(position)
+        held = self.messages.get(position)
         return held is not None and held.state is MessageState.PENDING_ACK
 
     def claimed(self, consumer: int, upto: Position) -> list[HeldMessage]:
@@ -193,7 +175,7 @@ class Deliveries:
 
         Together with the messages in ``claims``, a cumulative acknowledgment of the consumer covers these.
         """
-        given = (one for one in self._held.values() if one.given_to == consumer and one.position <= upto)
+        given = (one for one in self.messages.values() if one.given_to == consumer and one.position <= upto)
         return sorted((one for one in given if not self._is_own(one)), key=lambda one: one.position)
 
     def left_behind(self, consumer: int) -> dict[Position, Branch | None]:
@@ -203,7 +185,7 @@ class Deliveries:
         Each has the branch in which the consumer acknowledged it, or None.
         """
         found = self.claims.left_by(consumer)
-        for one in self._held.values():
+        for one in self.messages.values():
             if one.given_to == consumer:
                 found[one.position] = one.holder if one.own else None
         return found
@@ -215,7 +197,7 @@ class Deliveries:
 
     def pending(self, positions: Iterable[Position]) -> list[HeldMessage]:
         """Return those of the messages that a transaction held at the last refresh or later."""
-        return [self._held[position] for position in positions if self.is_pending(position)]
+        return [self.messages[position] for position in positions if self.is_pending(position)]
 
     # -- events ---------------------------------------------------------------------------------------
 
@@ -225,19 +207,21 @@ class Deliveries:
 
     def read(self, held: HeldMessage, cursor: Cursor, pending: OpenAcks) -> None:
         """Add a message that was read, unless it is finished."""
-        held.redeliveries = self._earlier.pop(held.position, 0)
-        if held.position in self._held or state_of(cursor, held.position) is AckState.DELETED:
+        position = held.position
+        held.redeliveries = self._earlier.pop(position, 0)
+        if position in self.messages or state_of(cursor, position) is AckState.DELETED:
             return
-        self._held[held.position] = held
-        self._set(held, MessageState.WAITING)
-        holder = pending.holder(held.position)
+        self.messages[position] = held
+        bisect.insort(self.waiting, position)
+        self.waiting_bytes += held.size_bytes
+        holder = pending.holder(position)
         if holder is not None:
             held.cumulative = holder.ack.cumulative
             self._set(held, MessageState.PENDING_ACK, holder.branch)
 
     def deliver(self, position: Position, consumer: int) -> HeldMessage | None:
         """Give a waiting message to a consumer; return None if the message is not waiting."""
-        held = self._held.get(position)
+        held = self.messages.get(position)
         if held is None or held.state is not MessageState.WAITING:
             return None
         self._made += 1
@@ -247,13 +231,15 @@ class Deliveries:
 
     def hand_out(self, consumer: int, position: Position, delivery: int) -> bool:
         """
-        Note that a consumer's user receives a delivery; return False if the delivery is void, as in ``has``.
+        Note that a consumer's user receives a delivery; return False if the consumer does not have it any more.
 
         From now on the user may process the message, so others finishing it must be noticed.
         """
-        if not self.has(consumer, position, delivery):
+        held = self.messages.get(position)
+        if held is None or held.state is not MessageState.DELIVERED:
             return False
-        held = self._held[position]
+        if held.consumer != consumer or held.delivery != delivery:
+            return False
         if held.given_to is not None and held.given_to not in (DETACHED, consumer):
             # The previous consumer's user may still process the message, and another consumer will finish it now.
             self.claims.finished(held.given_to, position, None)
@@ -266,7 +252,7 @@ class Deliveries:
         """
         returned = []
         for position in positions:
-            held = self._held.get(position)
+            held = self.messages.get(position)
             if held is not None and _has(held, consumer):
                 held.redeliveries += position not in unseen
                 self._set(held, MessageState.WAITING)
@@ -279,7 +265,7 @@ class Deliveries:
 
         Messages in ``unseen`` were never returned by receive().
         """
-        for held in self._held.values():
+        for held in self.messages.values():
             if held.consumer == consumer:
                 if held.state is MessageState.DELIVERED:
                     held.redeliveries += held.position not in unseen
@@ -293,7 +279,7 @@ class Deliveries:
     def renounce(self, consumer: int) -> None:
         """Forget that a consumer received waiting messages, after its request for redelivery."""
         self.claims.forget(consumer)
-        for held in self._held.values():
+        for held in self.messages.values():
             if held.given_to == consumer and held.state is MessageState.WAITING:
                 held.given_to = None
 
@@ -307,7 +293,7 @@ class Deliveries:
         """
         begun = []
         for position in positions:
-            held = self._held.get(position)
+            held = self.messages.get(position)
             if held is not None and held.state in (MessageState.WAITING, MessageState.DELIVERED):
                 held.cumulative, held.passed_over = cumulative, False
                 held.own = consumer is None or held.given_to == consumer
@@ -324,7 +310,7 @@ class Deliveries:
         """
         unsure = False
         for held in begun:
-            if self._held.get(held.position) is held and held.state is MessageState.ACKING:
+            if self.messages.get(held.position) is held and held.state is MessageState.ACKING:
                 held.own = False
                 if held.passed_over:
                     unsure = True
@@ -336,7 +322,7 @@ class Deliveries:
     def pend(self, begun: Iterable[HeldMessage]) -> None:
         """Mark messages as pending after an acknowledgment that was, or may have been, recorded."""
         for held in begun:
-            if self._held.get(held.position) is held and held.state is MessageState.ACKING:
+            if self.messages.get(held.position) is held and held.state is MessageState.ACKING:
                 self._pend(held)
 
     def take_over(
@@ -351,7 +337,7 @@ class Deliveries:
         for one in held:
             if self._is_own(one):
                 continue  # skipped: the previous transaction counts, and the next refresh finds it finished
-            if self._held.get(one.position) is one and one.state is not MessageState.ACKING:
+            if self.messages.get(one.position) is one and one.state is not MessageState.ACKING:
                 one.since, one.cumulative = self._looks, cumulative
                 one.own = consumer is None or one.given_to == consumer
                 self._set(one, MessageState.PENDING_ACK, holder)
@@ -370,22 +356,23 @@ class Deliveries:
         """
         gone = set()
         for held in done:
-            if self._held.get(held.position) is held:
-                del self._held[held.position]
+            if self.messages.get(held.position) is held:
+                del self.messages[held.position]
                 self._leave(held)
                 gone.add(held.position)
         return frozenset(gone)
 
     def clear(self) -> frozenset[Position]:
         """Remove all messages, and return their positions."""
-        gone = frozenset(self._held)
-        self._held.clear()
-        self._waiting.clear()
+        gone = frozenset(self.messages)
+        self.messages.clear()
+        self.waiting.clear()
         self.waiting_bytes = 0
-        self._delivered.clear()
-        self._delivered_bytes.clear()
+        self.delivered.clear()
+        self.delivered_bytes.clear()
         self._outstanding.clear()
         self._holding.clear()
+        self.holders_changed.set()
         self._earlier.clear()
         self.claims.clear()
         return gone
@@ -403,7 +390,7 @@ class Deliveries:
         acknowledgment stay with their consumer, which may request their redelivery.
         """
         freed: set[Position] = set()
-        for position, held in list(self._held.items()):
+        for position, held in list(self.messages.items()):
             if held.state is MessageState.ACKING:
                 held.passed_over = True
                 continue
@@ -453,30 +440,32 @@ class Deliveries:
         held.state, held.holder = state, holder
         if state is MessageState.PENDING_ACK and holder is not None:
             self._holding[holder.txn_id] += 1
+            self.holders_changed.set()
         if state is MessageState.WAITING:
             held.consumer = None
-            bisect.insort(self._waiting, held.position)
+            bisect.insort(self.waiting, held.position)
             self.waiting_bytes += held.size_bytes
         elif held.consumer is not None:
             self._outstanding[held.consumer] += 1
             if state is MessageState.DELIVERED:
-                self._delivered[held.consumer] += 1
-                self._delivered_bytes[held.consumer] += held.size_bytes
+                self.delivered[held.consumer] += 1
+                self.delivered_bytes[held.consumer] += held.size_bytes
 
     def _leave(self, held: HeldMessage) -> None:
         """Remove a message from the counters of its state."""
         if held.state is MessageState.PENDING_ACK and held.holder is not None:
             _take(self._holding, held.holder.txn_id)
+            self.holders_changed.set()
         if held.state is MessageState.WAITING:
-            at = bisect.bisect_left(self._waiting, held.position)
-            if at < len(self._waiting) and self._waiting[at] == held.position:
-                del self._waiting[at]
+            at = bisect.bisect_left(self.waiting, held.position)
+            if at < len(self.waiting) and self.waiting[at] == held.position:
+                del self.waiting[at]
                 self.waiting_bytes -= held.size_bytes
         elif held.consumer is not None:
             _take(self._outstanding, held.consumer)
             if held.state is MessageState.DELIVERED:
-                _take(self._delivered_bytes, held.consumer, held.size_bytes)
-                _take(self._delivered, held.consumer)
+                _take(self.delivered_bytes, held.consumer, held.size_bytes)
+                _take(self.delivered, held.consumer)
 
 
 def _take(counts: Counter[_Counted], counted: _Counted, amount: int = 1) -> None:

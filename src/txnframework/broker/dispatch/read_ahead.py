@@ -24,6 +24,7 @@ class ReadAhead:
     * ``skipped``: aborted entries that the cursor has not passed yet.
     * ``sealed_end``: the segment has nothing after ``upto``, and never will.
     * ``at_end``: nothing after ``upto`` can be read until ``until_advanced`` has returned.
+    * ``failure``: the error of ``watch``, until it is raised by ``raise_failure``.
 
     The outcome of an entry is decided when it is read here; an entry that was read as committed stays committed.
     """
@@ -33,23 +34,18 @@ class ReadAhead:
         self.skipped: list[Position] = []
         self.sealed_end = False
         self.at_end = False
+        self.failure: Exception | None = None
         self._buffer = segment.buffer
         self._ledger = segment.ledger
         self._deliveries = deliveries
         self._entries_max = bounds.read_entries_max
         self._bytes_max = bounds.read_bytes_max
         self._begun = 0
-        self._looking_out: asyncio.Task[None] | None = None
-
-    @property
-    def has_room(self) -> bool:
-        """Whether fewer messages wait than may be read ahead."""
-        waiting = self._deliveries
-        return waiting.waiting < self._entries_max and waiting.waiting_bytes < self._bytes_max
+        self._watch: asyncio.Task[None] | None = None
 
     def begin_at(self, position: Position) -> None:
         """Continue reading from this position, and drop the state of earlier reads."""
-        self.look_out_no_more()
+        self.stop_watching()
         self._begun += 1
         self.upto = position
         self.skipped.clear()
@@ -96,26 +92,30 @@ class ReadAhead:
         if found <= after and begun == self._begun and self.upto == after:
             self.sealed_end = True
 
-    def look_out(self, woken: Callable[[], None]) -> None:
+    def watch(self, woken: Callable[[], None]) -> None:
         """Call ``woken`` once ``until_advanced`` has returned or failed; do nothing if this is already running."""
-        if self._looking_out is None:
-            self._looking_out = asyncio.ensure_future(self.until_advanced())
-            self._looking_out.add_done_callback(lambda _: woken())
+        if self._watch is None:
+            self._watch = asyncio.ensure_future(self._run_watch(self._begun, woken))
 
-    def raise_what_failed(self) -> None:
-        """Raise the error of ``look_out``'s task, if it failed."""
-        if self._looking_out is not None and self._looking_out.done():
-            ended, self._looking_out = self._looking_out, None
-            ended.result()
+    async def _run_watch(self, begun: int, woken: Callable[[], None]) -> None:
+        failure: Exception | None = None
+        try:
+            await self.until_advanced()
+        except Exception as error:
+            failure = error
+        if begun == self._begun:
+            self._watch, self.failure = None, failure
+            woken()
 
-    def look_out_no_more(self) -> None:
-        """Stop the task of ``look_out``; a second call does nothing."""
-        if self._looking_out is not None:
-            self._looking_out.cancel()
-            self._looking_out.add_done_callback(_forget_failure)
-            self._looking_out = None
+    def raise_failure(self) -> None:
+        """Raise the error of ``watch``, if it failed; a second call does nothing."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
 
-
-def _forget_failure(ended: asyncio.Task[None]) -> None:
-    if not ended.cancelled():
-        ended.exception()
+    def stop_watching(self) -> None:
+        """Stop the task of ``watch``; a second call does nothing."""
+        self.failure = None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.dispatch.deliveries import Deliveries
 from txnframework.environment import Environment
 from txnframework.interfaces import IMetadataStore, ITransactionCoordinator, IValueWatch, IWatch
 from txnframework.model.ids import TxnID
@@ -20,7 +21,7 @@ INTERVAL_MS = 100
 
 class RefreshTrigger:
     """
-    Calls ``look`` when a transaction that holds messages ended, and when the subscription's records changed.
+    Calls ``refresh`` when a transaction that holds messages ended, and when the subscription's records changed.
 
     Ends of transactions cause a refresh at once. Changes of the records may come from this process itself, so their
     refreshes are spaced out. They are skipped if only this process's own acknowledgments changed the cursor.
@@ -32,18 +33,17 @@ class RefreshTrigger:
         store: IMetadataStore,
         coordinator: ITransactionCoordinator | None,
         environment: Environment,
-        holders: Callable[[], frozenset[TxnID]],
-        look: Callable[[], Awaitable[None]],
+        deliveries: Deliveries,
+        refresh: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._coordinator = coordinator
         self._environment = environment
-        self._holders = holders
-        self._look = look
+        self._deliveries = deliveries
+        self._refresh = refresh
         self._watches: list[IWatch] = []
         self._cursor: StoredCursor | None = None
-        self._again = asyncio.Event()
-        self._changed = asyncio.Event()
+        self._requested = asyncio.Event()
 
     async def arm(self, segment: str, subscription: str, cursor: StoredCursor) -> None:
         """Watch the subscription's acknowledgments and its cursor; call this before the first refresh."""
@@ -52,27 +52,23 @@ class RefreshTrigger:
         self._watches.append(await self._store.watch(cursor.key))
         self._cursor = cursor
 
-    def again(self) -> None:
+    def request(self) -> None:
         """Request a refresh soon."""
-        self._again.set()
+        self._requested.set()
 
-    def holders_changed(self) -> None:
-        """Note that the set of transactions that hold messages may have changed."""
-        self._changed.set()
-
-    async def at_changes(self) -> None:
+    async def run_on_changes(self) -> None:
         """Refresh after changes of the records, in an endless loop."""
         while True:
-            came = await first_completed(self._again.wait(), *(watch.changed() for watch in self._watches))
+            came = await first_completed(self._requested.wait(), *(watch.changed() for watch in self._watches))
             # The cursor's watch is the last one, so no other watch has reported a change.
-            if came < len(self._watches) or not await self._is_own_work():
-                self._again.clear()
+            if came < len(self._watches) or not await self._is_own_change():
+                self._requested.clear()
                 if self._cursor is not None:
                     self._cursor.own_writes.looking()
-                await self._look()
+                await self._refresh()
             await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
 
-    async def _is_own_work(self) -> bool:
+    async def _is_own_change(self) -> bool:
         """Return whether only this process has changed the cursor since the last refresh."""
         if self._cursor is None:
             return False
@@ -84,25 +80,25 @@ class RefreshTrigger:
         record = await self._store.get(self._cursor.key)
         return own.are_all(None if record is None else record.value)
 
-    async def at_ends(self) -> None:
+    async def run_on_transaction_ends(self) -> None:
         """
         Refresh as soon as a transaction that holds messages has ended, in an endless loop; return if without
         coordinator.
         """
         while self._coordinator is not None:
-            self._changed.clear()
-            holders = self._holders()
+            self._deliveries.holders_changed.clear()
+            holders = self._deliveries.holders()
             if not holders:
-                await self._changed.wait()
+                await self._deliveries.holders_changed.wait()
                 continue
-            if await first_completed(self._coordinator.watch_ended(holders), self._until_others_than(holders)) == 0:
-                await self._look()
+            if await first_completed(self._coordinator.watch_ended(holders), self._until_holders_change(holders)) == 0:
+                await self._refresh()
 
-    async def _until_others_than(self, holders: frozenset[TxnID]) -> None:
+    async def _until_holders_change(self, holders: frozenset[TxnID]) -> None:
         """Wait until the holders have changed; watching the same ones anew after every message would cost reads."""
-        while self._holders() == holders:
-            self._changed.clear()
-            await self._changed.wait()
+        while self._deliveries.holders() == holders:
+            self._deliveries.holders_changed.clear()
+            await self._deliveries.holders_changed.wait()
 
     async def close(self) -> None:
         """Close the watches."""

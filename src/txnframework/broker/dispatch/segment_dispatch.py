@@ -68,28 +68,18 @@ class SegmentDispatch:
         self.tenure = object()
         """Identifies deliveries under this lease."""
         self._deliveries = Deliveries(parts.outcomes.counts)
-        self._reading = ReadAhead(parts.segment, self._deliveries, parts.bounds)
+        self._read_ahead = ReadAhead(parts.segment, self._deliveries, parts.bounds)
         self._consumers = AttachedConsumers(parts.dispatcher, self._deliveries, parts.bounds, self.tenure)
         self._cursor: Cursor | None = None
         self._open_acks = OpenAcks({}, 0)
         self._wake = asyncio.Event()
-        self._one_look = asyncio.Lock()
-        self._plain = CursorAckWriter(parts.subscription.cursor, parts.environment, parts.bounds.cursor_delay_ms)
-        self._looking = RefreshTrigger(
-            parts.store, parts.coordinator, parts.environment, self._deliveries.holders, self.refresh
+        self._refreshing = asyncio.Lock()
+        self._cursor_acks = CursorAckWriter(parts.subscription.cursor, parts.environment, parts.bounds.cursor_delay_ms)
+        self._trigger = RefreshTrigger(
+            parts.store, parts.coordinator, parts.environment, self._deliveries, self.refresh
         )
-        self._acknowledging = AckRecorder(
-            self._deliveries,
-            self._plain,
-            parts.subscription.pending_acks,
-            self._finished,
-            self.refresh,
-            self._looking.again,
-            lambda: self.incarnation,
-            self._ask_outcome,
-            lambda consumer_id: self.ended is None and consumer_id in self._consumers,
-        )
-        self._tasks = RetryingTasks(parts.environment, self._tell_end)
+        self._acks = AckRecorder(self, self._deliveries, self._cursor_acks, parts.subscription.pending_acks)
+        self._tasks = RetryingTasks(parts.environment, self._end_with)
 
     async def start(self) -> None:
         """
@@ -98,9 +88,10 @@ class SegmentDispatch:
         :raises SubscriptionNotFound: the subscription does not exist.
         """
         subscription = self._parts.subscription
-        await self._looking.arm(self.segment, subscription.name, subscription.cursor)
+        await self._trigger.arm(self.segment, subscription.name, subscription.cursor)
         await self.refresh()
-        for work in (self._pump, self._looking.at_changes, self._looking.at_ends, self._until_lease_lost):
+        trigger = self._trigger
+        for work in (self._pump, trigger.run_on_changes, trigger.run_on_transaction_ends, self._until_lease_lost):
             self._tasks.start(work)
         if self._may_be_replaced:
             self._tasks.start(self._until_replaced)
@@ -111,11 +102,11 @@ class SegmentDispatch:
 
     async def close(self) -> None:
         """Stop, notify the consumers, and release the lease; a second call is allowed."""
-        self._tell_end(Closed(f"dispatching of {self.segment} was stopped"))
+        self._end_with(Closed(f"dispatching of {self.segment} was stopped"))
         await self._tasks.stop()
-        self._reading.look_out_no_more()
-        await self._plain.finish()
-        await self._looking.close()
+        self._read_ahead.stop_watching()
+        await self._cursor_acks.finish()
+        await self._trigger.close()
         await self._lease.release()
 
     @property
@@ -128,7 +119,7 @@ class SegmentDispatch:
     @property
     def consumers(self) -> int:
         """The number of attached consumers."""
-        return len(self._consumers)
+        return len(self._consumers.by_id)
 
     def attach(self, joining: Joining, listener: Listener) -> int:
         """
@@ -146,7 +137,7 @@ class SegmentDispatch:
         had: frozenset[Position] | None = None
         try:
             had = self._consumers.detach(consumer_id)
-            if had is not None and self._consumers:
+            if had is not None and self._consumers.by_id:
                 await self.return_delivered(consumer_id, None, lambda: unseen)
         finally:
             self._deliveries.orphan(consumer_id, unseen)
@@ -156,9 +147,11 @@ class SegmentDispatch:
             self._wake.set()
 
     def permit(self, consumer_id: int, messages: int) -> None:
-        """Let a consumer take this many more messages; they are granted as it acknowledges."""
-        self._consumers.permit(consumer_id, messages)
-        self._wake.set()
+        """Let a consumer take this many more messages, as it acknowledges others; a detached consumer is ignored."""
+        consumer = self._consumers.by_id.get(consumer_id)
+        if consumer is not None:
+            consumer.owed += messages
+            self._wake.set()
 
     def delivered_to(self, consumer_id: int) -> frozenset[Position]:
         """Return the positions of the messages that a consumer has."""
@@ -166,10 +159,11 @@ class SegmentDispatch:
 
     def hand_out(self, consumer_id: int, position: Position, number: int) -> bool:
         """
-        Return whether a delivery is still valid, so that the user may receive it.
+        Return whether a delivery is still valid, so that the user may receive it, and permit another message.
 
         Messages that were given back or acknowledged must not be handed out.
         """
+        self.permit(consumer_id, 1)
         return self.ended is None and self._deliveries.hand_out(consumer_id, position, number)
 
     async def return_delivered(
@@ -216,17 +210,17 @@ class SegmentDispatch:
 
     def batch_size(self, position: Position) -> int | None:
         """Return the batch size of a message that was read here and is not finished; otherwise None."""
-        held = self._deliveries.get(position)
+        held = self._deliveries.messages.get(position)
         return None if held is None else held.batch_size
 
     def was_given(self, consumer_id: int, position: Position) -> bool:
         """Return whether this dispatch gave an unfinished message to a consumer's user."""
-        held = self._deliveries.get(position)
+        held = self._deliveries.messages.get(position)
         return held is not None and held.given_to == consumer_id
 
     def was_renounced(self, consumer_id: int, position: Position) -> bool:
         """Return whether an unfinished message is not given to a consumer now: it was given back, or to another one."""
-        held = self._deliveries.get(position)
+        held = self._deliveries.messages.get(position)
         return held is not None and held.given_to != consumer_id
 
     async def ack(
@@ -243,11 +237,10 @@ class SegmentDispatch:
         """
         self._require_running()
         if incarnation == self.incarnation:
-            upto, single = (lambda: self._reading.upto), self._acknowledging.single
+            upto, single = (lambda: self._read_ahead.upto), self._acks.single
             await single(messages, incarnation, holder, principal, upto, consumer_id)
         elif holder is not None:
-            await self._acknowledging.outdated(messages, incarnation, holder, principal)
-        self._looking.holders_changed()
+            await self._acks.outdated(messages, incarnation, holder, principal)
 
     async def ack_cumulative(
         self, message: Sized, incarnation: int, holder: Branch | None, principal: str, consumer_id: int
@@ -263,12 +256,11 @@ class SegmentDispatch:
         """
         self._require_running()
         if incarnation == self.incarnation:
-            named = None if holder is None else self._deliveries.get(message[0])
+            named = None if holder is None else self._deliveries.messages.get(message[0])
             consumer = consumer_id if named is None or named.given_to is None else named.given_to
-            await self._acknowledging.cumulative(message, incarnation, holder, principal, consumer)
+            await self._acks.cumulative(message, incarnation, holder, principal, consumer)
         elif holder is not None:
-            await self._acknowledging.outdated((message,), incarnation, holder, principal)
-        self._looking.holders_changed()
+            await self._acks.outdated((message,), incarnation, holder, principal)
 
     async def ack_given(self, upto: Position, holder: Branch | None, principal: str, consumer_id: int) -> None:
         """
@@ -280,8 +272,7 @@ class SegmentDispatch:
         """
         self._require_running()
         if holder is not None:
-            await self._acknowledging.all_given(upto, self.incarnation, holder, principal, consumer_id)
-            self._looking.holders_changed()
+            await self._acks.all_given(upto, self.incarnation, holder, principal, consumer_id)
             return
         last = max((one for one in self._deliveries.upto(upto) if not self._deliveries.is_held(one)), default=None)
         if last is not None:
@@ -290,9 +281,14 @@ class SegmentDispatch:
 
     async def first_lost(self, upto: Position, consumer_id: int) -> Position | None:
         """Return the first message up to here that a consumer received and others finished; None if there is none."""
-        return await self._acknowledging.first_lost(upto, consumer_id)
+        return await self._acks.first_lost(upto, consumer_id)
 
-    def _finished(self, done: Iterable[HeldMessage]) -> None:
+    def is_attached(self, consumer_id: int) -> bool:
+        """Return whether a consumer is attached and the lease is held."""
+        return self.ended is None and consumer_id in self._consumers.by_id
+
+    def remove_finished(self, done: Iterable[HeldMessage]) -> None:
+        """Remove messages that are acknowledged."""
         self._parts.dispatcher.released(self._deliveries.forget(done))
         self._wake.set()
 
@@ -300,7 +296,7 @@ class SegmentDispatch:
 
     async def refresh(self) -> None:
         """Update the messages from the stores: read acknowledgments, then headers, then the cursor."""
-        async with self._one_look:
+        async with self._refreshing:
             look = self._deliveries.look()
             pending = await self._parts.subscription.pending_acks.recover()
             cursor = await self._parts.subscription.cursor.load()
@@ -311,12 +307,15 @@ class SegmentDispatch:
                 freed = self._deliveries.reconcile(cursor, self._open_acks, look)
             self._cursor = cursor
             self._parts.dispatcher.released(freed)
-            self._looking.holders_changed()
             self._wake.set()
             for branch in self._deliveries.claims.crowded():
-                await self._ask_outcome(branch)
+                await self.load_outcome(branch)
 
-    async def _ask_outcome(self, branch: Branch) -> None:
+    def request_refresh(self) -> None:
+        """Request a refresh soon."""
+        self._trigger.request()
+
+    async def load_outcome(self, branch: Branch) -> None:
         """Load the outcome of a transaction in which this process acknowledged."""
         if self._parts.coordinator is not None:
             await self._parts.outcomes.ask(self._parts.coordinator, branch)
@@ -327,65 +326,66 @@ class SegmentDispatch:
         self.incarnation = cursor.incarnation
         self._deliveries.remember(self._earlier.under(cursor))
         self._earlier = DeliveryCounts()
-        self._reading.begin_at(cursor.mark_delete)
+        self._read_ahead.begin_at(cursor.mark_delete)
         self.drained = self.done = False
-        self._consumers.tell(lambda listener: listener.reset())
+        self._consumers.notify(lambda listener: listener.reset())
         return freed
 
     # -- reading and delivering -----------------------------------------------------------------------
 
     async def _pump(self) -> None:
+        reading = self._read_ahead
         while True:
             self._wake.clear()
-            self._reading.raise_what_failed()
-            if self._consumers.offer(self.incarnation) and self._deliveries.waiting:
+            if reading.failure is not None:
+                reading.raise_failure()
+            if self._deliveries.waiting and self._consumers.offer(self.incarnation) and self._deliveries.waiting:
                 self._wake.set()
             may_read = self._may_read()  # later changes of this condition set the wake event
-            if may_read and not self._reading.at_end and await self._read():
+            page = await reading.read() if may_read and not reading.at_end else None
+            if page is not None and self._cursor is not None:
+                reading.take(page, self._cursor, self._open_acks)
                 continue
             await self._pass_by()
             self._note_progress()
             if may_read:
-                self._reading.look_out(self._wake.set)
+                reading.watch(self._wake.set)
             await self._wake.wait()
 
     def _may_read(self) -> bool:
-        if self._reading.sealed_end or not self._consumers or self._cursor is None:
+        """Return whether consumers are attached, and fewer messages wait than may be read ahead."""
+        if self._read_ahead.sealed_end or not self._consumers.by_id or self._cursor is None:
             return False
-        return self._reading.has_room and len(self._cursor.deleted) < self._parts.bounds.deleted_ranges_max
-
-    async def _read(self) -> bool:
-        """Read the next page; return False if there was none."""
-        page = await self._reading.read()
-        if page is None or self._cursor is None:
-            return False
-        self._reading.take(page, self._cursor, self._open_acks)
-        self._looking.holders_changed()
-        return True
+        bounds, deliveries = self._parts.bounds, self._deliveries
+        return (
+            len(deliveries.waiting) < bounds.read_entries_max
+            and deliveries.waiting_bytes < bounds.read_bytes_max
+            and len(self._cursor.deleted) < bounds.deleted_ranges_max
+        )
 
     async def _pass_by(self) -> None:
         """Move the cursor past aborted entries and the ends of closed ledgers, which need no acknowledgment."""
-        held, skipped, incarnation = len(self._deliveries), self._reading.skipped, self.incarnation
+        held, skipped, incarnation = len(self._deliveries.messages), self._read_ahead.skipped, self.incarnation
         if self._cursor is None or (held and not skipped):
             return
         # Everything before the first held message is finished: a message is removed only when the cursor includes it.
-        upto = self._deliveries.done_through(self._reading.upto)
+        upto = self._deliveries.done_through(self._read_ahead.upto)
         passed = bisect.bisect_right(skipped, upto)
         behind = not held and self._cursor.mark_delete < upto and (self._cursor.deleted or self._cursor.partial)
         if not passed and not behind:
             return
-        await self._plain.write(incarnation, (Ack(upto, cumulative=True),))
+        await self._cursor_acks.write(incarnation, (Ack(upto, cumulative=True),))
         if incarnation == self.incarnation:
             del skipped[:passed]
-        self._looking.again()
+        self._trigger.request()
 
     def _note_progress(self) -> None:
-        drained = self._reading.sealed_end and not self._deliveries.waiting
-        done = drained and not len(self._deliveries)
+        drained = self._read_ahead.sealed_end and not self._deliveries.waiting
+        done = drained and not self._deliveries.messages
         takers = self._deliveries.takers() if drained else frozenset()
         if (drained, done, takers) != (self.drained, self.done, self._takers):
             self.drained, self.done, self._takers = drained, done, takers
-            self._consumers.tell(lambda listener: listener.progressed())
+            self._consumers.notify(lambda listener: listener.progressed())
 
     # -- running --------------------------------------------------------------------------------------
 
@@ -408,13 +408,13 @@ class SegmentDispatch:
         finally:
             await watch.close()
 
-    def _tell_end(self, error: Exception) -> None:
+    def _end_with(self, error: Exception) -> None:
         """End the dispatch after a permanent error, and notify its consumers."""
         if self.ended is not None:
             return
         self.ended = error
-        self._consumers.tell(lambda listener: listener.ended(error))
-        self._consumers.forget()
+        self._consumers.notify(lambda listener: listener.ended(error))
+        self._consumers.by_id.clear()
 
     def _require_running(self) -> None:
         if self.ended is not None:

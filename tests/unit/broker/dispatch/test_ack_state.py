@@ -135,7 +135,7 @@ def test_another_consumer_has_it_now() -> None:
     deliveries.orphan(CONSUMER)
     _hand_out(deliveries, 0, OTHER)
     assert _lost(deliveries, 2) is None
-    assert deliveries.claimed(OTHER, _message(2)) == [deliveries.get(_message(number)) for number in (0, 1)]
+    assert deliveries.claimed(OTHER, _message(2)) == [deliveries.messages.get(_message(number)) for number in (0, 1)]
 
 
 def test_what_nobody_has_seen() -> None:

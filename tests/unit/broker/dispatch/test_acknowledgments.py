@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -17,6 +18,29 @@ from txnframework.testing.clock import VirtualEnvironment, run_ready
 CURSOR = Cursor(1, Position(0, -1))
 EARLIER, HELD, FREE = Position(0, 0), Position(1, 0, 0), Position(1, 1, 0)
 TXN = TxnID(0, 7)
+
+
+class Owner:
+    """What a dispatch offers for acknowledgments."""
+
+    def __init__(self, deliveries: Deliveries) -> None:
+        self.deliveries = deliveries
+        self.incarnation = 1
+
+    def is_attached(self, consumer_id: int) -> bool:
+        return True
+
+    def remove_finished(self, done: Iterable[HeldMessage]) -> None:
+        self.deliveries.forget(done)
+
+    async def refresh(self) -> None:
+        raise NotImplementedError
+
+    def request_refresh(self) -> None:
+        raise NotImplementedError
+
+    async def load_outcome(self, branch: Branch) -> None:
+        raise NotImplementedError
 
 
 @pytest.mark.parametrize("ended", [True, False])
@@ -36,22 +60,16 @@ def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_t
                 written.extend(ack.position for ack in acks)
                 return True
 
-        async def look() -> None:
-            nonlocal looks
-            looks += 1
-            deliveries.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, deliveries.look())
+        class Dispatch(Owner):
+            async def refresh(self) -> None:
+                nonlocal looks
+                looks += 1
+                deliveries.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, deliveries.look())
 
         cursor: Any = Cursors()
         unused: Any = None
-        acknowledging = AckRecorder(
-            deliveries,
-            CursorAckWriter(cursor, VirtualEnvironment(), 0),
-            unused,
-            deliveries.forget,
-            look,
-            unused,
-            lambda: 1,
-        )
+        writer = CursorAckWriter(cursor, VirtualEnvironment(), 0)
+        acknowledging = AckRecorder(Dispatch(deliveries), deliveries, writer, unused)
         await acknowledging.single(((FREE, 1),), 1, None, "", lambda: EARLIER)
         assert (written, looks) == ([FREE.entry], 0)
         await acknowledging.single(((HELD, 1),), 1, None, "", lambda: EARLIER)
@@ -79,15 +97,15 @@ def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None,
             async def add(self, request: AckRequest) -> None:
                 steps.extend(ack.position for ack in request.acks)
 
-        async def look() -> None:
-            steps.append("look")
-            if away:
-                raise Unavailable("away")
+        class Dispatch(Owner):
+            async def refresh(self) -> None:
+                steps.append("look")
+                if away:
+                    raise Unavailable("away")
 
         stores: Any = Stores()
         plain = CursorAckWriter(stores, VirtualEnvironment(), 0)
-        unused: Any = None
-        acknowledging = AckRecorder(deliveries, plain, stores, deliveries.forget, look, unused, lambda: 1)
+        acknowledging = AckRecorder(Dispatch(deliveries), deliveries, plain, stores)
         asked = ((FREE, 1), (unread, 1))
         if away:
             with pytest.raises(OutcomeUnknown, match="it was acknowledged"):
@@ -99,12 +117,11 @@ def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None,
     asyncio.run(main())
 
 
-class OneMessage:
-    """A dispatch's acknowledging of the message HELD, with stores that answer when they are told to."""
+class OneMessage(Owner):
+    """Acknowledgments of the message HELD, with stores that the test makes answer."""
 
     def __init__(self) -> None:
-        self.deliveries = Deliveries()
-        self.incarnation = 1
+        super().__init__(Deliveries())
         self.pending = OpenAcks({}, 1)
         self.recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.written: list[Position] = []
@@ -113,13 +130,7 @@ class OneMessage:
         self.looks_asked_for = 0
         stores: Any = self
         self.acknowledging = AckRecorder(
-            self.deliveries,
-            CursorAckWriter(stores, VirtualEnvironment(), 0),
-            stores,
-            self.deliveries.forget,
-            self.look,
-            self.look_again,
-            lambda: self.incarnation,
+            self, self.deliveries, CursorAckWriter(stores, VirtualEnvironment(), 0), stores
         )
         self.read()
 
@@ -138,11 +149,11 @@ class OneMessage:
         self.written.extend(ack.position for ack in acks)
         return True
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         self.looks += 1
         self.deliveries.reconcile(CURSOR, self.pending, self.deliveries.look())
 
-    def look_again(self) -> None:
+    def request_refresh(self) -> None:
         self.looks_asked_for += 1
 
     def ack(self, holder: Branch | None = None) -> asyncio.Task[None]:
@@ -200,10 +211,10 @@ def test_a_plain_acknowledgment_that_fails_asks_for_the_look_that_passed_it_over
         await asyncio.sleep(0)
         assert one.deliveries.is_being_acknowledged(HELD)
         if passed_over:
-            await one.look()
+            await one.refresh()
         with pytest.raises(Unavailable):
             await plain
-        assert (one.looks_asked_for, one.deliveries.waiting) == ((1, 0) if passed_over else (0, 1))
+        assert (one.looks_asked_for, len(one.deliveries.waiting)) == ((1, 0) if passed_over else (0, 1))
 
     asyncio.run(main())
 
@@ -224,6 +235,6 @@ def test_a_plain_acknowledgment_that_waits_while_someone_seeks_means_nothing_tha
         await asyncio.gather(inside, return_exceptions=True)
         await plain
         assert one.written == []
-        assert one.deliveries.waiting == 1
+        assert len(one.deliveries.waiting) == 1
 
     asyncio.run(main())

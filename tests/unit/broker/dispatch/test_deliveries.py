@@ -40,7 +40,7 @@ def test_what_is_done_or_held_is_not_offered() -> None:
         HeldMessage(_at(2), 1, EntryMessage(None, b"", (), 0, 0), "p", None), Cursor(1, Position(1, 2)), NOTHING
     )
     assert _waiting(deliveries) == [(1, 0, 0)]
-    assert len(deliveries) == 2
+    assert len(deliveries.messages) == 2
     assert deliveries.holders() == {TXN}
 
 
@@ -52,10 +52,10 @@ def test_a_message_that_is_given_back_comes_first_and_counts() -> None:
     for entry in (1, 2):
         assert deliveries.deliver(_at(entry), 5) is not None
     assert deliveries.deliver(_at(2), 6) is None
-    assert deliveries.delivered(5) == 2
+    assert deliveries.delivered[5] == 2
     assert deliveries.give_back((_at(2), _at(1), _at(9)), 5, frozenset({_at(2)})) == [_at(2), _at(1)]
     assert _waiting(deliveries) == [(1, 0, 1), (2, 0, 0), (3, 0, 0)]
-    assert deliveries.delivered(5) == 0
+    assert deliveries.delivered[5] == 0
 
 
 def test_an_aborted_acknowledgment_is_delivered_again() -> None:
@@ -81,7 +81,7 @@ def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> N
     assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
     deliveries.pend(begun)
     assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
-    held = deliveries.get(_at(1))
+    held = deliveries.messages.get(_at(1))
     assert held is not None
     assert held.state is MessageState.PENDING_ACK
     assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1)}
@@ -115,7 +115,7 @@ def test_what_others_acknowledge_is_noticed() -> None:
     assert deliveries.is_held(_at(1))
     passed = Cursor(1, Position(1, 2))
     assert deliveries.reconcile(passed, NOTHING, deliveries.look()) == {_at(1), _at(2)}
-    assert len(deliveries) == 1
+    assert len(deliveries.messages) == 1
 
 
 def test_a_refused_acknowledgment_leaves_things_as_they_were() -> None:
@@ -147,7 +147,7 @@ def test_a_refused_acknowledgment_that_a_look_passed_over_waits_for_another_look
     assert deliveries.reconcile(done, NOTHING, deliveries.look()) == set()
     assert deliveries.undo_ack(begun), "a look is needed"
     assert held is not None
-    assert not any(deliveries.has(5, _at(entry), number) for entry in (1, 2) for number in (1, held.delivery))
+    assert not any(deliveries.hand_out(5, _at(entry), number) for entry in (1, 2) for number in (1, held.delivery))
     assert deliveries.reconcile(done, NOTHING, deliveries.look()) == {_at(1), _at(2)}
     assert _waiting(deliveries) == [(2, 0, 1)]
     deliveries.deliver(_at(2), 5)
@@ -165,7 +165,7 @@ def test_an_acknowledgment_from_before_a_seek_finishes_nothing() -> None:
     assert deliveries.forget(begun) == frozenset()
     assert _waiting(deliveries) == [(1, 0, 0)]
     assert deliveries.forget(deliveries.begin_ack((_at(1),), None, cumulative=False)) == {_at(1)}
-    assert len(deliveries) == 0
+    assert len(deliveries.messages) == 0
 
 
 def test_acknowledgments_are_gathered_by_entry() -> None:
@@ -207,7 +207,7 @@ def test_who_holds_follows_every_event() -> None:
     deliveries.reconcile(CURSOR, of_other, deliveries.look())
     assert deliveries.holders() == {other.txn_id}, "one was released, the other is held by somebody else now"
     deliveries.pend(deliveries.begin_ack((_at(2), _at(3)), BRANCH, cumulative=False))
-    deliveries.forget([held for held in [deliveries.get(_at(2))] if held])
+    deliveries.forget([held for held in [deliveries.messages.get(_at(2))] if held])
     assert deliveries.holders() == {TXN, other.txn_id}
     deliveries.reconcile(Cursor(1, Position(1, 3)), NOTHING, deliveries.look())
     assert deliveries.holders() == frozenset()

@@ -99,13 +99,13 @@ def test_behind_a_page_with_room_left_nothing_is_read_until_the_segment_has_adva
         reading.take(EntryPage((), Position(1, 2), (Position(1, 2),)), Cursor(1, EARLIEST), OpenAcks({}, 1))
         assert reading.at_end
         buffer.announce(Position(1, 2))
-        reading.look_out(lambda: woken.append(None))
+        reading.watch(lambda: woken.append(None))
         await run_ready()
         assert reading.at_end
         assert not woken
         buffer.announce(Position(1, 3))
         await run_ready()
-        reading.raise_what_failed()
+        reading.raise_failure()
         assert not reading.at_end
         assert woken
 
@@ -121,23 +121,23 @@ def test_looking_out_fails_once_and_begins_anew_with_the_reading() -> None:
         segment: Any = type("Segment", (), {"buffer": buffer, "ledger": None})()
         reading = ReadAhead(segment, Deliveries(), SubscriptionsSection(read_entries_max=2))
         reading.begin_at(Position(1, 9))
-        reading.look_out(lambda: None)
+        reading.watch(lambda: None)
         await run_ready()
         reading.begin_at(Position(1, 4))
         reading.at_end = True
-        reading.look_out(lambda: None)
+        reading.watch(lambda: None)
         await run_ready()
         assert not reading.at_end
-        reading.raise_what_failed()
+        reading.raise_failure()
 
         async def failing(_: Position) -> Position:
             raise Unavailable("away")
 
         buffer.advanced = failing  # type: ignore[method-assign]
-        reading.look_out(lambda: None)
+        reading.watch(lambda: None)
         await run_ready()
         with pytest.raises(Unavailable):
-            reading.raise_what_failed()
-        reading.raise_what_failed()
+            reading.raise_failure()
+        reading.raise_failure()
 
     asyncio.run(main())

@@ -9,6 +9,7 @@ import pytest
 from zope.interface import implementer
 
 from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.dispatch.deliveries import Deliveries
 from txnframework.broker.dispatch.refresh import RefreshTrigger
 from txnframework.interfaces import IValueWatch
 from txnframework.model.metadata import Key, Record
@@ -67,15 +68,15 @@ def test_only_what_this_process_wrote_alone_needs_no_look(told: bytes | None, st
         cursor = StoredCursor(store, "topic", "segment", "subscription")
         cursor.own_writes.replacing(b"before", OWN)
         cursor.own_writes.looking()
-        looking = RefreshTrigger(store, None, VirtualEnvironment(1), frozenset, look)
-        await looking.arm("segment", "subscription", cursor)
-        task = asyncio.ensure_future(looking.at_changes())
+        trigger = RefreshTrigger(store, None, VirtualEnvironment(1), Deliveries(), look)
+        await trigger.arm("segment", "subscription", cursor)
+        task = asyncio.ensure_future(trigger.run_on_changes())
         watch.fire()
         for _ in range(10):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await looking.close()
+        await trigger.close()
 
     asyncio.run(run())
     assert len(looked) == looks
