@@ -279,7 +279,7 @@ def test_a_lease_that_was_lost(stores: Stores, stand_by: bool) -> None:
         async with stores.open() as client:
             await batches(client, 3, 1, 1)
             consumer, received = await joined(client, 5, stand_by=stand_by)
-            dispatch_of(consumer, received[0])._tell_end(LeaseLost("billing"))
+            dispatch_of(consumer, received[0])._end_with(LeaseLost("billing"))
             assert await is_refused(client, consumer, received[4])
             assert await is_refused(client, consumer, received[4].id)
             await committed(client, consumer, received[1])
@@ -316,7 +316,7 @@ def test_a_lease_that_was_lost_and_won_again(stores: Stores, own: bool) -> None:
             dispatch._trigger._refresh = lambda: run_ready()  # as if its watches were late
             if not own:
                 await finish_elsewhere(elsewhere, received[1])
-            dispatch._tell_end(LeaseLost("billing"))
+            dispatch._end_with(LeaseLost("billing"))
             if own:
                 await committed(client, consumer, received[1])
                 await consumer.ack(received[2])
@@ -360,7 +360,7 @@ def test_acknowledged_after_the_lease_and_before_it_is_given_back(memory: Stores
             dispatches: list[Any] = [feed.attached.dispatch for feed in feeds if feed.attached is not None]
             going_on = held_up(dispatches[0])
             for dispatch in dispatches:
-                dispatch._tell_end(LeaseLost("billing"))
+                dispatch._end_with(LeaseLost("billing"))
             await run_ready()
             mine = [one for one in received if one.id.segment == dispatches[1].segment]
             assert len(mine) > 2
@@ -389,7 +389,7 @@ def test_sought_while_the_lease_was_lost(stores: Stores, sought: bool) -> None:
             if not sought:
                 await finish_elsewhere(elsewhere, received[1])
             going_on = held_up(dispatch)
-            dispatch._tell_end(LeaseLost("billing"))
+            dispatch._end_with(LeaseLost("billing"))
             if sought:
                 await elsewhere.seek("orders", "billing", "latest")
                 producer = await elsewhere.producer("orders")
@@ -469,7 +469,7 @@ def test_what_another_consumer_of_this_process_acknowledged(stores: Stores, in_t
                 received = [await late.receive(timeout_ms=10_000) for _ in range(3)]
                 if lost:  # the second time in a row it waits before it asks for the lease again
                     active = await client.consumer("orders", "billing", type="failover", name="active")
-                dispatch_of(late, received[0])._tell_end(LeaseLost("billing"))
+                dispatch_of(late, received[0])._end_with(LeaseLost("billing"))
             given = [await active.receive(timeout_ms=10_000) for _ in range(3)]
             while not any(feed.attached for feed in late._membership.feeds.values()):
                 with pytest.raises(ReceiveTimeout):

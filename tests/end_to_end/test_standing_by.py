@@ -171,7 +171,7 @@ def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool | Non
             received = [await consumer.receive() for _ in range(3)]
             (feed,) = consumer._membership.feeds.values()
             assert feed.attached is not None
-            feed.attached.dispatch._tell_end(LeaseLost("billing"))
+            feed.attached.dispatch._end_with(LeaseLost("billing"))
             await consumer.ack(received[0])
             async with client.transaction() as txn:
                 await consumer.ack(received[1], txn=txn)
@@ -207,7 +207,7 @@ def test_acknowledging_while_the_lease_is_lost(memory: Stores) -> None:
             async with client.transaction() as txn:
                 acknowledging = asyncio.ensure_future(consumer.ack(received, txn=txn))
                 await run_ready()
-                first._tell_end(LeaseLost("billing"))
+                first._end_with(LeaseLost("billing"))
                 await run_ready()
                 (feed,) = consumer._membership.feeds.values()
                 assert feed.attached is not None
@@ -253,7 +253,7 @@ def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
             dispatches._begin = begin_late
             acknowledging = asyncio.ensure_future(consumer.ack(received))
             await run_ready()
-            first._tell_end(LeaseLost("billing"))
+            first._end_with(LeaseLost("billing"))
             await run_ready()
             going_on.set()
             await run_ready()
@@ -311,7 +311,7 @@ def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Sto
             parent = next(feed for name, feed in consumer._membership.feeds.items() if name.endswith("-0"))
             assert parent.attached is not None
             dispatch: Any = parent.attached.dispatch
-            dispatch._tell_end(LeaseLost("billing"))
+            dispatch._end_with(LeaseLost("billing"))
             assert consumer._inbox.take(10) == ()
             if stand_by is not False:
                 received = []
@@ -340,7 +340,7 @@ def test_a_lease_that_is_lost_again_and_again(memory: Stores) -> None:
                 await run_ready()
                 (feed,) = consumer._membership.feeds.values()
                 assert feed.attached is not None
-                feed.attached.dispatch._tell_end(LeaseLost("billing"))
+                feed.attached.dispatch._end_with(LeaseLost("billing"))
                 await run_ready()
                 began_ms = clock.now_ms()
                 while next(iter(consumer._membership.feeds.values())).attached is None:
