@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from txnframework_simulation.simulator.running import run
+from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import parse_scenario
 from txnframework_simulation.workloads import Part, Workload
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txnframework_simulation.simulator.running import run
+from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import parse_scenario
 
 SCENARIO = """

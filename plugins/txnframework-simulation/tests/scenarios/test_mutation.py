@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.errors import InvalidInput
 from txnframework_simulation.mutants import mutants, some_mutants
-from txnframework_simulation.mutants.mutated import edited, edits_of, tables
+from txnframework_simulation.mutants.runner import edited, edits_of, tables
 from txnframework_simulation.simulator.scenario import scenario_names
 
 

@@ -12,14 +12,14 @@ from itertools import chain
 import pytest
 from failed_seeds import FAILED
 
-from txnframework_simulation.simulator.running import run
+from txnframework_simulation.simulator.results import tell
+from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import load_scenario, scenario_names
-from txnframework_simulation.simulator.telling import tell
 
 SEEDS = range(1, 6)
 REPEATED = range(1, 2)
 DIGESTS = """
-from txnframework_simulation.simulator.running import run
+from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import load_scenario, scenario_names
 for name in scenario_names():
     for seed in {seeds}:

@@ -26,9 +26,8 @@ from txnframework.interfaces import (
 )
 from txnframework.metrics import Metrics
 from txnframework.model import Key
-from txnframework_simulation.simulator import faults
-from txnframework_simulation.simulator.faults import (
-    Calls,
+from txnframework_simulation.simulator import faulty_stores
+from txnframework_simulation.simulator.faulty_stores import (
     FaultyAtomicStore,
     FaultyLease,
     FaultyLedger,
@@ -39,6 +38,7 @@ from txnframework_simulation.simulator.faults import (
     FaultyWatch,
 )
 from txnframework_simulation.simulator.loop import SimulatedLoop
+from txnframework_simulation.simulator.store_calls import Calls
 
 LEFT_OUT: dict[type, set[Any]] = {FaultyMetadataStore: {IAtomicBatchStore}}
 """What a wrapper takes away on purpose."""
@@ -82,7 +82,7 @@ def behind(role: InterfaceClass) -> Any:
 
 def before(wrapper: type, real: Any) -> Any:
     """The wrapper around it."""
-    return wrapper(real, Calls() if wrapper.__module__ == faults.__name__ else Metrics())
+    return wrapper(real, Calls() if wrapper.__module__ == faulty_stores.__name__ else Metrics())
 
 
 CASES = [(wrapper, one) for wrapper, role in ROLES.items() for one in capabilities(role)]
@@ -108,7 +108,7 @@ def test_nothing_is_hidden(wrapper: type, role: InterfaceClass) -> None:
 def test_every_wrapper_is_tried() -> None:
     """One that is added is added here; so is one that does not pass on by itself what it does not know."""
     wrappers = {one for one in _below(ForwardingProxy) if one.__module__.startswith("txnframework.")}
-    named = {one for name, one in vars(faults).items() if name.startswith("Faulty")}
+    named = {one for name, one in vars(faulty_stores).items() if name.startswith("Faulty")}
     assert wrappers | named == set(ROLES)
 
 

@@ -7,9 +7,9 @@ import asyncio
 import msgspec
 
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.simulator.disturbed import DisturbedCalls
+from txnframework_simulation.simulator.faults import Kind, Misfortunes, Rates
 from txnframework_simulation.simulator.loop import SimulatedLoop
-from txnframework_simulation.simulator.misfortunes import Kind, Misfortunes, Rates
+from txnframework_simulation.simulator.store_calls import DisturbedCalls
 
 
 def test_a_call_that_was_cancelled_on_the_way_leaves_its_late_reply_to_nobody() -> None:

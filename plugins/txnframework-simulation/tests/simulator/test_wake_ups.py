@@ -12,10 +12,10 @@ from zope.interface import implementer
 from txnframework.interfaces import IAppendedWatch, IValueWatch
 from txnframework.model import LedgerEntry, Position
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.simulator.disturbed import LATE_MS_MAX, DisturbedCalls
-from txnframework_simulation.simulator.faults import Calls, FaultyTailWatch, FaultyValueWatch, FaultyWatch
+from txnframework_simulation.simulator.faults import Kind, Misfortunes, Rates
+from txnframework_simulation.simulator.faulty_stores import FaultyTailWatch, FaultyValueWatch, FaultyWatch
 from txnframework_simulation.simulator.loop import SimulatedLoop
-from txnframework_simulation.simulator.misfortunes import Kind, Misfortunes, Rates
+from txnframework_simulation.simulator.store_calls import LATE_MS_MAX, Calls, DisturbedCalls
 
 ENTRY = LedgerEntry(Position(1, 1), b"")
 KINDS = ("wake_up_late", "wake_up_missed")

@@ -17,10 +17,9 @@ from rich.console import Console
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import Begin, Begun, Commit, History, Recorder, Send
 from txnframework_simulation.torture.assignment import address_of, through
-from txnframework_simulation.torture.misfortunes import Misfortunes
-from txnframework_simulation.torture.outcome import Outcome, counts_of, operations_of
-from txnframework_simulation.torture.progress import Progress
-from txnframework_simulation.torture.settling import to_ask
+from txnframework_simulation.torture.disruptions import Misfortunes
+from txnframework_simulation.torture.report import Outcome, Progress, counts_of, operations_of
+from txnframework_simulation.torture.run import to_ask
 
 
 @pytest.mark.parametrize(
@@ -74,7 +73,7 @@ class Sufferer:
 
 def test_every_misfortune_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was done to a process is taken back when it is over, also when the run ends in the middle of it."""
-    monkeypatch.setattr("txnframework_simulation.torture.misfortunes.BETWEEN_SECONDS", (0.0, 0.001))
+    monkeypatch.setattr("txnframework_simulation.torture.disruptions.BETWEEN_SECONDS", (0.0, 0.001))
     members = [Bystander(number) for number in range(3)]
 
     async def run() -> Misfortunes:

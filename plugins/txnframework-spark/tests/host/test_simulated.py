@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from txnframework_simulation.history import Drained, DrainTopic, History, Place, Recorder, Seen
-from txnframework_simulation.mutants.mutated import edited, edits_of, tables
-from txnframework_simulation.simulator.running import run
+from txnframework_simulation.mutants.runner import edited, edits_of, tables
+from txnframework_simulation.simulator.results import tell
+from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import load_scenario
-from txnframework_simulation.simulator.telling import tell
 from txnframework_spark.testing import simulated
 from txnframework_spark.testing.simulated.pipelines import INPUT, OUTPUT, PipelineOptions, Pipelines
 

@@ -6,9 +6,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from txnframework.model.positions import ASIDE
-from txnframework_simulation.checkers.lives import deleted_topics, of_last_lives
 from txnframework_simulation.checkers.sightings import Sightings, trimmed_before
 from txnframework_simulation.checkers.subscriptions import Subscription, subscriptions
+from txnframework_simulation.checkers.topic_lifetimes import deleted_topics, of_last_lives
 from txnframework_simulation.checkers.transactions import COMMITTED, NEVER, Fate, fates
 from txnframework_simulation.history import Call, History, Place, Seen, Send, Sent
 

@@ -18,7 +18,7 @@ from txnframework.errors import InvalidInput
 
 if TYPE_CHECKING:
     from txnframework_simulation.simulator.campaign import Ran
-    from txnframework_simulation.simulator.outcome import Outcome
+    from txnframework_simulation.simulator.results import Outcome
 
 PROGRESS_EVERY_MS = 5_000
 STATUS_FAILED = 1
@@ -206,8 +206,8 @@ def _replay(
     only: frozenset[int] | None,
     history: Path | None,
 ) -> None:
-    from txnframework_simulation.simulator.outcome import Limits
-    from txnframework_simulation.simulator.running import run
+    from txnframework_simulation.simulator.results import Limits
+    from txnframework_simulation.simulator.run import run
     from txnframework_simulation.simulator.scenario import load_scenario
 
     logging.disable(logging.CRITICAL)
@@ -225,9 +225,9 @@ def _replay(
 
 
 def _shrunk(failed: Ran) -> Outcome:
-    from txnframework_simulation.simulator.running import run
+    from txnframework_simulation.simulator.reduction import shrink
+    from txnframework_simulation.simulator.run import run
     from txnframework_simulation.simulator.scenario import load_scenario
-    from txnframework_simulation.simulator.shrinking import shrink
 
     logging.disable(logging.CRITICAL)
     loaded = load_scenario(failed.scenario)
@@ -237,7 +237,7 @@ def _shrunk(failed: Ran) -> Outcome:
 
 def _tell(outcome: Outcome, scenario: str, history: Path | None) -> None:
     from txnframework_simulation.history import write
-    from txnframework_simulation.simulator.telling import tell
+    from txnframework_simulation.simulator.results import tell
 
     for line in tell(outcome, scenario):
         click.echo(line)

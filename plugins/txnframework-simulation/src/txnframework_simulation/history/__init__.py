@@ -14,7 +14,7 @@ Histories: what every client asked for and what it was told, and nothing else; s
 from __future__ import annotations
 
 from txnframework_simulation.history.events import Call, Event, History, Kind
-from txnframework_simulation.history.lines import FORMAT, VERSION, Appending, read, write
+from txnframework_simulation.history.files import FORMAT, VERSION, Appending, read, write
 from txnframework_simulation.history.operations import (
     Abort,
     Acknowledge,
@@ -47,6 +47,9 @@ from txnframework_simulation.history.operations import (
 )
 from txnframework_simulation.history.recorder import Asked, Recorder, judged
 from txnframework_simulation.history.replies import (
+    NULL,
+    NULL_HEADER,
+    Acked,
     AckFound,
     Begun,
     Changed,
@@ -54,11 +57,12 @@ from txnframework_simulation.history.replies import (
     Drained,
     Joined,
     Outcome,
+    Place,
     Received,
     Reply,
+    Seen,
     Sent,
 )
-from txnframework_simulation.history.values import NULL, NULL_HEADER, Acked, Place, Seen
 
 __all__ = [
     "FORMAT",

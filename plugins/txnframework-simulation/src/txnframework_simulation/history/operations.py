@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from txnframework_simulation.history.values import Acked, Place
+from txnframework_simulation.history.replies import Acked, Place
 
 
 class _Operation(msgspec.Struct, frozen=True, tag=True, tag_field="do", gc=False):

@@ -1,10 +1,92 @@
-"""What clients are told."""
+"""Replies to clients, and the messages and positions in them."""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from txnframework_simulation.history.values import Place, Seen
+from txnframework.model.names import topic_of
+
+if TYPE_CHECKING:
+    from txnframework.client import Message, MessageID
+
+
+NULL = "null "
+"""What the value of a null begins with in a history: a null has none, and its name is in a header."""
+NULL_HEADER = "null"
+
+
+class Place(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    """Where one message stands: ``segment`` is its full name, the rest its position there."""
+
+    segment: str
+    ledger_id: int
+    entry_id: int
+    batch_index: int = 0
+
+    @classmethod
+    def of(cls, message_id: MessageID) -> Place:
+        """Return the place that a client's id names."""
+        at = message_id.position
+        return cls(message_id.segment, at.ledger_id, at.entry_id, at.batch_index)
+
+    @property
+    def topic(self) -> str:
+        """The full name of the topic that the segment belongs to."""
+        return _topic(self.segment)
+
+    def __str__(self) -> str:
+        """Return it as a client writes the id of a message."""
+        return f"{self.segment}@{self.ledger_id}:{self.entry_id}:{self.batch_index}"
+
+
+class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """
+    A message as somebody got it; ``incarnation`` is that of the subscription's cursor, 0: it was read.
+
+    ``committed`` is False only under ``read_uncommitted``.
+    """
+
+    place: Place
+    value: str
+    key: str | None = None
+    txn: str | None = None
+    incarnation: int = 0
+    redelivery_count: int = 0
+    committed: bool = True
+
+    @classmethod
+    def of(cls, message: Message) -> Seen:
+        """Return what a history keeps of a message; key and value are text, and a header names a null."""
+        named = message.headers.get(NULL_HEADER, b"") if message.value is None else message.value
+        return cls(
+            Place.of(message.id),
+            named.decode(),
+            None if message.key is None else message.key.decode(),
+            None if message.txn_id is None else str(message.txn_id),
+            message.incarnation,
+            message.redelivery_count,
+            message.committed,
+        )
+
+
+class Acked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that is acknowledged, and under which life of the subscription's cursor it was received."""
+
+    place: Place
+    incarnation: int = 0
+
+    @classmethod
+    def of(cls, message: Message) -> Acked:
+        """Return how a received message is acknowledged."""
+        return cls(Place.of(message.id), message.incarnation)
+
+
+@lru_cache(maxsize=4096)
+def _topic(segment: str) -> str:
+    return str(topic_of(segment))
 
 
 class _Reply(msgspec.Struct, frozen=True, tag=True, tag_field="told", gc=False):

@@ -7,8 +7,17 @@ Mutation: the rules of the protocol, each broken in the real code, to see that t
 
 from __future__ import annotations
 
-from txnframework_simulation.mutants.hunting import Caught, Escaped, Hunted, Lame, hunt, hunts
-from txnframework_simulation.mutants.mutant import Mutant, mutants, some_mutants
-from txnframework_simulation.mutants.mutated import TABLE
+from txnframework_simulation.mutants.detection import (
+    Caught,
+    Escaped,
+    Hunted,
+    Lame,
+    Mutant,
+    hunt,
+    hunts,
+    mutants,
+    some_mutants,
+)
+from txnframework_simulation.mutants.runner import TABLE
 
 __all__ = ["TABLE", "Caught", "Escaped", "Hunted", "Lame", "Mutant", "hunt", "hunts", "mutants", "some_mutants"]

@@ -10,18 +10,16 @@ Two runs with the same seed do the same steps in the same order.
 
 from __future__ import annotations
 
-from txnframework_simulation.simulator.faults import (
-    Call,
-    Calls,
-    Fault,
+from txnframework_simulation.simulator.faulty_stores import (
     FaultyAtomicStore,
     FaultyLedgerStore,
     FaultyMetadataStore,
 )
+from txnframework_simulation.simulator.isolation import OutsideWorld
 from txnframework_simulation.simulator.loop import SimulatedLoop, Stuck
 from txnframework_simulation.simulator.machines import Machine, SimulatedStores, Space, World
-from txnframework_simulation.simulator.outside import OutsideWorld
-from txnframework_simulation.simulator.process import Process
+from txnframework_simulation.simulator.schedule import Process
+from txnframework_simulation.simulator.store_calls import Call, Calls, Fault
 
 __all__ = [
     "Call",

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from txnframework_simulation.simulator.machines import registry
-from txnframework_simulation.simulator.running import run
+from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import Scenario, load_scenario
 
 SEEDS_AT_A_TIME = 4

@@ -1,427 +1,152 @@
-"""Stores between a process and its real ones, in which a call can be refused, or applied and its reply lost."""
+"""Faults of a run: drawn from a seed, numbered, and left out again when a run is reduced."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from itertools import accumulate, count
+from typing import Annotated
 
-from zope.interface import Interface, directlyProvides, implementer, providedBy
+import msgspec
+from msgspec import Meta
 
-from txnframework.broker import ForwardingProxy
-from txnframework.errors import OutcomeUnknown, Unavailable
-from txnframework.interfaces import (
-    IAppendedWatch,
-    IAtomicBatchStore,
-    ILease,
-    ILedgerStore,
-    IManagedLedger,
-    IMetadataStore,
-    IValueWatch,
-    IWatch,
-)
-from txnframework.model import (
-    Append,
-    Appended,
-    Batch,
-    Branch,
-    Counted,
-    EntryRange,
-    Expected,
-    IndexRange,
-    Key,
-    KeyRange,
-    LedgerEntry,
-    LedgerSummary,
-    Limit,
-    Position,
-    Put,
-    PutSequential,
-    Record,
-    RecordPage,
-    Remembered,
-    Tail,
-)
-
-T = TypeVar("T")
+PerThousand = Annotated[float, Meta(ge=0, le=1000)]
 
 
-class Fault(Enum):
-    """What goes wrong with a call."""
+class Kind(Enum):
+    """What can go wrong; the value is how it is called in a scenario's table ``faults``."""
 
     REFUSED = "refused"
-    """It is not applied, and Unavailable is raised."""
-    REPLY_LOST = "reply lost"
-    """It is applied; a write then raises OutcomeUnknown, a read Unavailable."""
+    REPLY_LOST = "reply_lost"
+    DELAYED = "delayed"
+    REPLY_DELAYED = "reply_delayed"
+    KILLED = "killed"
+    PAUSED = "paused"
+    LEASES_LOST = "leases_lost"
+    CLOCK_MOVED = "clock_moved"
+    WAKE_UP_LATE = "wake_up_late"
+    WAKE_UP_REPEATED = "wake_up_repeated"
+    WAKE_UP_MISSED = "wake_up_missed"
+    VALUE_MISSING = "value_missing"
+    VALUE_OLD = "value_old"
+
+
+AT_WAKE_UPS = (Kind.WAKE_UP_LATE, Kind.WAKE_UP_REPEATED, Kind.WAKE_UP_MISSED)
+"""One that is missed is told with the next one, or when the store notices that it may have missed something."""
+AT_VALUE = (Kind.VALUE_MISSING, Kind.VALUE_OLD)
+"""Of what a watch brings along: it is left out, or one of several changes is told of by the first of them."""
+AT_CALLS = tuple(kind for kind in Kind if kind not in AT_WAKE_UPS + AT_VALUE)
+
+
+class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    How often things go wrong: of a thousand calls of stores, wake-ups of watches, and values that these bring along.
+
+    ``delay_ms_max``: how long at most a call or its reply that is delayed takes.
+    """
+
+    refused: PerThousand = 4.0
+    reply_lost: PerThousand = 4.0
+    delayed: PerThousand = 4.0
+    reply_delayed: PerThousand = 4.0
+    killed: PerThousand = 1.5
+    paused: PerThousand = 1.5
+    leases_lost: PerThousand = 0.5
+    clock_moved: PerThousand = 0.5
+    wake_up_late: PerThousand = 30.0
+    wake_up_repeated: PerThousand = 20.0
+    wake_up_missed: PerThousand = 10.0
+    value_missing: PerThousand = 50.0
+    value_old: PerThousand = 100.0
+    delay_ms_max: Annotated[int, Meta(ge=1)] = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a store: ``name`` is ``put``, ``append`` and so on, ``about`` the key or ledger."""
+class Misfortune:
+    """One thing that went wrong; ``number`` counts them within a run, those left out included."""
 
-    name: str
+    number: int
+    kind: Kind
+    at_ms: int
+    machine: str
     about: str
-    writes: bool
 
     def __str__(self) -> str:
-        return f"{self.name} {self.about}"
+        """Say what happened."""
+        return f"{self.number}: {self.kind.value.replace('_', ' ')}, {self.machine}, {self.about}"
 
 
-class Calls:
+class Misfortunes:
     """
-    Every call that one process makes to its stores goes through here; ``fault`` decides what goes wrong.
+    Draws what goes wrong.
 
-    A subclass may hold up calls on the way there and replies on the way back, and wake-ups of watches.
-    """
-
-    def __init__(self) -> None:
-        self.fault: Callable[[Call], Fault | None] = lambda _: None
-
-    async def on_the_way(self, call: Call) -> None:
-        """Return when a call has arrived at its store."""
-
-    async def on_the_way_back(self, call: Call) -> None:
-        """Return when the reply to a call has arrived."""
-
-    async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Return when a wake-up that ``changed`` waits for has arrived; it may be asked for several, or none."""
-        await changed()
-
-    def value(self, values: Sequence[bytes | None]) -> bytes | None:
-        """Return which of the values that a watch brought along is told, of those of one wake-up in their order."""
-        return values[-1]
-
-    async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
-        """Make a call that changes nothing."""
-        return await self._made(Call(name, _text(about), False), answer)
-
-    async def write(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
-        """Make a call that changes something."""
-        return await self._made(Call(name, _text(about), True), answer)
-
-    async def _made(self, call: Call, answer: Callable[[], Awaitable[T]]) -> T:
-        fault = self.fault(call)
-        await self.on_the_way(call)
-        if fault is Fault.REFUSED:
-            raise Unavailable(f"{call} was refused by the simulation")
-        try:
-            answered = await answer()
-        finally:
-            await self.on_the_way_back(call)
-        if fault is Fault.REPLY_LOST:
-            lost = f"the reply to {call} was lost by the simulation"
-            raise OutcomeUnknown(lost) if call.writes else Unavailable(lost)
-        return answered
-
-
-@implementer(IWatch)
-class FaultyWatch(ForwardingProxy):
-    """
-    A watch whose wake-ups go through ``Calls``.
-
-    What the real one has told while nobody waits any more, because the wait was cancelled on the way, is told next.
+    ``only``: the numbers of those that happen, None: all. The same numbers are drawn whatever is left out, but what
+    they fall upon differs from there on, as the run does.
     """
 
-    def __init__(self, watch: IWatch, calls: Calls) -> None:
-        super().__init__(watch)
-        self._watch = watch
-        self._calls = calls
-        self._owes = False
-
-    async def changed(self) -> None:
-        """Return once anything may have changed."""
-        if not self._owes:
-            await self._calls.woken(self._next)
-        self._owes = False
-
-    async def _next(self) -> None:
-        """Return once the real one has told something, which is to be told from then on."""
-        await self._watch.changed()
-        self._owes = True
-
-    async def close(self) -> None:
-        """Give the watch back."""
-        await self._watch.close()
-
-
-@implementer(IValueWatch)
-class FaultyValueWatch(FaultyWatch):
-    """A watch on a record whose wake-ups, and what they bring along, go through ``Calls``."""
-
-    def __init__(self, watch: IValueWatch, calls: Calls) -> None:
-        super().__init__(watch, calls)
-        self._telling = watch
-        self.value: bytes | None = watch.value
-        self._came: list[bytes | None] = []
-
-    async def changed(self) -> None:
-        """Return once the record may have changed; a wake-up that nothing has caused brings along what was told."""
-        await super().changed()
-        came, self._came = self._came, []
-        self.value = self._calls.value(came or (self.value,))
-
-    async def _next(self) -> None:
-        await super()._next()
-        self._came.append(self._telling.value)
-
-
-@implementer(IAppendedWatch)
-class FaultyTailWatch(FaultyWatch):
-    """A watch on a tail whose wake-ups go through ``Calls``; one that nothing has caused tells nothing."""
-
-    def __init__(self, watch: IAppendedWatch, calls: Calls) -> None:
-        super().__init__(watch, calls)
-        self._telling = watch
-        self.appended: tuple[LedgerEntry, ...] | None = None
-        self._told: list[tuple[LedgerEntry, ...] | None] = []
-
-    async def changed(self) -> None:
-        """Return once the tail may have changed."""
-        await super().changed()
-        told, self._told = self._told, []
-        self.appended = None if None in told else tuple(entry for some in told for entry in some or ())
-
-    async def _next(self) -> None:
-        await super()._next()
-        self._told.append(self._telling.appended)
-
-
-@implementer(ILease)
-class FaultyLease(ForwardingProxy):
-    """A lease whose release goes through ``Calls``; that it was lost is told at once, as its contract wants it."""
-
-    def __init__(self, lease: ILease, calls: Calls) -> None:
-        super().__init__(lease)
-        self.key: Key = lease.key
-        self.version: int = lease.version
-        self.fencing: int = lease.fencing
-        self._lease = lease
-        self._calls = calls
-
-    async def lost(self) -> None:
-        """Return when the lease can no longer be relied on."""
-        await self._lease.lost()
-
-    async def release(self) -> None:
-        """Give it up now."""
-        await self._calls.write("release", self.key, self._lease.release)
-
-
-@implementer(IMetadataStore)
-class FaultyMetadataStore(ForwardingProxy):
-    """
-    A metadata store whose calls go through ``Calls``; without atomic batches, whatever the real one has.
-
-    What else the real one promises it promises too.
-
-    ``granted`` is told of each lease, as the real store made it.
-    """
-
-    def __init__(
-        self, store: IMetadataStore, calls: Calls, granted: Callable[[ILease], object] = lambda _: None
-    ) -> None:
-        super().__init__(store)
-        self.identity: str = store.identity
-        self.session: str = store.session
-        self._store = store
-        self._calls = calls
-        self._granted = granted
-        directlyProvides(self, *self._promised(store))
-
-    @staticmethod
-    def _promised(store: IMetadataStore) -> Iterable[Interface]:
-        """Return what this one promises of what the real one does."""
-        return tuple(one for one in providedBy(store).flattened() if one is not IAtomicBatchStore)
-
-    async def get(self, key: Key) -> Record | None:
-        """Return the record, or None."""
-        return await self._calls.read("get", key, lambda: self._store.get(key))
-
-    async def put(self, write: Put) -> int:
-        """Write a record and its index entries."""
-        return await self._calls.write("put", write, lambda: self._store.put(write))
-
-    async def delete(self, key: Key, expected: Expected) -> None:
-        """Remove a record and its index entries."""
-        await self._calls.write("delete", key, lambda: self._store.delete(key, expected))
-
-    async def put_sequential(self, write: PutSequential) -> Key:
-        """Write a record under the next number."""
-        return await self._calls.write("put_sequential", write, lambda: self._store.put_sequential(write))
-
-    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
-        """Return a page of records in key order."""
-        return await self._calls.read("scan", keys, lambda: self._store.scan(keys, items_max))
-
-    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
-        """Return a page of records in the order of an index."""
-        return await self._calls.read("scan_index", entries, lambda: self._store.scan_index(entries, items_max))
-
-    async def watch(self, target: Key | KeyRange | IndexRange) -> IWatch:
-        """Return an armed watch."""
-        watch = await self._calls.read("watch", target, lambda: self._store.watch(target))
-        if IValueWatch.providedBy(watch):
-            return FaultyValueWatch(watch, self._calls)
-        return FaultyWatch(watch, self._calls)
-
-    async def acquire_lease(self, name: str, holder: str) -> ILease:
-        """Take the lease, or raise LeaseHeld."""
-
-        async def take() -> ILease:
-            # Noted before the reply is on its way: a lease whose reply is lost is held as well.
-            lease = await self._store.acquire_lease(name, holder)
-            self._granted(lease)
-            return lease
-
-        return FaultyLease(await self._calls.write("acquire_lease", name, take), self._calls)
-
-    async def break_lease(self, name: str, version: int) -> None:
-        """End another session's lease."""
-        await self._calls.write("break_lease", name, lambda: self._store.break_lease(name, version))
-
-    async def close(self) -> None:
-        """End the session."""
-        await self._store.close()
-
-
-@implementer(IAtomicBatchStore)
-class FaultyAtomicStore(FaultyMetadataStore):
-    """The same with atomic batches."""
-
-    @staticmethod
-    def _promised(store: IMetadataStore) -> Iterable[Interface]:
-        return tuple(providedBy(store).flattened())
-
-    def __init__(
-        self, store: IAtomicBatchStore, calls: Calls, granted: Callable[[ILease], object] = lambda _: None
-    ) -> None:
-        super().__init__(store, calls, granted)
-        self._atomic = store
-
-    async def apply(self, batch: Batch) -> tuple[Record, ...]:
-        """Apply every step of the batch, or none."""
-        return await self._calls.write("apply", batch, lambda: self._atomic.apply(batch))
-
-
-@implementer(IManagedLedger)
-class FaultyLedger(ForwardingProxy):
-    """A managed ledger whose calls go through ``Calls``."""
-
-    def __init__(self, ledger: IManagedLedger, calls: Calls) -> None:
-        super().__init__(ledger)
-        self.name: str = ledger.name
-        self._ledger = ledger
-        self._calls = calls
-
-    async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
-        """Append in order to ``ledger_id`` and no other."""
-        return await self._calls.write("append", self.name, lambda: self._ledger.append(entries, ledger_id))
-
-    async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
-        """Return the copy of a sequence that counts, or None."""
-        return await self._calls.read(
-            "find_sequence", self.name, lambda: self._ledger.find_sequence(producer, sequence)
-        )
-
-    async def remembered(self, producer: str, sequence: int) -> Remembered:
-        """Return what is remembered of a producer."""
-        return await self._calls.read("remembered", self.name, lambda: self._ledger.remembered(producer, sequence))
-
-    async def tail(self) -> Tail:
-        """Return the tail as one consistent fact."""
-        return await self._calls.read("tail", self.name, self._ledger.tail)
-
-    async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
-        """Return the first entries of a range."""
-        return await self._calls.read("read", self.name, lambda: self._ledger.read(entries, limit))
-
-    async def count(self, entries: EntryRange, messages_max: int) -> Counted:
-        """Return how far ``messages_max`` messages reach into a range."""
-        return await self._calls.read("count", self.name, lambda: self._ledger.count(entries, messages_max))
-
-    async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
-        """Return the first ledgers that are left behind a ledger."""
-        return await self._calls.read("ledgers", self.name, lambda: self._ledger.ledgers(after, items_max))
-
-    async def find_time(self, published_ms: int) -> Position:
-        """Return the position before the first entry of this time or later."""
-        return await self._calls.read("find_time", self.name, lambda: self._ledger.find_time(published_ms))
-
-    async def roll(self) -> Tail:
-        """Close the open ledger for ever and open the next."""
-        return await self._calls.write("roll", self.name, self._ledger.roll)
-
-    async def seal(self) -> Tail:
-        """Refuse appends for ever."""
-        return await self._calls.write("seal", self.name, self._ledger.seal)
-
-    async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
-        """Drop closed ledgers below ``ledger_id``."""
-        return await self._calls.write("trim", self.name, lambda: self._ledger.trim(ledger_id, aborted))
-
-    async def watch(self) -> IWatch:
-        """Return an armed watch on the tail."""
-        watch = await self._calls.read("watch", self.name, self._ledger.watch)
-        if IAppendedWatch.providedBy(watch):
-            return FaultyTailWatch(watch, self._calls)
-        return FaultyWatch(watch, self._calls)
-
-    async def close(self) -> None:
-        """Let go."""
-        await self._ledger.close()
-
-
-@implementer(ILedgerStore)
-class FaultyLedgerStore(ForwardingProxy):
-    """A ledger store whose calls, and those of its ledgers, go through ``Calls``."""
-
-    def __init__(self, ledgers: ILedgerStore, calls: Calls) -> None:
-        super().__init__(ledgers)
-        self.identity: str = ledgers.identity
-        self._ledgers = ledgers
-        self._calls = calls
-
-    async def create(self, name: str) -> IManagedLedger:
-        """Make an empty one, or open the one that is there."""
-        return FaultyLedger(await self._calls.write("create", name, lambda: self._ledgers.create(name)), self._calls)
-
-    async def open(self, name: str) -> IManagedLedger:
-        """Open it, or raise LedgerNotFound."""
-        return FaultyLedger(await self._calls.read("open", name, lambda: self._ledgers.open(name)), self._calls)
-
-    async def delete(self, name: str, upto_ledger_id: int | None) -> None:
-        """Remove it with its data."""
-        await self._calls.write("delete", name, lambda: self._ledgers.delete(name, upto_ledger_id))
-
-    async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
-        """Return names with a prefix, in order, after ``after``."""
-        listed = self._ledgers.list_names
-        return await self._calls.read("list_names", prefix, lambda: listed(prefix, after, items_max))
-
-    async def highest_txn_numbers(self) -> dict[int, int]:
-        """Return the highest transaction number ever appended, by coordinator."""
-        return await self._calls.read("highest_txn_numbers", "", self._ledgers.highest_txn_numbers)
-
-    async def close(self) -> None:
-        """Let go of every ledger."""
-        await self._ledgers.close()
-
-
-def _text(about: object) -> str:
-    """Return what a call is about: a key's path, an index, a name; of a batch, its first change."""
-    match about:
-        case Batch():
-            changes = (*about.puts, *about.deletes, *about.checks)
-            return _text(changes[0]) if changes else "nothing"
-        case PutSequential():
-            return about.prefix.path
-        case Key():
-            return about.path
-        case KeyRange():
-            return about.start
-        case IndexRange():
-            return about.index
-        case str():
-            return about
-    return _text(getattr(about, "key"))  # noqa: B009 - a Put, a Delete or a Check
+    def __init__(self, rates: Rates, seed: str, now_ms: Callable[[], int], only: frozenset[int] | None = None) -> None:
+        self.happened: list[Misfortune] = []
+        self.over = False
+        self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        # What each comes to is drawn elsewhere, so that leaving one out does not move those after it.
+        self._details = random.Random(f"{seed} details")  # noqa: S311
+        self._now_ms = now_ms
+        self._only = only
+        self._delay_ms_max = rates.delay_ms_max
+        self._numbers = count()
+        self._at_calls = _limits(rates, AT_CALLS)
+        self._at_wake_ups = _limits(rates, AT_WAKE_UPS)
+        self._at_value = _limits(rates, AT_VALUE)
+
+    def at_call(self, machine: str, about: object) -> Kind | None:
+        """Return what goes wrong at a call."""
+        return self._draw(self._at_calls, machine, about)
+
+    def at_wake_up(self, machine: str) -> Kind | None:
+        """Return what goes wrong with a wake-up."""
+        return self._draw(self._at_wake_ups, machine, "a watch")
+
+    def at_value(self, machine: str) -> Kind | None:
+        """Return what goes wrong with what a wake-up brings along."""
+        return self._draw(self._at_value, machine, "what a watch tells")
+
+    def milliseconds(self, longest: int) -> int:
+        """Return how long something takes: mostly a short time, sometimes nearly the longest."""
+        return 1 + int(self._details.random() ** 3 * longest)
+
+    def delay_ms(self) -> int:
+        """Return how long a call or its reply takes that is delayed."""
+        return self.milliseconds(self._delay_ms_max)
+
+    def steps(self, most: int) -> int:
+        """Return a number of steps."""
+        return self._details.randrange(most)
+
+    def likely(self, chance: float) -> bool:
+        """Return True with a chance."""
+        return self._details.random() < chance
+
+    def between(self, least: int, most: int) -> int:
+        """Return a number of a range, its ends included."""
+        return self._details.randint(least, most)
+
+    def _draw(self, limits: tuple[tuple[float, Kind], ...], machine: str, about: object) -> Kind | None:
+        if self.over:
+            return None
+        drawn = self._chance.random()
+        for limit, kind in limits:
+            if drawn < limit:
+                number = next(self._numbers)
+                if self._only is not None and number not in self._only:
+                    return None
+                self.happened.append(Misfortune(number, kind, self._now_ms(), machine, str(about)))
+                return kind
+        return None
+
+
+def _limits(rates: Rates, kinds: tuple[Kind, ...]) -> tuple[tuple[float, Kind], ...]:
+    """Return up to which number of 0 to 1 each kind is drawn."""
+    each: Iterator[float] = accumulate(getattr(rates, kind.value) / 1000 for kind in kinds)
+    return tuple(zip(each, kinds, strict=True))

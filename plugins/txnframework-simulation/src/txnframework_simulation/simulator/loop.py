@@ -14,11 +14,9 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 from weakref import WeakSet
 
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.simulator.burying import bury
-from txnframework_simulation.simulator.outside import IsolatedLoop, kept_out
-from txnframework_simulation.simulator.process import Process, process_of, where
-from txnframework_simulation.simulator.schedule import Schedule
-from txnframework_simulation.simulator.tasks import SimulatedFuture, SimulatedTask
+from txnframework_simulation.simulator.isolation import IsolatedLoop, kept_out
+from txnframework_simulation.simulator.schedule import Process, Schedule, process_of, where
+from txnframework_simulation.simulator.tasks import SimulatedFuture, SimulatedTask, bury
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

@@ -19,14 +19,14 @@ from txnframework.errors import PluginError
 from txnframework.interfaces import IAtomicBatchStore, ILease, ILedgerStore, IMetadataStore
 from txnframework.plugin import PluginRegistry, Provider, StoreContext, hookimpl, load_plugins
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.simulator.faults import (
-    Calls,
+from txnframework_simulation.simulator.faulty_stores import (
     FaultyAtomicStore,
     FaultyLedgerStore,
     FaultyMetadataStore,
 )
 from txnframework_simulation.simulator.loop import SimulatedLoop
-from txnframework_simulation.simulator.process import Process
+from txnframework_simulation.simulator.schedule import Process
+from txnframework_simulation.simulator.store_calls import Calls
 
 T = TypeVar("T")
 

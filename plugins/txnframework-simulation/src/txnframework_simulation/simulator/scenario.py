@@ -16,8 +16,8 @@ from msgspec import Meta
 from txnframework.config import Config, Place, decode, load_config
 from txnframework.environment import Environment
 from txnframework.errors import ConfigurationError, InvalidInput, UnknownPlugin
+from txnframework_simulation.simulator.faults import Rates
 from txnframework_simulation.simulator.machines import Space, registry
-from txnframework_simulation.simulator.misfortunes import Rates
 from txnframework_simulation.workloads import WORKLOADS, Workload
 
 SUFFIX = ".toml"

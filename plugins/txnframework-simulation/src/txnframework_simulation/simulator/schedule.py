@@ -1,4 +1,4 @@
-"""What is to run next in a simulation."""
+"""Simulated processes, and the schedule that decides which of them runs next."""
 
 from __future__ import annotations
 
@@ -6,9 +6,91 @@ import asyncio
 import heapq
 import random
 from collections import deque
+from collections.abc import Coroutine, Iterator
+from contextvars import Context, ContextVar, copy_context
 from itertools import count
+from types import CodeType, FrameType
+from typing import Any, TypeVar
 
-from txnframework_simulation.simulator.process import Process
+T = TypeVar("T")
+
+FRAMES_SHOWN = 3
+
+_current: ContextVar[Process | None] = ContextVar("txnframework-simulated-process", default=None)
+
+
+class Process:
+    """
+    One process of a simulation: whatever is started in it, directly or by what it started, belongs to it.
+
+    ``steps`` counts the callbacks of it that were run. After ``kill`` nothing of it runs any more: no callback, no
+    ``finally``, no cancellation, as after kill -9. While it is ``frozen`` it takes no step; what becomes ready waits.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.steps = 0
+        self.alive = True
+        self.frozen = False
+        self.last_step: str = ""
+        """What ran last: the task, and the awaits where it stands now."""
+        self._last: object = None
+
+    def spawn(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> asyncio.Task[T]:
+        """Start a task in this process."""
+        context = copy_context()
+        context.run(_current.set, self)
+        return loop.create_task(work, context=context)
+
+    def kill(self) -> None:
+        """Stop at once and for ever; what others hold of it (sessions, connections) is for the caller to end."""
+        self.last_step = self.standing()
+        self.alive = False
+
+    def stepped(self, callback: object) -> None:
+        """One callback of it was run; the loop says so."""
+        self.steps += 1
+        self._last = callback
+
+    def standing(self) -> str:
+        """Say which task ran last, and in which awaits it stands."""
+        task = getattr(self._last, "__self__", None)
+        return where(task) if isinstance(task, asyncio.Task) else repr(self._last)
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name}, {self.steps} steps{'' if self.alive else ', killed'}>"
+
+
+def process_of(context: Context | None = None) -> Process | None:
+    """Return the process that a context belongs to, by default the one that runs now."""
+    return _current.get() if context is None else context.get(_current)
+
+
+def where(task: asyncio.Task[Any]) -> str:
+    """Return a task's name and the innermost awaits in which it stands, outermost first."""
+    if task.done():
+        return f"{task.get_name()}: finished"
+    lines = [f"{_file(code)}:{frame.f_lineno} {code.co_qualname}" for frame, code in _awaits(task.get_coro())]
+    return f"{task.get_name()}: {' > '.join(lines[-FRAMES_SHOWN:]) or 'not begun'}"
+
+
+def _awaits(awaited: Any) -> Iterator[tuple[FrameType, CodeType]]:
+    """Yield the frames of a chain of awaits, as far as Python can see into it, without those of asyncio itself."""
+    while awaited is not None:
+        for frame_name, next_name in (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await")):
+            if hasattr(awaited, frame_name):
+                frame: FrameType | None = getattr(awaited, frame_name)
+                if frame is not None and "/asyncio/" not in frame.f_code.co_filename:
+                    yield frame, frame.f_code
+                awaited = getattr(awaited, next_name)
+                break
+        else:
+            return
+
+
+def _file(code: CodeType) -> str:
+    parts = code.co_filename.split("/")
+    return "/".join(parts[-2:])
 
 
 class Schedule:

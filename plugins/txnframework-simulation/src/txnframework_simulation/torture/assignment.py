@@ -9,7 +9,7 @@ import msgspec
 
 from txnframework_simulation.workloads import Workload
 from txnframework_simulation.workloads.actions import MixtureOptions
-from txnframework_simulation.workloads.actions.surroundings import SubscriptionOptions
+from txnframework_simulation.workloads.actions.base import SubscriptionOptions
 from txnframework_simulation.workloads.mixture import Mixture
 
 PERSISTENT = "persistent://public/default"

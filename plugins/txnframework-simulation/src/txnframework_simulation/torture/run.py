@@ -1,34 +1,112 @@
-"""A whole run."""
+"""A torture run: processes work and are disrupted, everything settles, and the history is checked."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
+import txnframework
+from txnframework.client import Client
 from txnframework.config import redact_url
+from txnframework.errors import TxnFrameworkError
 from txnframework.plugin import Server
 from txnframework_simulation.checkers import check
-from txnframework_simulation.history import History, read, write
-from txnframework_simulation.torture.assignment import make_workload
+from txnframework_simulation.history import Appending, Begun, Commit, History, Kind, Recorder, read, write
+from txnframework_simulation.torture.assignment import config, make_workload
+from txnframework_simulation.torture.disruptions import Misfortunes
 from txnframework_simulation.torture.member import Member, Urls
-from txnframework_simulation.torture.misfortunes import Misfortunes
-from txnframework_simulation.torture.outcome import Outcome, counts_of, operations_of
-from txnframework_simulation.torture.progress import Progress
-from txnframework_simulation.torture.settling import prepare, settle_and_drain, to_ask
+from txnframework_simulation.torture.report import Outcome, Progress, counts_of, operations_of
+from txnframework_simulation.workloads import RecordedClient, Workload
+from txnframework_simulation.workloads.drain import drain_outcome, drain_subscription, drain_topic
+
+SETTLING_SECONDS_MAX = 90.0
+"""How long it may take until what was left open is aborted, and what dead processes held is free."""
+_SETTLE_POLL_SECONDS = 0.5
+
+
+async def prepare(urls: Urls, workload: Workload[Any], history: Path) -> None:
+    """Make topics and subscriptions."""
+    appending = Appending(history, {"process": "prepare"})
+    async with txnframework.open(config(urls.metadata, urls.ledger)) as client:
+        await workload.prepare(RecordedClient(client, Recorder(time.monotonic_ns, appending.keep), "prepare"))
+    appending.close()
+
+
+async def settle_and_drain(urls: Urls, workload: Workload[Any], asked: Iterable[str], history: Path) -> str:
+    """
+    Wait until everything has settled, then record what is there; return why it did not settle, if it did not.
+
+    Whoever is left of a transaction's process has no effect on it any more: it times out, or is aborted sooner.
+    """
+    appending = Appending(history, {"process": "drain"})
+    async with txnframework.open(config(urls.metadata, urls.ledger)) as client:
+        recorded = RecordedClient(client, Recorder(time.monotonic_ns, appending.keep), "drain")
+        left = await _settled(client, workload)
+        for txn in asked:
+            await drain_outcome(recorded, txn)
+        for topic in workload.topics:
+            await drain_topic(recorded, topic)
+        # Each waits until nothing comes any more: together they take as long as one.
+        await asyncio.gather(*(drain_subscription(recorded, one) for one in workload.subscriptions))
+    appending.close()
+    return left
+
+
+async def _settled(client: Client, workload: Workload[Any]) -> str:
+    deadline = time.monotonic() + SETTLING_SECONDS_MAX
+    left = ""
+    while time.monotonic() < deadline:
+        left = await _unsettled(client, workload)
+        if not left:
+            return ""
+        await asyncio.sleep(_SETTLE_POLL_SECONDS)
+    return left
+
+
+async def _unsettled(client: Client, workload: Workload[Any]) -> str:
+    """Return what is still to be waited for."""
+    try:
+        await client.upkeep()
+        hanging = await client.find_hanging(0)
+        if hanging:
+            return f"transaction {hanging[0].transaction.txn_id} is still open or has not taken effect everywhere"
+        for one in workload.subscriptions:
+            await (await client.consumer(one.topic, one.name, type=one.type)).close()
+    except TxnFrameworkError as error:
+        return str(error)
+    return ""
+
+
+def to_ask(history: History) -> list[str]:
+    """
+    Return the transactions whose outcome is to be asked for: those that nobody knows the end of.
+
+    What became of the others was told to who ended them, and is held to it by what is there.
+    """
+    begun: dict[str, None] = {}
+    told = set()
+    for call in history.calls():
+        if isinstance(call.reply, Begun):
+            begun[call.reply.txn] = None
+        elif isinstance(call.operation, Commit) and call.kind is Kind.OK:
+            told.add(call.operation.txn)
+    return [txn for txn in begun if txn not in told]
+
 
 HISTORY = "history.jsonl"
 ENDING_SECONDS_MAX = 60.0
 """How long a process may take to finish what it does and close, when nothing is in its way."""
 
 STARTING_SECONDS_MAX = 60.0
-_LOOK_SECONDS = 0.05
+_START_POLL_SECONDS = 0.05
 """In what a history says about its run."""
 
 
@@ -116,10 +194,10 @@ async def _suffer(settings: Settings, console: Console) -> tuple[dict[str, int],
 
 async def _all_at_work(members: list[Member]) -> None:
     """Wait until everybody has begun, or somebody takes too long: what follows will tell of it."""
-    for _ in range(round(STARTING_SECONDS_MAX / _LOOK_SECONDS)):
+    for _ in range(round(STARTING_SECONDS_MAX / _START_POLL_SECONDS)):
         if all(member.works for member in members):
             return
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(_START_POLL_SECONDS)
 
 
 def _member(settings: Settings, number: int) -> Member:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from txnframework_simulation.workloads.chain import Chain
-from txnframework_simulation.workloads.draining import drain
+from txnframework_simulation.workloads.drain import drain
 from txnframework_simulation.workloads.mixture import Mixture
-from txnframework_simulation.workloads.part import Part
-from txnframework_simulation.workloads.recorded import RecordedClient
-from txnframework_simulation.workloads.workload import Options, Subscribed, Workload
+from txnframework_simulation.workloads.recorded_client import RecordedClient
+from txnframework_simulation.workloads.workload import Options, Part, Subscribed, Workload
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {"chain": Chain, "mixture": Mixture}
 

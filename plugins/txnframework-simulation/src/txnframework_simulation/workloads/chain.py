@@ -8,10 +8,9 @@ from txnframework.client import Message, Transaction
 from txnframework.errors import Conflict, Unavailable
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import History
-from txnframework_simulation.workloads.oracle import drained, drained_subscription, sends_of
-from txnframework_simulation.workloads.part import Part
-from txnframework_simulation.workloads.recorded import RecordedConsumer, RecordedProducer
-from txnframework_simulation.workloads.workload import NAMESPACE, Options, Subscribed, Workload
+from txnframework_simulation.workloads.oracles import drained, drained_subscription, sends_of
+from txnframework_simulation.workloads.recorded_client import RecordedConsumer, RecordedProducer
+from txnframework_simulation.workloads.workload import NAMESPACE, Options, Part, Subscribed, Workload
 
 ORDERS = f"{NAMESPACE}/orders"
 INVOICES = f"{NAMESPACE}/invoices"

@@ -1,24 +1,43 @@
-"""A mixture of actions, drawn by weights: most workloads are one, and differ in what their scenario's file says."""
+"""A mixture of actions, drawn by weights: most workloads are one, and differ in their scenario's options."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from typing import Literal
 
-from txnframework.errors import InvalidInput
+from txnframework.errors import InvalidInput, TxnFrameworkError
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import History
-from txnframework_simulation.workloads import accounts
 from txnframework_simulation.workloads.actions import Actor, MixtureOptions
-from txnframework_simulation.workloads.actions.branching import ATTEMPT
-from txnframework_simulation.workloads.actions.surroundings import Shared, full
-from txnframework_simulation.workloads.following import follow_a_segment
-from txnframework_simulation.workloads.impatience import Impatience
-from txnframework_simulation.workloads.oracle import sends_of
-from txnframework_simulation.workloads.part import Part
-from txnframework_simulation.workloads.recorded import RecordedClient
-from txnframework_simulation.workloads.workload import Subscribed, Workload
+from txnframework_simulation.workloads.actions.base import Shared, full
+from txnframework_simulation.workloads.actions.producers import ATTEMPT
+from txnframework_simulation.workloads.cancellation import Impatience
+from txnframework_simulation.workloads.oracles import account_views, account_violations, sends_of
+from txnframework_simulation.workloads.recorded_client import RecordedClient
+from txnframework_simulation.workloads.workload import Part, Subscribed, Workload
+
+FOLLOWED_MESSAGES = 8
+SILENT_ROUNDS = 2
+PATIENCE_MS = 2_000
+
+
+async def follow_a_segment(part: Part, one: Subscribed) -> None:
+    """Join by naming a segment, split what it has become, send, and see what comes; nobody else is there."""
+    recorded = part.recorded
+    layout = await recorded.client.layout(one.topic)
+    first = part.chance.choice([segment.id for segment in layout.in_order() if not segment.parents])
+    consumer = await recorded.consumer(one.topic, one.name, type=one.type, segment=str(layout.name_of(first)))
+    wide = [segment for segment in layout.active() if segment.end > segment.start]
+    if wide:
+        await recorded.split(one.topic, part.chance.choice(wide).id)
+    producer = await recorded.producer(one.topic)
+    for number in range(FOLLOWED_MESSAGES):
+        await producer.send(recorded.unique(), key=f"followed {number}")
+    with suppress(TxnFrameworkError):  # it was told, and the history has it
+        await consumer.drain(SILENT_ROUNDS, PATIENCE_MS)
+    await consumer.close()
 
 
 class Mixture(Workload[MixtureOptions]):
@@ -99,8 +118,8 @@ class Mixture(Workload[MixtureOptions]):
 
     def violations(self, history: History) -> list[Violation]:
         """Sum up the accounts wherever somebody read all of them, and count the attempts in the end."""
-        found = accounts.violations(history, self.topics)
-        for view in accounts.views(history.calls(), self.topics):
+        found = account_violations(history, self.topics)
+        for view in account_views(history.calls(), self.topics):
             if view.final:
                 found += self._attempts(history, view.who, [seen.value for seen in view.seen])
         return found

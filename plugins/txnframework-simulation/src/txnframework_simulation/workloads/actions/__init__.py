@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from txnframework_simulation.workloads.actions.branching import Branching
-from txnframework_simulation.workloads.actions.consuming import Consuming
-from txnframework_simulation.workloads.actions.contending import Contending
-from txnframework_simulation.workloads.actions.hurrying import Hurrying
-from txnframework_simulation.workloads.actions.juggling import Juggling
-from txnframework_simulation.workloads.actions.refusing import Refusing
-from txnframework_simulation.workloads.actions.removing import Removing
-from txnframework_simulation.workloads.actions.reshaping import Reshaping
-from txnframework_simulation.workloads.actions.sending import Sending
-from txnframework_simulation.workloads.actions.surroundings import MixtureOptions, SubscriptionOptions
+from txnframework_simulation.workloads.actions.acknowledgments import Contending, Juggling
+from txnframework_simulation.workloads.actions.administration import Removing, Reshaping
+from txnframework_simulation.workloads.actions.base import MixtureOptions, SubscriptionOptions
+from txnframework_simulation.workloads.actions.consumers import Consuming, Refusing
+from txnframework_simulation.workloads.actions.producers import Branching, Hurrying, Sending
 
 __all__ = ["Actor", "MixtureOptions", "SubscriptionOptions"]
 

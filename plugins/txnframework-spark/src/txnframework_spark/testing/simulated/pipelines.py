@@ -10,7 +10,7 @@ import numpy.random  # noqa: F401 - it seeds itself from the system on import: i
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import Drained, DrainTopic, History, Seen
 from txnframework_simulation.workloads import Options, Part, RecordedClient, Workload
-from txnframework_simulation.workloads.oracle import drained, sends_of
+from txnframework_simulation.workloads.oracles import drained, sends_of
 from txnframework_simulation.workloads.workload import NAMESPACE
 from txnframework_spark.errors import Diverged
 from txnframework_spark.microbatch.batch import current_run

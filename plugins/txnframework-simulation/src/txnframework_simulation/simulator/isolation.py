@@ -1,0 +1,104 @@
+"""Isolation: clocks, randomness, threads and I/O of the real world are refused, because no seed repeats them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_FORBIDDEN: tuple[tuple[Any, str], ...] = (
+    *((time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")),
+    (time, "sleep"),
+    (os, "urandom"),
+    (random, "_urandom"),  # what the module secrets is made of
+    *((random, name) for name in ("random", "getrandbits", "randrange", "randint", "choice", "shuffle", "uniform")),
+    (threading.Thread, "start"),
+    (socket.socket, "__init__"),
+)
+_TOLERATED = frozenset({"logging", "warnings"})
+"""Modules whose use of a clock changes nothing that is simulated: a log line has a time."""
+
+
+class OutsideWorld(RuntimeError):
+    """Simulated code reached for the real world; it is to use the injected environment."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} reaches outside of the simulation; time and randomness come from the environment")
+
+
+@contextmanager
+def kept_out() -> Iterator[None]:
+    """
+    Refuse the real world's clocks, randomness, threads and sockets within.
+
+    What a module imported by name before (``from time import time``) is out of reach.
+    """
+    originals = [(owner, name, getattr(owner, name)) for owner, name in _FORBIDDEN]
+    try:
+        for owner, name, original in originals:
+            setattr(owner, name, _guarded(f"{owner.__name__}.{name}", original))
+        yield
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
+
+
+def _guarded(what: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def refuse(*args: Any, **options: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__") in _TOLERATED:
+            return original(*args, **options)
+        raise OutsideWorld(what)
+
+    return refuse
+
+
+def _refused(name: str) -> Any:
+    def refuse(*_: object, **__: object) -> None:
+        raise OutsideWorld(f"loop.{name}")
+
+    refuse.__name__ = name
+    return refuse
+
+
+class IsolatedLoop(asyncio.AbstractEventLoop):
+    """The part of an event loop that would reach outside of this thread and this process: all of it is refused."""
+
+    call_soon_threadsafe: Any = _refused("call_soon_threadsafe")
+    run_in_executor: Any = _refused("run_in_executor")
+    set_default_executor: Any = _refused("set_default_executor")
+    getaddrinfo: Any = _refused("getaddrinfo")
+    getnameinfo: Any = _refused("getnameinfo")
+    create_connection: Any = _refused("create_connection")
+    create_server: Any = _refused("create_server")
+    create_unix_connection: Any = _refused("create_unix_connection")
+    create_unix_server: Any = _refused("create_unix_server")
+    create_datagram_endpoint: Any = _refused("create_datagram_endpoint")
+    connect_accepted_socket: Any = _refused("connect_accepted_socket")
+    start_tls: Any = _refused("start_tls")
+    sendfile: Any = _refused("sendfile")
+    connect_read_pipe: Any = _refused("connect_read_pipe")
+    connect_write_pipe: Any = _refused("connect_write_pipe")
+    subprocess_shell: Any = _refused("subprocess_shell")
+    subprocess_exec: Any = _refused("subprocess_exec")
+    add_reader: Any = _refused("add_reader")
+    remove_reader: Any = _refused("remove_reader")
+    add_writer: Any = _refused("add_writer")
+    remove_writer: Any = _refused("remove_writer")
+    sock_recv: Any = _refused("sock_recv")
+    sock_recv_into: Any = _refused("sock_recv_into")
+    sock_recvfrom: Any = _refused("sock_recvfrom")
+    sock_recvfrom_into: Any = _refused("sock_recvfrom_into")
+    sock_sendall: Any = _refused("sock_sendall")
+    sock_sendto: Any = _refused("sock_sendto")
+    sock_connect: Any = _refused("sock_connect")
+    sock_accept: Any = _refused("sock_accept")
+    sock_sendfile: Any = _refused("sock_sendfile")
+    add_signal_handler: Any = _refused("add_signal_handler")
+    remove_signal_handler: Any = _refused("remove_signal_handler")

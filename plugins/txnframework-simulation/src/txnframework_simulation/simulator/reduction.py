@@ -1,0 +1,70 @@
+"""Reduction of a failed run: fewer operations and fewer faults, as long as the same rule is violated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from txnframework_simulation.simulator.results import Limits, Outcome
+
+ATTEMPTS_MAX = 60
+"""How many runs a search may take."""
+
+
+def shrink(failed: Outcome, again: Callable[[Limits], Outcome], attempts_max: int = ATTEMPTS_MAX) -> Outcome:
+    """
+    Return the smallest run found in which what the first violation of ``failed`` names is violated as well.
+
+    ``again`` runs it with other limits. What is left out changes the rest of a run, so a smaller one need not fail
+    although a larger and a still smaller one do: this finds a small one, not the smallest.
+    """
+    search = _Search(failed, again, attempts_max)
+    search.fewer_operations()
+    search.fewer_misfortunes()
+    search.fewer_operations()
+    return search.smallest
+
+
+class _Search:
+    def __init__(self, failed: Outcome, again: Callable[[Limits], Outcome], attempts_max: int) -> None:
+        self.smallest = failed
+        self._invariant = failed.violations[0].invariant
+        self._again = again
+        self._left = attempts_max
+
+    def fewer_operations(self) -> None:
+        """Halve the operations, then take away less and less."""
+        most = self.smallest.limits.operations or self.smallest.operations
+        step = most // 2
+        while step and self._left:
+            if most > step and self._fails(Limits(most - step, self.smallest.limits.only)):
+                most -= step
+            else:
+                step //= 2
+
+    def fewer_misfortunes(self) -> None:
+        """Leave out halves of the misfortunes, then smaller parts, then single ones."""
+        kept = [one.number for one in self.smallest.misfortunes]
+        part = len(kept)
+        while part and self._left:
+            for first in range(0, len(kept), part):
+                if self._fails(Limits(self.smallest.limits.operations, _without(kept, first, part))):
+                    kept = [one.number for one in self.smallest.misfortunes]
+                    break
+            else:
+                part //= 2
+            part = min(part, len(kept))
+
+    def _fails(self, limits: Limits) -> bool:
+        if not self._left:
+            return False
+        self._left -= 1
+        outcome = self._again(limits)
+        if all(one.invariant != self._invariant for one in outcome.violations):
+            return False
+        self.smallest = outcome
+        return True
+
+
+def _without(numbers: Iterable[int], first: int, part: int) -> frozenset[int]:
+    listed = list(numbers)
+    return frozenset(listed[:first] + listed[first + part :])

@@ -1,0 +1,89 @@
+"""The result of a run, and its description in sentences."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from txnframework_simulation.checkers import Violation
+from txnframework_simulation.history import Event, History
+from txnframework_simulation.simulator.faults import Misfortune
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is left out of a run, to make it smaller: ``only`` are the misfortunes that happen, by their numbers."""
+
+    operations: int | None = None
+    only: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """
+    What one run came to; ``digest`` tells two runs apart that were not the same in every step.
+
+    ``operations`` counts what clients asked for, ``misfortunes`` are those that happened.
+    """
+
+    scenario: str
+    seed: int
+    limits: Limits
+    history: History
+    violations: tuple[Violation, ...]
+    misfortunes: tuple[Misfortune, ...]
+    operations: int
+    steps: int
+    virtual_ms: int
+    digest: str
+
+
+EVENTS_SHOWN = 60
+VIOLATIONS_SHOWN = 5
+WIDTH_MAX = 240
+
+
+def tell(outcome: Outcome, scenario: str | None = None) -> Iterator[str]:
+    """
+    Yield lines: how to repeat the run, what it violated, which faults were in it, and the history that shows it.
+
+    ``scenario``: what was typed to name it, which for one from a file is the file.
+    """
+    yield f"Scenario {outcome.scenario}, seed {outcome.seed}: {outcome.operations} client operations, the last of them"
+    yield f"to see what is left; {outcome.virtual_ms / 1000:.1f} s of virtual time, {len(outcome.misfortunes)} faults."
+    yield f"Repeat it with: txnframework simulate {shlex.join(arguments(outcome, scenario))}"
+    for violation in outcome.violations[:VIOLATIONS_SHOWN]:
+        yield ""
+        yield f"Violated: {violation.invariant}"
+        yield f"  {violation.sentence}"
+        yield from (f"    {line(event)}" for event in shown(violation))
+    if len(outcome.violations) > VIOLATIONS_SHOWN:
+        yield f"and {len(outcome.violations) - VIOLATIONS_SHOWN} more violations"
+    yield ""
+    yield "Its faults:" if outcome.misfortunes else "It needs no fault."
+    for one in outcome.misfortunes:
+        yield f"  {one}"
+
+
+def arguments(outcome: Outcome, scenario: str | None = None) -> list[str]:
+    """Return what the command line needs to repeat the run."""
+    needed = ["--replay", str(outcome.seed), "--scenario", scenario or outcome.scenario]
+    if outcome.limits.operations is not None:
+        needed += ["--operations", str(outcome.limits.operations)]
+    if outcome.limits.only is not None:
+        # Those that happened: a run that ends sooner never comes to others that were let happen as well.
+        needed += ["--only", ",".join(str(one.number) for one in outcome.misfortunes) or "none"]
+    return needed
+
+
+def shown(violation: Violation) -> tuple[Event, ...]:
+    """Return the events that show a violation, as many as a person reads."""
+    return violation.events[:EVENTS_SHOWN]
+
+
+def line(event: Event) -> str:
+    """Return an event on one line."""
+    what = event.operation if event.operation is not None else event.reply or event.error
+    text = f"{event.at_ns / 1e9:10.3f} s  {event.client:<12} {event.number:>4} {event.kind.value:<7} {what}"
+    return text if len(text) <= WIDTH_MAX else f"{text[: WIDTH_MAX - 4]} ..."

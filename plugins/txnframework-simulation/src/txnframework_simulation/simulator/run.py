@@ -1,0 +1,219 @@
+"""One run: a scenario under one seed, from an empty store to a checked history."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import random
+import traceback
+from collections.abc import Coroutine, Iterable, Sequence
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from txnframework.testing.clock import VirtualEnvironment
+from txnframework_simulation.checkers import Violation, check
+from txnframework_simulation.checkers.facts import CLOCK_SKEW_MS
+from txnframework_simulation.history import Begun, Event, History, Kind, Recorder
+from txnframework_simulation.simulator.faults import Misfortunes
+from txnframework_simulation.simulator.isolation import OutsideWorld
+from txnframework_simulation.simulator.loop import SimulatedLoop, Stuck
+from txnframework_simulation.simulator.machines import Machine, World, registry
+from txnframework_simulation.simulator.results import Limits, Outcome
+from txnframework_simulation.simulator.scenario import Scenario
+from txnframework_simulation.simulator.simulated_host import Host
+from txnframework_simulation.workloads import Part, RecordedClient, drain
+from txnframework_simulation.workloads.drain import drain_subscription, drain_topic, write_everywhere
+
+NO_LIMITS = Limits()
+WORK_MS_MAX = 1_800_000
+"""Virtual time in which all hosts have to be done with their share."""
+DRAIN_MS_MAX = 300_000
+
+
+def run(scenario: Scenario, seed: int, limits: Limits = NO_LIMITS) -> Outcome:
+    """Run a scenario; the same seed and limits are the same run, in every step."""
+    collecting = gc.isenabled()
+    gc.disable()  # when it comes is not decided by a seed
+    try:
+        return Run(scenario, seed, limits).run()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class Run:
+    """One run; hosts ask it for what they share."""
+
+    def __init__(self, scenario: Scenario, seed: int, limits: Limits) -> None:
+        self.scenario = scenario
+        self.seed = seed
+        self.limits = limits
+        skew_ms = scenario.config().transactions.max_clock_skew_ms
+        self.history = History(about={"scenario": scenario.name, "seed": str(seed), CLOCK_SKEW_MS: str(skew_ms)})
+        self.operations = 0
+        self._over = False
+        self.violations: list[Violation] = []
+        name = f"{scenario.name} {seed}"
+        self.chance = random.Random(f"{name} run")  # noqa: S311 - repeatable on purpose
+        self.loop = SimulatedLoop(VirtualEnvironment(seed), seed)
+        self.environment = self.loop.environment
+        self.began_ms = self.environment.now_ms()
+        self.recorder = Recorder(self.now_ns, self.keep)
+        self.misfortunes = Misfortunes(scenario.faults, f"{name} misfortunes", self.environment.now_ms, limits.only)
+        atomic = self.chance.random() >= scenario.without_batches
+        space = scenario.make_space(self.environment)
+        self.world = World(self.loop, space, registry(), _at_once, atomic=atomic)
+        self.workload = scenario.make_workload()
+        self._numbers = count()
+
+    def run(self) -> Outcome:
+        """Go through all phases and look at what came of it."""
+        try:
+            self._all_phases()
+        except Stuck as error:
+            self._violated("everything comes to an end", str(error))
+        except (Exception, OutsideWorld) as error:
+            self._violated("nothing fails in a way that no interface names", _told(error))
+        else:
+            self._over = True
+            self.violations += check(self.history)
+            self.violations += self.workload.violations(self.history)
+        finally:
+            self._over = True
+            self.world.end()
+        return self._outcome()
+
+    def _all_phases(self) -> None:
+        self._prepare()
+        hosts = self._work()
+        self._settle(hosts)
+        self._drain()
+        for report in self.loop.reports:
+            error = report.get("exception")
+            text = report.get("message", "") if error is None else _told(error)
+            self._violated("no error is one that nobody is told of", text)
+
+    # -- phases ---------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        first = self._quiet_machine("first")
+        first.do(self.workload.prepare(RecordedClient(first.client, self.recorder, "first")))
+        first.close()
+
+    def _work(self) -> list[Host]:
+        operations = self.scenario.operations if self.limits.operations is None else self.limits.operations
+        hosts = [Host(self, number, -(-operations // self.scenario.hosts)) for number in range(self.scenario.hosts)]
+        working = [self._outside(host.inhabit()) for host in hosts]
+        self._finish_all(working)
+        self.misfortunes.over = True
+        for host in hosts:
+            self._finish_all(host.befalling)
+        return hosts
+
+    def _settle(self, hosts: Iterable[Host]) -> None:
+        living = [one for host in hosts if (one := host.living) is not None]
+        # Somebody has to sweep for what is left behind to come to its end: hosts that serve coordinators do.
+        sweeping = living or [self._quiet_machine("keeper")]
+        for machine in sweeping:
+            self._finished(machine.spawn(machine.client.host.coordinators()))
+        self.loop.advance(self.scenario.settle_ms)
+        joined = self.chance.choice(sweeping)
+        restoring = RecordedClient(joined.client, self.recorder, f"{joined.name}.restoring")
+        self._finished(joined.spawn(self.workload.restore(restoring)))
+        for machine in sweeping:
+            recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.late")
+            for topic in self.workload.topics:
+                self._finished(machine.spawn(drain_topic(recorded, topic)))
+            # Who joins next in a process gets everything, whatever was left behind there by who was before.
+            for subscribed in self.workload.subscriptions if machine is joined else ():
+                self._finished(machine.spawn(drain_subscription(recorded, subscribed)))
+            self._finished(machine.ask_to_close())
+
+    def _drain(self) -> None:
+        last = self._quiet_machine("last")
+        begun = tuple(dict.fromkeys(one.reply.txn for one in self.history.events if isinstance(one.reply, Begun)))
+        recorded = RecordedClient(last.client, self.recorder, "last")
+        for topic in self.workload.topics:
+            self._finished(last.spawn(write_everywhere(recorded, topic)))
+        self._finished(last.spawn(self.workload.finish(self._last_part(last))))
+        self._finished(last.spawn(drain(recorded, self.workload, begun)))
+        self._finished(last.ask_to_close())
+
+    # -- parts ----------------------------------------------------------------------------------------
+
+    def part(self, machine: Machine, host: Host, actor: int) -> Part:
+        """Return one actor's part; hosts ask for it."""
+        name = f"{machine.name}{chr(ord('a') + actor)}"
+        chance = random.Random(f"{self.scenario.name} {self.seed} {name}")  # noqa: S311 - repeatable on purpose
+        recorded = RecordedClient(machine.client, host.recorder, name)
+        return Part(recorded, chance, machine.environment, host.more, host.number)
+
+    def _last_part(self, machine: Machine) -> Part:
+        chance = random.Random(f"{self.scenario.name} {self.seed} {machine.name}")  # noqa: S311 - repeatable on purpose
+        recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.finishing")
+        return Part(recorded, chance, machine.environment, lambda: True)
+
+    def _quiet_machine(self, name: str) -> Machine:
+        machine = self.world.machine(name)
+        machine.open(self.world.config(name, self.scenario.config()))
+        return machine
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self.loop.run_until(task.done, DRAIN_MS_MAX)
+        task.result()
+
+    def _finish_all(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
+        """Run until all of them are done, to which more may come; raise what failed, also if others wait for it."""
+        try:
+            self.loop.run_until(lambda: all(task.done() for task in tasks), WORK_MS_MAX)
+        finally:
+            for task in tasks:
+                if task.done():
+                    task.result()
+
+    def _outside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self.loop.spawn(self.loop.outside, work)
+
+    def now_ns(self) -> int:
+        """Return the time since the beginning, a little later each time."""
+        return (self.environment.now_ms() - self.began_ms) * 1_000_000 + next(self._numbers)
+
+    def keep(self, event: Event) -> None:
+        """Record an event, unless it is the loop that takes apart what was left."""
+        if self._over:
+            return
+        self.history.events.append(event)
+        self.operations += event.kind is Kind.INVOKE
+
+    def _violated(self, invariant: str, sentence: str) -> None:
+        self.violations.append(Violation(invariant, sentence, ()))
+
+    def _outcome(self) -> Outcome:
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (self.history.events, [str(one) for one in self.misfortunes.happened], self.loop.steps):
+            digest.update(msgspec.json.encode(part))
+        return Outcome(
+            self.scenario.name,
+            self.seed,
+            self.limits,
+            self.history,
+            tuple(self.violations),
+            tuple(self.misfortunes.happened),
+            self.operations,
+            self.loop.steps,
+            self.environment.now_ms() - self.began_ms,
+            digest.hexdigest(),
+        )
+
+
+async def _at_once() -> None:
+    """The memory of the simulation does not wait; the way to it does."""
+
+
+def _told(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-3:]
+    where = " > ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in last)
+    return f"{type(error).__name__}: {error} ({where})"

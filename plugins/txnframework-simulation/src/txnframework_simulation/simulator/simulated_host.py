@@ -1,0 +1,172 @@
+"""A simulated host: machines that replace each other in one slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from txnframework.errors import TxnFrameworkError
+from txnframework.testing.clock import VirtualEnvironment
+from txnframework_simulation.history import Event, Recorder
+from txnframework_simulation.history import Kind as EventKind
+from txnframework_simulation.simulator.faults import Kind
+from txnframework_simulation.simulator.machines import Machine
+from txnframework_simulation.simulator.store_calls import DisturbedCalls
+from txnframework_simulation.workloads.workload import NEVER_EXPECTED
+
+if TYPE_CHECKING:
+    from txnframework_simulation.simulator.run import Run
+
+
+STEPS_MAX = 40
+"""How many steps a machine may still do after the call at which its death was drawn."""
+UNNOTICED_MS_MAX = 4_000
+"""How long stores may take to notice that a machine is gone."""
+DOWN_MS_MAX = 5_000
+PAUSE_MS_MAX = 20_000
+LIVES_MAX = 50
+
+
+class Host:
+    """One place in which machines live, one after the other."""
+
+    def __init__(self, run: Run, number: int, share: int) -> None:
+        self.number = number
+        self._machine: Machine | None = None
+        self.befalling: list[asyncio.Task[None]] = []
+        self.recorder = Recorder(run.now_ns, self._keep)
+        self._run = run
+        self._left = share
+        self._lives = 0
+        self._died = asyncio.Event()
+
+    @property
+    def living(self) -> Machine | None:
+        """The machine that lives here now."""
+        return self._machine if self._machine is not None and self._machine.process.alive else None
+
+    def more(self) -> bool:
+        """Whether operations are left to do here."""
+        return self._left > 0
+
+    async def inhabit(self) -> None:
+        """Let machines live here until everything is done."""
+        while self.more() and self._lives < LIVES_MAX:
+            self._lives += 1
+            await self._live(f"host{self.number}.{self._lives}")
+
+    async def _live(self, name: str) -> None:
+        run = self._run
+        self._died.clear()
+        environment = SkewedEnvironment(run.environment, self._ahead_ms())
+        calls = DisturbedCalls(name, run.misfortunes, run.loop, lambda kind: self._befall(machine, kind))
+        machine = run.world.machine(name, environment, calls)
+        opened = asyncio.Event()
+        living = machine.start(run.world.config(name, run.scenario.config()), opened.set)
+        await self._unless_it_died(opened.wait(), living)
+        if living.done():
+            error = living.exception()
+            if error is not None and not _is_expected(error):
+                raise error
+            await machine.gone()
+            await self._pass(run.misfortunes.milliseconds(DOWN_MS_MAX))
+            return
+        if opened.is_set() and machine.process.alive:
+            self._machine = machine
+            workload = run.scenario.make_workload()
+            actors = [
+                machine.spawn(workload.run(run.part(machine, self, actor))) for actor in range(run.scenario.actors)
+            ]
+            await self._unless_it_died(asyncio.gather(*actors))
+        if not machine.process.alive:
+            await self._pass(run.misfortunes.milliseconds(DOWN_MS_MAX))
+
+    async def _unless_it_died(self, *work: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
+        """Wait for the first of these, or the machine's death; raise what failed."""
+        waiting = [asyncio.ensure_future(one) for one in (self._died.wait(), *work)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if self._died.is_set():
+            return
+        for one in waiting[1:]:
+            if one.done() and not _is_expected(one.exception()):
+                one.result()
+
+    # -- what befalls it ------------------------------------------------------------------------------
+
+    def _befall(self, machine: Machine, kind: Kind) -> None:
+        work = {
+            Kind.KILLED: self._kill,
+            Kind.PAUSED: self._pause,
+            Kind.LEASES_LOST: self._lose_leases,
+            Kind.CLOCK_MOVED: self._move_clock,
+        }[kind]
+        self.befalling.append(self._run.loop.spawn(self._run.loop.outside, work(machine)))
+
+    async def _kill(self, machine: Machine) -> None:
+        for _ in range(self._run.misfortunes.steps(STEPS_MAX)):
+            await asyncio.sleep(0)
+        if not machine.process.alive:
+            return
+        machine.kill()
+        self._died.set()
+        await self._pass(self._run.misfortunes.milliseconds(UNNOTICED_MS_MAX))
+        await machine.gone()
+
+    async def _pause(self, machine: Machine) -> None:
+        misfortunes = self._run.misfortunes
+        pause_ms = misfortunes.milliseconds(PAUSE_MS_MAX)
+        machine.process.frozen = True
+        if misfortunes.likely(0.5):
+            noticed_ms = misfortunes.milliseconds(UNNOTICED_MS_MAX)
+            await self._pass(noticed_ms)
+            await machine.lose_leases_now()
+        await self._pass(pause_ms)
+        machine.process.frozen = False
+
+    async def _lose_leases(self, machine: Machine) -> None:
+        await machine.lose_leases_now()
+
+    async def _move_clock(self, machine: Machine) -> None:
+        if isinstance(machine.environment, SkewedEnvironment):
+            machine.environment.ahead_ms = self._ahead_ms()
+
+    def _ahead_ms(self) -> int:
+        half_ms = self._run.scenario.config().transactions.max_clock_skew_ms // 2
+        return self._run.misfortunes.between(-half_ms, half_ms)
+
+    async def _pass(self, by_ms: int) -> None:
+        environment = self._run.environment
+        await environment.sleep_until(environment.now_ms() + by_ms)
+
+    def _keep(self, event: Event) -> None:
+        self._left -= event.kind is EventKind.INVOKE
+        self._run.keep(event)
+
+
+def _is_expected(error: BaseException | None) -> bool:
+    """Return whether faults may have caused it."""
+    return isinstance(error, TxnFrameworkError) and not isinstance(error, NEVER_EXPECTED)
+
+
+class SkewedEnvironment:
+    """An environment whose clock is ahead of the world's by ``ahead_ms``, or behind it."""
+
+    def __init__(self, world: VirtualEnvironment, ahead_ms: int = 0) -> None:
+        self.ahead_ms = ahead_ms
+        self._world = world
+
+    def now_ms(self) -> int:
+        """Return what this machine takes for the time."""
+        return self._world.now_ms() + self.ahead_ms
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return when this clock has reached ``at_ms``, wherever it was moved meanwhile."""
+        while True:
+            await self._world.sleep_until(at_ms - self.ahead_ms)
+            if self.now_ms() >= at_ms:
+                return
+
+    def random_bits(self, count: int) -> int:
+        """Return bits from the world's seeded source."""
+        return self._world.random_bits(count)

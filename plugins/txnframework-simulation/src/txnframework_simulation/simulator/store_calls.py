@@ -1,0 +1,200 @@
+"""Calls of a process to its stores, and the faults and delays that are injected into them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.model import Batch, IndexRange, Key, KeyRange, PutSequential
+from txnframework_simulation.simulator.faults import Kind, Misfortunes
+from txnframework_simulation.simulator.loop import SimulatedLoop
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """What goes wrong with a call."""
+
+    REFUSED = "refused"
+    """It is not applied, and Unavailable is raised."""
+    REPLY_LOST = "reply lost"
+    """It is applied; a write then raises OutcomeUnknown, a read Unavailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a store: ``name`` is ``put``, ``append`` and so on, ``about`` the key or ledger."""
+
+    name: str
+    about: str
+    writes: bool
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.about}"
+
+
+class Calls:
+    """
+    Every call that one process makes to its stores goes through here; ``fault`` decides what goes wrong.
+
+    A subclass may hold up calls on the way there and replies on the way back, and wake-ups of watches.
+    """
+
+    def __init__(self) -> None:
+        self.fault: Callable[[Call], Fault | None] = lambda _: None
+
+    async def on_the_way(self, call: Call) -> None:
+        """Return when a call has arrived at its store."""
+
+    async def on_the_way_back(self, call: Call) -> None:
+        """Return when the reply to a call has arrived."""
+
+    async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Return when a wake-up that ``changed`` waits for has arrived; it may be asked for several, or none."""
+        await changed()
+
+    def value(self, values: Sequence[bytes | None]) -> bytes | None:
+        """Return which of the values that a watch brought along is told, of those of one wake-up in their order."""
+        return values[-1]
+
+    async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that changes nothing."""
+        return await self._made(Call(name, _subject_of(about), False), answer)
+
+    async def write(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
+        """Make a call that changes something."""
+        return await self._made(Call(name, _subject_of(about), True), answer)
+
+    async def _made(self, call: Call, answer: Callable[[], Awaitable[T]]) -> T:
+        fault = self.fault(call)
+        await self.on_the_way(call)
+        if fault is Fault.REFUSED:
+            raise Unavailable(f"{call} was refused by the simulation")
+        try:
+            answered = await answer()
+        finally:
+            await self.on_the_way_back(call)
+        if fault is Fault.REPLY_LOST:
+            lost = f"the reply to {call} was lost by the simulation"
+            raise OutcomeUnknown(lost) if call.writes else Unavailable(lost)
+        return answered
+
+
+def _subject_of(about: object) -> str:
+    """Return what a call is about: a key's path, an index, a name; of a batch, its first change."""
+    match about:
+        case Batch():
+            changes = (*about.puts, *about.deletes, *about.checks)
+            return _subject_of(changes[0]) if changes else "nothing"
+        case PutSequential():
+            return about.prefix.path
+        case Key():
+            return about.path
+        case KeyRange():
+            return about.start
+        case IndexRange():
+            return about.index
+        case str():
+            return about
+    return _subject_of(getattr(about, "key"))  # noqa: B009 - a Put, a Delete or a Check
+
+
+LATE_MS_MAX = 5_000
+"""A store that has missed a notification looks again after this."""
+
+
+class DisturbedCalls(Calls):
+    """
+    Calls take a few rounds, so that they overtake each other, and now and then much longer or for ever.
+
+    ``befall`` is told of what happens to the machine itself rather than to a call.
+    """
+
+    def __init__(
+        self, machine: str, misfortunes: Misfortunes, loop: SimulatedLoop, befall: Callable[[Kind], None]
+    ) -> None:
+        super().__init__()
+        self.fault = self._draw
+        self._machine = machine
+        self._misfortunes = misfortunes
+        self._loop = loop
+        self._befall = befall
+        self._delay_ms = 0
+        self._reply_delay_ms: dict[int, int] = {}
+
+    async def on_the_way(self, call: Call) -> None:
+        """Return when a call has arrived at its store."""
+        delay_ms, self._delay_ms = self._delay_ms, 0
+        if delay_ms > 0:
+            await self._pass(delay_ms)
+        await self._loop.pause()
+        if delay_ms < 0:
+            # Not before the last await: of a call that was cancelled on the way nothing may stay, because another one
+            # may come to lie where it lay, and the run would depend on that.
+            self._reply_delay_ms[id(call)] = -delay_ms
+
+    async def on_the_way_back(self, call: Call) -> None:
+        """Return when the reply to a call has arrived."""
+        delay_ms = self._reply_delay_ms.pop(id(call), 0)
+        if delay_ms:
+            await self._pass(delay_ms)
+        await asyncio.sleep(0)
+
+    async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Return when a wake-up has arrived, or one that there was no reason for."""
+        kind = self._misfortunes.at_wake_up(self._machine)
+        if kind is Kind.WAKE_UP_REPEATED:
+            await asyncio.sleep(0)
+            return
+        await changed()
+        if kind is Kind.WAKE_UP_LATE:
+            await self._pass(self._misfortunes.milliseconds(LATE_MS_MAX))
+        elif kind is Kind.WAKE_UP_MISSED:
+            await self._first_of(changed(), self._pass(self._misfortunes.milliseconds(LATE_MS_MAX)))
+
+    def value(self, values: Sequence[bytes | None]) -> bytes | None:
+        """Return which of the values that a wake-up brought along is told: none, or an older one that was written."""
+        match self._misfortunes.at_value(self._machine):
+            case Kind.VALUE_MISSING:
+                return None
+            case Kind.VALUE_OLD:
+                return values[0]
+        return values[-1]
+
+    def _draw(self, call: Call) -> Fault | None:
+        kind = self._misfortunes.at_call(self._machine, call)
+        match kind:
+            case None:
+                return None
+            case Kind.REFUSED:
+                return Fault.REFUSED
+            case Kind.REPLY_LOST:
+                return Fault.REPLY_LOST
+            case Kind.DELAYED:
+                self._delay_ms = self._misfortunes.delay_ms()
+            case Kind.REPLY_DELAYED:
+                self._delay_ms = -self._misfortunes.delay_ms()
+            case _:
+                self._befall(kind)
+        return None
+
+    async def _first_of(self, *waits: Awaitable[None]) -> None:
+        """Return when one of these is over, and stop the others."""
+        waiting = [asyncio.ensure_future(one) for one in waits]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for one in waiting:
+                if one in done:
+                    one.result()
+        finally:
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _pass(self, delay_ms: int) -> None:
+        environment = self._loop.environment
+        await environment.sleep_until(environment.now_ms() + delay_ms)

@@ -1,0 +1,214 @@
+"""Actions that acknowledge messages in conflicting ways: from several processes, and in several transactions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from txnframework.client import Message, Transaction
+from txnframework_simulation.workloads.actions.base import SubscriptionOptions, Surroundings, full
+from txnframework_simulation.workloads.actions.consumers import ORDERED
+from txnframework_simulation.workloads.recorded_client import RecordedConsumer
+
+ROUNDS_MAX = 12
+RECEIVED_MAX = 5
+PATIENCE_MS = 100
+STEP_MS = 500
+"""In what moments everybody goes on: it takes longer than receiving, and less than a transaction may."""
+REDELIVERY_SHARE = 0.1
+"""How often somebody asks for everything again, in a round."""
+GIVE_UP_SHARE = 0.6
+"""How often whoever is refused begins anew with what comes again."""
+OLDEST_COUNT = 3
+STANDBY_TYPE = "failover"
+"""The type whose consumers go on when others take over what they received."""
+
+
+class Contending(Surroundings):
+    """What an actor does about messages that others may have, too."""
+
+    async def contend(self) -> None:
+        """
+        Join a subscription and acknowledge what came in transactions, though others may have taken it over since.
+
+        Everybody acknowledges its oldest message, and ends its transaction, in the same moments: two processes are in
+        the middle of it at once, or the one ends as the other acknowledges. Whoever ends it at once, as the option
+        ``ends_at_once`` has it, may be over while the other has looked and is still writing. With the option ``ranges``
+        some acknowledge all up to some message instead; whoever is refused asks for everything again, and so does
+        somebody else now and then, who goes on with what it has.
+        """
+        standing_by = [one for one in self.options.subscriptions if one.type == STANDBY_TYPE]
+        if not standing_by:
+            return
+        chosen = self.chance.choice(standing_by)
+        consumer = await self.recorded.consumer(full(chosen.topic), chosen.name, type=chosen.type)
+        came: deque[Message] = deque()
+        try:
+            for _ in range(self.chance.randint(ROUNDS_MAX // 2, ROUNDS_MAX)):
+                if self.options.ranges and self.part.likely(REDELIVERY_SHARE):
+                    await consumer.redeliver_unacknowledged()
+                came.extend(await consumer.receive(RECEIVED_MAX, PATIENCE_MS))
+                await self.part.wait_for_step(STEP_MS)
+                if came:
+                    await self._contend_for(chosen, consumer, came)
+        finally:
+            await consumer.close()
+
+    async def _contend_for(self, chosen: SubscriptionOptions, consumer: RecordedConsumer, came: deque[Message]) -> None:
+        domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
+        txn = await self.begin(domain)
+        if self.options.ranges and self.part.likely(self.options.ranges):
+            last = self.chance.choice(came)
+            acknowledged = await self.part.attempt(lambda: consumer.ack_cumulative(last, txn))
+            while came and came.popleft() is not last:
+                pass
+        else:
+            message = self._one_of(came)
+            acknowledged = await self.part.attempt(lambda: consumer.ack(message, txn=txn))
+            if not acknowledged and self.options.ranges and message not in came:
+                came.appendleft(message)
+        if not acknowledged and self.options.ranges and self.part.likely(GIVE_UP_SHARE):
+            await consumer.redeliver_unacknowledged()
+            came.clear()
+        if not self.part.likely(self.options.ends_at_once):
+            await self.part.wait_for_step(STEP_MS)
+        await self.part.attempt(lambda: self.end(txn) if acknowledged else self.recorded.abort(txn))
+
+    def _one_of(self, came: deque[Message]) -> Message:
+        """
+        Remove and return the oldest message.
+
+        Where ranges are acknowledged as well, one of the oldest, which is kept now and then: a range may come to name
+        it.
+        """
+        if not self.options.ranges:
+            return came.popleft()
+        message = self.chance.choice(list(came)[:OLDEST_COUNT])
+        if self.part.likely(0.6):
+            came.remove(message)
+        return message
+
+
+BATCH_MAX = 5
+MIXED_RECEIVED_MAX = 6
+MIXED_PATIENCE_MS = 200
+STEPS_MAX = 18
+OPEN_MAX = 3
+REPEATED_SHARE = 0.25
+"""How many acknowledgments are of what the same consumer has acknowledged before."""
+
+
+class Juggling(Surroundings):
+    """What an actor does that sends in batches, and acknowledges their messages in whatever way."""
+
+    async def send_batch(self) -> None:
+        """Send messages of one key in one call, which share an entry; in a transaction or outside."""
+        domain = self.any_domain()
+        txn = await self.begin(domain) if self.part.likely(0.3) else None
+        producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
+        values = [self.recorded.unique() for _ in range(self.chance.randint(2, BATCH_MAX))]
+        await producer.send_many(values, key=self.key(), txn=txn)
+        if txn is not None:
+            await self.end(txn)
+
+    async def juggle(self) -> None:
+        """
+        Join a subscription and acknowledge what came, in several open transactions, in none, alone and in ranges.
+
+        Messages are kept and acknowledged later, also when others have taken them over, and now and then twice: by
+        name again, under a range, or as the end of one.
+        """
+        if not self.options.subscriptions:
+            return
+        chosen = self.chance.choice(self.options.subscriptions)
+        called = chosen.name if self.part.likely(self.options.twins) else None
+        consumer = await self.recorded.consumer(full(chosen.topic), chosen.name, type=chosen.type, called=called)
+        hand = _Hand(self, chosen, consumer)
+        try:
+            for _ in range(self.chance.randint(STEPS_MAX // 2, STEPS_MAX)):
+                await self.part.attempt(hand.draw())
+            for txn in hand.open:
+                await self.part.attempt(partial(hand.end, txn))
+        finally:
+            await consumer.close()
+
+
+class _Hand:
+    """What one consumer holds: messages that came, and transactions that are open."""
+
+    def __init__(self, actor: Juggling, chosen: SubscriptionOptions, consumer: RecordedConsumer) -> None:
+        self.open: list[Transaction] = []
+        self._actor = actor
+        self._chance = actor.chance
+        self._consumer = consumer
+        self._domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
+        self._came: list[Message] = []
+        self._acked: list[Message] = []
+        self._spoilt: set[Transaction] = set()
+        self._steps: dict[Callable[[], Awaitable[object]], float] = {
+            self._receive: 3,
+            self._begin: 1.5,
+            self._ack: 4,
+            self._end_one: 1.5,
+            self._return: 0.5,
+            actor.hesitate: 0.5,
+        }
+        if chosen.type in ORDERED:
+            self._steps[self._ack_range] = 3
+
+    def draw(self) -> Callable[[], Awaitable[object]]:
+        """Return what is done next."""
+        (step,) = self._chance.choices(list(self._steps), list(self._steps.values()))
+        return step
+
+    async def end(self, txn: Transaction) -> None:
+        """Commit or abort one, or leave it to its timeout; what failed in it has spoilt it."""
+        if txn in self._spoilt and self._actor.part.likely(0.7):
+            await self._actor.recorded.abort(txn)
+        else:
+            await self._actor.end(txn)
+
+    async def _receive(self) -> None:
+        self._came += await self._consumer.receive(self._chance.randint(1, MIXED_RECEIVED_MAX), MIXED_PATIENCE_MS)
+
+    async def _begin(self) -> None:
+        if len(self.open) < OPEN_MAX:
+            self.open.append(await self._actor.begin(self._domain))
+
+    async def _ack(self) -> None:
+        if messages := self._messages():
+            some = self._chance.sample(messages, self._chance.randint(1, min(3, len(messages))))
+            await self._in_some(lambda txn: self._consumer.ack(*some, txn=txn))
+            self._forget(some)
+
+    async def _ack_range(self) -> None:
+        if messages := self._messages():
+            last = self._chance.choice(messages)
+            await self._in_some(lambda txn: self._consumer.ack_cumulative(last, txn))
+            self._forget([one for one in self._came if one.id.segment == last.id.segment and one.id <= last.id])
+
+    def _messages(self) -> list[Message]:
+        """Return what is to be acknowledged, or now and then what was before."""
+        return self._acked if self._acked and self._actor.part.likely(REPEATED_SHARE) else self._came
+
+    async def _in_some(self, ack: Callable[[Transaction | None], Awaitable[None]]) -> None:
+        """Acknowledge in one of the open transactions, or outside."""
+        txn = None if not self.open or self._actor.part.likely(0.25) else self._chance.choice(self.open)
+        if not await self._actor.part.attempt(lambda: ack(txn)) and txn is not None:
+            self._spoilt.add(txn)
+
+    def _forget(self, some: list[Message]) -> None:
+        """Let go of what was acknowledged."""
+        self._came = [one for one in self._came if one not in some]
+        self._acked += [one for one in some if one not in self._acked]
+
+    async def _end_one(self) -> None:
+        if self.open:
+            await self.end(self.open.pop(self._chance.randrange(len(self.open))))
+
+    async def _return(self) -> None:
+        if self._actor.part.likely(0.3):
+            await self._consumer.redeliver_unacknowledged()
+        elif self._came:
+            await self._consumer.nack(self._chance.choice(self._came))

@@ -1,0 +1,136 @@
+"""Base of all actors of a mixture: its options, its topics and subscriptions, and what its process shares."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from txnframework.client import DeadLetter, MessageID, Transaction
+from txnframework.model.names import parse_name
+from txnframework_simulation.workloads.workload import NAMESPACE, Options, Part
+
+REMEMBERED_MAX = 100
+TIMEOUTS_MS = (1_500, 5_000, 10_000)
+
+
+class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A subscription of a mixture; ``type`` is that of all its consumers, ``moved``: actions seek, and give it up.
+
+    ``letters``: the topic of its dead letters, which become so after ``redeliveries_max`` redeliveries.
+    """
+
+    topic: str
+    name: str
+    type: str = "shared"
+    moved: bool = True
+    letters: str | None = None
+    redeliveries_max: Annotated[int, Meta(ge=0)] = 2
+
+    def dead_letter(self) -> DeadLetter | None:
+        """Return what its consumers ask for."""
+        return None if self.letters is None else DeadLetter(self.redeliveries_max, full(self.letters))
+
+
+class MixtureOptions(Options, frozen=True, kw_only=True):
+    """
+    What a mixture is made of.
+
+    ``topics``: with how many segments each begins; a name without a scheme is one of ``topic://public/default``.
+    ``actions``: how often each is drawn. ``aborts`` and ``forgotten``: how many transactions are aborted, or left to
+    their timeout. ``hesitates_ms``: how long at most somebody waits before acknowledging in a transaction what came,
+    and before ending it. ``ends_at_once``: how many of those who contend do not wait for the others before they end.
+    ``ranges``: how many of them acknowledge in ranges.
+    ``cancels``: how many calls are given up in the middle. ``twins``: how many consumers have a name that others have.
+    ``deleted`` and ``compacted``: the topics that are deleted and made again, and those that are compacted, in which
+    orders.
+    """
+
+    topics: Annotated[dict[str, Annotated[int, Meta(ge=1)]], Meta(min_length=1)]
+    actions: dict[str, Annotated[float, Meta(ge=0)]]
+    subscriptions: tuple[SubscriptionOptions, ...] = ()
+    keys: Annotated[int, Meta(ge=1)] = 6
+    segments_max: Annotated[int, Meta(ge=1)] = 6
+    aborts: Annotated[float, Meta(ge=0, le=1)] = 0.15
+    forgotten: Annotated[float, Meta(ge=0, le=1)] = 0.05
+    hesitates_ms: Annotated[int, Meta(ge=0)] = 0
+    ends_at_once: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    ranges: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    cancels: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    twins: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    deleted: tuple[str, ...] = ()
+    compacted: tuple[str, ...] = ()
+    compaction_orders: Annotated[tuple[Literal["position", "commit"], ...], Meta(min_length=1)] = ("position",)
+
+    def full_topics(self) -> dict[str, int]:
+        """Return the topics by their full names."""
+        return {full(name): segments for name, segments in self.topics.items()}
+
+
+@dataclass
+class Shared:
+    """What the actors of one process know of what they did: gone with the process."""
+
+    transactions: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
+    messages: deque[MessageID] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
+
+
+class Surroundings:
+    """The beginning of every actor."""
+
+    def __init__(self, part: Part, options: MixtureOptions, shared: Shared) -> None:
+        self.part = part
+        self.options = options
+        self.shared = shared
+        self.chance = part.chance
+        self.recorded = part.recorded
+        letters = {full(one.letters) for one in options.subscriptions if one.letters is not None}
+        self.topics = [topic for topic in options.full_topics() if topic not in letters]
+        self.domains: dict[str, list[str]] = {}
+        for topic in self.topics:
+            domain = "persistent" if topic.startswith("persistent:") else "segment"
+            self.domains.setdefault(domain, []).append(topic)
+
+    def topic(self) -> str:
+        """Return one of the topics."""
+        return self.chance.choice(self.topics)
+
+    def key(self) -> str:
+        """Return one of the keys."""
+        return f"k{self.chance.randrange(self.options.keys)}"
+
+    async def begin(self, domain: str) -> Transaction:
+        """Begin a transaction of a domain."""
+        timeout_ms = self.chance.choice(TIMEOUTS_MS)
+        txn = await self.recorded.begin(domain=domain, timeout_ms=timeout_ms)
+        self.shared.transactions.append(str(txn.id))
+        return txn
+
+    async def end(self, txn: Transaction, branches: tuple[int, ...] = ()) -> bool:
+        """Commit, abort, or do neither; return whether it was committed."""
+        drawn = self.chance.random()
+        if drawn < self.options.forgotten:
+            return False
+        if drawn < self.options.forgotten + self.options.aborts:
+            await self.recorded.abort(txn)
+            return False
+        await self.recorded.commit(txn, branches)
+        return True
+
+    async def hesitate(self) -> None:
+        """Let some time pass in which others may do the same."""
+        if self.options.hesitates_ms:
+            await self.part.wait(self.options.hesitates_ms)
+
+    def any_domain(self) -> str:
+        """Return a domain that there are topics of."""
+        return self.chance.choice(list(self.domains))
+
+
+def full(topic: str) -> str:
+    """Return a topic's full name."""
+    return str(parse_name(topic if "://" in topic else f"{NAMESPACE}/{topic}"))

@@ -1,0 +1,57 @@
+"""Callers that cancel their calls, at any step."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from txnframework.environment import Environment
+from txnframework.errors import TxnFrameworkError
+
+T = TypeVar("T")
+
+STEPS_MAX = 80
+"""How many rounds of the loop a call may at most take before it is given up; mostly far fewer."""
+WAIT_MS_MAX = 2_000
+WAITING = 0.2
+"""How many of those who give up wait for some time first, as for a store that does not answer."""
+
+
+class GivenUp(TxnFrameworkError):
+    """The caller cancelled the call: nobody knows what became of it."""
+
+    def __init__(self) -> None:
+        super().__init__("the caller gave the call up")
+
+
+class Impatience:
+    """Cancels some of the calls that go through it; ``cancels``: how many."""
+
+    def __init__(self, chance: random.Random, environment: Environment, cancels: float) -> None:
+        self._chance = chance
+        self._environment = environment
+        self._cancels = cancels
+
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """
+        Do the work, or begin it and cancel it.
+
+        :raises GivenUp: it was cancelled. What it did up to then stays done, and what it began is nobody's here.
+        """
+        if self._chance.random() >= self._cancels:
+            return await work()
+        doing = asyncio.ensure_future(work())
+        try:
+            for _ in range(1 + int(self._chance.random() ** 3 * STEPS_MAX)):
+                await asyncio.sleep(0)
+            if not doing.done() and self._chance.random() < WAITING:
+                due_ms = self._environment.now_ms() + self._chance.randint(1, WAIT_MS_MAX)
+                await self._environment.sleep_until(due_ms)
+        finally:
+            doing.cancel()
+            await asyncio.wait({doing})
+        if doing.cancelled():
+            raise GivenUp
+        return doing.result()

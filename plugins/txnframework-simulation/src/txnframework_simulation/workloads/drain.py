@@ -1,0 +1,119 @@
+"""The drain: what fresh clients find at the end of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from txnframework.client import Client, Message
+from txnframework.errors import ReceiveTimeout, TransactionNotFound, TxnFrameworkError
+from txnframework.model.positions import Limit
+from txnframework_simulation import history as said
+from txnframework_simulation.history import Place, Seen
+from txnframework_simulation.workloads.recorded_client import RecordedClient
+from txnframework_simulation.workloads.workload import Subscribed, Workload
+
+ROUND_MS = 2_000
+LAST_MESSAGES = 8
+ROUNDS = 3
+"""How often nothing may come, before a subscription is taken for drained."""
+
+
+async def drain(recorded: RecordedClient, workload: Workload[Any], transactions: tuple[str, ...]) -> None:
+    """
+    Ask for everything: outcomes, topics and subscriptions, with fresh readers and consumers that leave it as it is.
+
+    It comes after everything was settled, when nobody else is there and nothing fails any more.
+    """
+    for txn in transactions:
+        await drain_outcome(recorded, txn)
+    for topic in workload.topics:
+        await drain_topic(recorded, topic)
+    for topic in workload.compacted:
+        await drain_compacted(recorded, topic)
+    for one in workload.subscriptions:
+        await drain_subscription(recorded, one)
+
+
+async def write_everywhere(recorded: RecordedClient, topic: str) -> None:
+    """Send a few messages to a topic, under keys that come to all of its segments: nothing is in their way any more."""
+    producer = await recorded.producer(topic)
+    for number in range(LAST_MESSAGES):
+        await producer.send(recorded.unique(), key=f"last {number}")
+
+
+async def drain_outcome(recorded: RecordedClient, txn: str) -> None:
+    """Ask what became of a transaction; that it is not known any more is an answer."""
+    try:
+        await recorded.record(
+            said.DrainOutcome(txn), lambda: recorded.client.outcome(txn), lambda found: said.Outcome(found.value)
+        )
+    except TransactionNotFound:
+        return
+
+
+async def drain_topic(recorded: RecordedClient, topic: str) -> None:
+    """Read a topic from its beginning to its end."""
+
+    async def read() -> tuple[tuple[Message, ...], tuple[Place, ...]]:
+        async with await recorded.client.reader(topic) as reader:
+            messages = tuple([message async for message in reader])
+        return messages, await first_left(recorded.client, topic)
+
+    await recorded.record(
+        said.DrainTopic(topic), read, lambda found: said.Drained(tuple(map(Seen.of, found[0])), found[1])
+    )
+
+
+async def drain_compacted(recorded: RecordedClient, topic: str) -> None:
+    """Read a topic as it was compacted, to its end."""
+
+    async def read() -> tuple[Message, ...]:
+        async with await recorded.client.reader(topic, compacted=True) as reader:
+            return tuple([message async for message in reader])
+
+    await recorded.record(
+        said.DrainCompacted(topic), read, lambda messages: said.Drained(tuple(map(Seen.of, messages)))
+    )
+
+
+async def drain_subscription(recorded: RecordedClient, one: Subscribed) -> None:
+    """Receive all that a subscription still delivers."""
+
+    async def receive() -> tuple[Message, ...]:
+        consumer = await recorded.client.consumer(one.topic, one.name, type=one.type, start="earliest")
+        received: list[Message] = []
+        rounds = 0
+        async with consumer:
+            while rounds < ROUNDS:
+                try:
+                    received += await consumer.receive_many(messages_max=100, timeout_ms=ROUND_MS)
+                except ReceiveTimeout:
+                    rounds += 1
+        return tuple(received)
+
+    try:
+        await recorded.record(
+            said.DrainSubscription(one.topic, one.name, one.type),
+            receive,
+            lambda messages: said.Drained(tuple(map(Seen.of, messages))),
+        )
+    except TxnFrameworkError:
+        return  # the history has it
+
+
+async def first_left(client: Client, topic: str) -> tuple[Place, ...]:
+    """Return, for each segment that was trimmed, the first place that is left."""
+    layout = await client.layout(topic)
+    found = []
+    for segment in layout.in_order():
+        name = str(layout.name_of(segment.id))
+        try:
+            opened = await client.host.segment(name)
+            left = await opened.ledger.ledgers(-1, Limit(1).items)
+            # Of a sealed segment nothing may be left at all.
+            first = left[0].ledger_id if left else (await opened.ledger.tail()).last_confirmed.ledger_id + 1
+        except TxnFrameworkError:
+            continue
+        if first > 0:
+            found.append(Place(name, first, 0))
+    return tuple(found)

@@ -1,0 +1,151 @@
+"""
+Oracles: what a history shows in the end, and whether the transfers between accounts are whole.
+
+A transfer takes an amount from one account and adds it to another. Each of the two messages goes to a topic of its own.
+A client that reads all topics, one after the other, reaches a certain position in each segment: these positions are a
+*cut*. Within a cut, a transfer is present with both messages or with none, so the sum over all accounts is 0.
+
+Two kinds of transfers are left out: one with one message within the cut and the other beyond it, and one of which a
+message was trimmed. In the end, when no transaction is open, no transfer has a message beyond the cut.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from txnframework_simulation.checkers import Violation
+from txnframework_simulation.checkers.sightings import trimmed_before
+from txnframework_simulation.history import (
+    Call,
+    Drained,
+    DrainSubscription,
+    DrainTopic,
+    Event,
+    History,
+    Kind,
+    Operation,
+    Place,
+    Read,
+    Received,
+    Seen,
+    Send,
+    Sent,
+)
+
+
+def drained(history: History, topic: str) -> list[str] | None:
+    """Return the values that a topic holds in the end; None: nobody looked, or could."""
+    found = _drained(history, lambda asked: isinstance(asked, DrainTopic) and asked.topic == topic)
+    return None if found is None else [seen.value for seen in found]
+
+
+def drained_subscription(history: History, topic: str, subscription: str) -> list[str] | None:
+    """Return the values that a subscription still delivers in the end, each once; None: nobody asked, or could."""
+    found = _drained(
+        history,
+        lambda asked: (
+            isinstance(asked, DrainSubscription) and (asked.topic, asked.subscription) == (topic, subscription)
+        ),
+    )
+    return None if found is None else list(dict.fromkeys(seen.value for seen in found))
+
+
+def sends_of(history: History, value: str) -> tuple[Event, ...]:
+    """Return the events in which a value was sent."""
+    return tuple(
+        event for event in history.events if isinstance(event.operation, Send) and event.operation.value == value
+    )
+
+
+def _drained(history: History, wanted: Callable[[Operation], bool]) -> tuple[Seen, ...] | None:
+    for call in reversed(history.calls()):
+        if call.kind is Kind.OK and wanted(call.operation) and isinstance(call.reply, Drained):
+            return call.reply.messages
+    return None
+
+
+ACCOUNTS_INVARIANT = "the sum over all accounts is constant"
+AUDIT = "+"
+"""Stands in the name of a reader behind that of the audit that it belongs to."""
+TRANSFER = ":"
+"""Stands in the value of a transfer's message before the amount, which the other message has with the other sign."""
+
+
+@dataclass(slots=True)
+class AccountView:
+    """What one client found that read all topics; ``final``: after everything had ended."""
+
+    who: str
+    final: bool
+    topics: set[str] = field(default_factory=set)
+    seen: list[Seen] = field(default_factory=list)
+
+    def reaches(self, place: Place, furthest: dict[str, Place]) -> bool:
+        """Whether a place is within the cut, given how far it came in each segment."""
+        return self.final or (place.segment in furthest and place <= furthest[place.segment])
+
+
+def account_views(calls: Iterable[Call], topics: Iterable[str]) -> list[AccountView]:
+    """Return every audit that came to its end, and every client that drained all topics."""
+    found: dict[str, AccountView] = {}
+    for call in calls:
+        match call.operation, call.reply:
+            case DrainTopic(topic=topic), Drained(messages=messages):
+                view = found.setdefault(f"drain of {call.client}", AccountView(call.client, True))
+            case Read(topic=topic, reader=reader), Received(messages=messages) if AUDIT in reader:
+                name = reader.partition(AUDIT)[0]
+                view = found.setdefault(name, AccountView(f"audit {name}", False))
+            case _:
+                continue
+        view.topics.add(topic)
+        view.seen += messages
+    return [view for view in found.values() if view.topics >= set(topics)]
+
+
+def account_violations(history: History, topics: Iterable[str]) -> list[Violation]:
+    """Sum up the accounts in every view."""
+    calls = history.calls()
+    stands, trimmed = _transfer_places(calls), trimmed_before(calls)
+    return [
+        Violation(ACCOUNTS_INVARIANT, sentence, sends_of(history, value))
+        for view in account_views(calls, topics)
+        for value, sentence in _missing_transfers(view, stands, trimmed)
+    ]
+
+
+def _missing_transfers(
+    view: AccountView, stands: dict[str, dict[str, Place]], trimmed: dict[str, Place]
+) -> Iterator[tuple[str, str]]:
+    """Yield each transfer of which one message is there and the other, though within the cut, is not."""
+    furthest: dict[str, Place] = {}
+    for seen in view.seen:
+        furthest[seen.place.segment] = max(furthest.get(seen.place.segment, seen.place), seen.place)
+    legs: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for seen in view.seen:
+        transfer, sign, amount = seen.value.partition(TRANSFER)
+        if sign:
+            legs[transfer][seen.value] = int(amount)
+    for transfer, amounts in legs.items():
+        if not sum(amounts.values()):
+            continue
+        places = [place for value, place in stands.get(transfer, {}).items() if value not in amounts]
+        if any(place.segment in trimmed and place < trimmed[place.segment] for place in places):
+            continue
+        if view.final or any(view.reaches(place, furthest) for place in places):
+            (value, found), *_ = amounts.items()
+            yield (
+                value,
+                f"{view.who} found of transfer {transfer} only {found:+d}: all accounts together have"
+                f" {sum(amounts.values()):+d} that was never there",
+            )
+
+
+def _transfer_places(calls: Iterable[Call]) -> dict[str, dict[str, Place]]:
+    """Return, by transfer, where each of its messages was told to stand."""
+    found: defaultdict[str, dict[str, Place]] = defaultdict(dict)
+    for call in calls:
+        if isinstance(call.operation, Send) and isinstance(call.reply, Sent) and TRANSFER in call.operation.value:
+            found[call.operation.value.partition(TRANSFER)[0]][call.operation.value] = call.reply.place
+    return dict(found)

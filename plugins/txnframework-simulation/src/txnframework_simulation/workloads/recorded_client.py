@@ -1,0 +1,328 @@
+"""A client that records each of its operations in a history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Any, Literal
+
+from txnframework.broker import Start
+from txnframework.client import (
+    Client,
+    Consumer,
+    DeadLetter,
+    JoinedTransaction,
+    Message,
+    MessageID,
+    Producer,
+    Transaction,
+)
+from txnframework.client import TransactionPart as Taken
+from txnframework.errors import ReceiveTimeout
+from txnframework.model.transactions import State
+from txnframework_simulation import history as said
+from txnframework_simulation.history import NULL, NULL_HEADER, Acked, Place, Recorder, Seen
+from txnframework_simulation.workloads.cancellation import Impatience
+
+
+class RecordedClient:
+    """What workloads use instead of a client; ``name`` is unique within a run."""
+
+    def __init__(self, client: Client, recorder: Recorder, name: str) -> None:
+        self.client = client
+        self.name = name
+        self.impatience: Impatience | None = None
+        """Who gives calls up; None: nobody."""
+        self._recorder = recorder
+        self._numbers = count(1)
+
+    def unique(self) -> str:
+        """Return a text that nobody else in this run makes."""
+        return f"{self.name}.{next(self._numbers)}"
+
+    async def record(self, operation: said.Operation, work: Any, reply: Any = lambda _: said.Done()) -> Any:
+        """Do one operation and record what became of it."""
+        return await self._recorder.call(self.name, operation, lambda: self.perhaps(work), reply)
+
+    async def perhaps(self, work: Any) -> Any:
+        """Do something, unless it is given up; what is not recorded goes through here too."""
+        return await (work() if self.impatience is None else self.impatience.run(work))
+
+    def invoke(self, operation: said.Operation) -> said.Asked:
+        """Record that something is asked for whose end tells only later what became of it."""
+        return self._recorder.invoke(self.name, operation)
+
+    # -- transactions ---------------------------------------------------------------------------------
+
+    async def begin(self, **options: Any) -> Transaction:
+        """Begin a transaction."""
+        txn = self.client.transaction(**options)
+        await self.record(said.Begin(), txn.begin, lambda _: said.Begun(str(txn.id)))
+        return txn
+
+    async def join(self, txn: str) -> JoinedTransaction:
+        """Take part in somebody else's transaction."""
+
+        async def join() -> JoinedTransaction:
+            return self.client.join(txn)
+
+        joined: JoinedTransaction = await self.record(said.Join(txn), join, lambda made: said.Joined(made.branch))
+        return joined
+
+    async def commit(self, txn: Transaction, branches: Iterable[int] = ()) -> None:
+        """Commit; ``branches`` count as well."""
+        counting = tuple(branches)
+        await self.record(said.Commit(str(txn.id), counting), lambda: txn.commit(counting))
+
+    async def abort(self, txn: Transaction) -> None:
+        """Abort."""
+        await self.record(said.Abort(str(txn.id)), txn.abort)
+
+    async def outcome(self, txn: str) -> State:
+        """Ask what became of a transaction."""
+        state: State = await self.record(
+            said.AskOutcome(txn), lambda: self.client.outcome(txn), lambda found: said.Outcome(found.value)
+        )
+        return state
+
+    # -- producers, consumers, readers ----------------------------------------------------------------
+
+    async def producer(self, topic: str, name: str | None = None) -> RecordedProducer:
+        """Open a producer; with a ``name`` its sends may be repeated under their sequence ids."""
+        return RecordedProducer(self, await self.client.producer(topic, name=name), topic)
+
+    async def consumer(
+        self,
+        topics: str | tuple[str, ...],
+        subscription: str,
+        *,
+        type: str = "exclusive",
+        start: Start = "earliest",
+        segment: str | None = None,
+        called: str | None = None,
+        dead_letter: DeadLetter | None = None,
+    ) -> RecordedConsumer:
+        """
+        Join a subscription of topics; ``segment``: of one segment of theirs, and of what that one becomes.
+
+        ``called``: the name that others may have as well; in the history each consumer has one of its own.
+        """
+        names = (topics,) if isinstance(topics, str) else topics
+        name = self.unique()
+        letters = None if dead_letter is None else str(dead_letter.topic)
+        most = 0 if dead_letter is None else dead_letter.redeliveries_max
+        joining = said.Consume(names, subscription, name, type, str(start), letters, most, segment)
+        options: dict[str, Any] = {"type": type, "start": start, "name": called or name, "dead_letter": dead_letter}
+        consumer = await self.record(joining, lambda: self.client.consumer(segment or topics, subscription, **options))
+        return RecordedConsumer(self, consumer, name)
+
+    async def read(self, topic: str, reader: str = "") -> tuple[Message, ...]:
+        """Read a topic from its beginning to where it ends now; ``reader``: the name, unique within a run."""
+
+        async def read() -> tuple[Message, ...]:
+            # Opened within the call: what counted before it has to be there.
+            async with await self.client.reader(topic) as opened:
+                return tuple([message async for message in opened])
+
+        asked = said.Read(topic, reader or self.unique(), whole=True)
+        found: tuple[Message, ...] = await self.record(asked, read, _received)
+        return found
+
+    async def read_compacted(self, topic: str) -> tuple[Message, ...]:
+        """Read a topic as it was compacted, to where it ends now."""
+
+        async def read() -> tuple[Message, ...]:
+            async with await self.client.reader(topic, compacted=True) as opened:
+                return tuple([message async for message in opened])
+
+        asked = said.Read(topic, self.unique(), compacted=True, whole=True)
+        found: tuple[Message, ...] = await self.record(asked, read, _received)
+        return found
+
+    # -- topics and subscriptions ---------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, subscription: str, start: Start = "earliest") -> None:
+        """Make a subscription."""
+        made = said.Subscribe(topic, subscription, str(start))
+        await self.record(made, lambda: self.client.subscribe(topic, subscription, start=start))
+
+    async def unsubscribe(self, topic: str, subscription: str) -> None:
+        """Give a subscription up."""
+        gone = said.Unsubscribe(topic, subscription)
+        await self.record(gone, lambda: self.client.unsubscribe(topic, subscription))
+
+    async def seek(self, topic: str, subscription: str, to: MessageID | str) -> None:
+        """Move a subscription to a message, to ``earliest`` or to ``latest``."""
+        moved = (
+            said.Seek(topic, subscription, to)
+            if isinstance(to, str)
+            else said.Seek(topic, subscription, "message", Place.of(to))
+        )
+        await self.record(moved, lambda: self.client.seek(topic, subscription, to))  # type: ignore[arg-type]
+
+    async def ask_ack(self, subscription: str, message: MessageID) -> None:
+        """Ask what became of a message for a subscription."""
+        await self.record(
+            said.AskAck(subscription, Place.of(message)),
+            lambda: self.client.ack_status(subscription, message),
+            lambda found: said.AckFound(found.state.name, None if found.txn_id is None else str(found.txn_id)),
+        )
+
+    async def split(self, topic: str, segment: int) -> None:
+        """Split a segment."""
+        await self.record(said.Split(topic, segment), lambda: self.client.split(topic, segment), said.Changed)
+
+    async def merge(self, topic: str, segment: int, other: int) -> None:
+        """Merge two segments."""
+        merged = said.Merge(topic, segment, other)
+        await self.record(merged, lambda: self.client.merge(topic, segment, other), lambda new: said.Changed((new,)))
+
+    async def create_topic(self, topic: str, segments: int = 1) -> None:
+        """Make a topic, unless it is there."""
+        made = said.CreateTopic(topic)
+        await self.record(made, lambda: self.client.create_topic(topic, segments=segments, exist_ok=True))
+
+    async def delete_topic(self, topic: str) -> None:
+        """Delete a topic, whoever uses it."""
+        await self.record(said.DeleteTopic(topic), lambda: self.client.delete_topic(topic, force=True))
+
+    async def compact(self, topic: str, order: Literal["position", "commit"]) -> None:
+        """Keep the last message of each key."""
+        await self.record(said.Compact(topic, order), lambda: self.client.compact(topic, order=order))
+
+    async def trim(self, topic: str) -> None:
+        """Drop what retention does not keep, of all topics."""
+        await self.record(said.Trim(topic), self.client.upkeep)
+
+
+class RecordedProducer:
+    """A producer whose sends are recorded."""
+
+    def __init__(self, recorded: RecordedClient, producer: Producer, topic: str) -> None:
+        self.producer = producer
+        self._recorded = recorded
+        self._topic = topic
+
+    async def send(
+        self, value: str, *, key: str | None = None, sequence: int | None = None, txn: Taken | None = None
+    ) -> MessageID:
+        """Send one message."""
+        encoded = None if key is None else key.encode()
+        sent: MessageID = await self._recorded.record(
+            self._sending(value, key, txn, sequence),
+            lambda: self.producer.send(value.encode(), key=encoded, sequence_id=sequence, txn=txn),
+            lambda at: said.Sent(Place.of(at)),
+        )
+        return sent
+
+    async def send_null(self, name: str, *, key: str) -> MessageID:
+        """Send a null, which deletes its key; a header says its name."""
+        value = f"{NULL}{name}"
+        sent: MessageID = await self._recorded.record(
+            self._sending(value, key, None, None),
+            lambda: self.producer.send(None, key=key.encode(), headers={NULL_HEADER: value.encode()}),
+            lambda at: said.Sent(Place.of(at)),
+        )
+        return sent
+
+    async def send_many(
+        self, values: Sequence[str], *, key: str | None = None, txn: Taken | None = None
+    ) -> tuple[MessageID, ...]:
+        """Send several in one call, in as few entries as fit; if it fails, nobody knows of which."""
+        asked = [self._recorded.invoke(self._sending(value, key, txn, None)) for value in values]
+        encoded = None if key is None else key.encode()
+        contents = [value.encode() for value in values]
+        try:
+            sent: tuple[MessageID, ...] = await self._recorded.perhaps(
+                lambda: self.producer.send_many(contents, key=encoded, txn=txn)
+            )
+        except BaseException as error:
+            for one in asked:
+                one.unknown(f"{type(error).__name__}: {error}")
+            raise
+        for one, at in zip(asked, sent, strict=True):
+            one.ok(said.Sent(Place.of(at)))
+        return sent
+
+    def _sending(self, value: str, key: str | None, txn: Taken | None, sequence: int | None) -> said.Send:
+        named, branch = (None, 0) if txn is None else (str(txn.id), txn.branch)
+        return said.Send(self._topic, value, key, named, branch, self.producer.name, sequence)
+
+    async def close(self) -> None:
+        """Let go."""
+        await self.producer.close()
+
+
+class RecordedConsumer:
+    """A consumer whose receiving and acknowledging are recorded."""
+
+    def __init__(self, recorded: RecordedClient, consumer: Consumer, name: str) -> None:
+        self.consumer = consumer
+        self.name = name
+        """What the history calls it."""
+        self._recorded = recorded
+
+    @property
+    def subscription(self) -> str:
+        """The subscription's name."""
+        return self.consumer.subscription
+
+    async def receive(self, messages_max: int, timeout_ms: int, txn: Taken | None = None) -> tuple[Message, ...]:
+        """Return what comes in time, perhaps nothing."""
+
+        async def receive() -> tuple[Message, ...]:
+            try:
+                return await self.consumer.receive_many(messages_max=messages_max, timeout_ms=timeout_ms)
+            except ReceiveTimeout:
+                return ()
+
+        asked = said.Receive(self.subscription, self.name, None if txn is None else str(txn.id))
+        received: tuple[Message, ...] = await self._recorded.record(asked, receive, _received)
+        return received
+
+    async def ack(self, *messages: Message, txn: Taken | None = None) -> None:
+        """Acknowledge messages one by one."""
+        await self._acknowledge(messages, False, txn, lambda: self.consumer.ack(*messages, txn=txn))
+
+    async def ack_cumulative(self, message: Message, txn: Taken | None = None) -> None:
+        """Acknowledge a message and everything before it."""
+        await self._acknowledge((message,), True, txn, lambda: self.consumer.ack_cumulative(message, txn=txn))
+
+    async def close(self) -> None:
+        """Leave."""
+        await self._recorded.record(said.Leave(self.subscription, self.name), self.consumer.close)
+
+    async def nack(self, *messages: Message) -> None:
+        """Ask for messages again, later."""
+        await self._recorded.perhaps(lambda: self.consumer.nack(*messages))
+
+    async def redeliver_unacknowledged(self) -> None:
+        """Ask for everything again that was not acknowledged."""
+        asked = said.Redeliver(self.subscription, self.name)
+        await self._recorded.record(asked, self.consumer.redeliver_unacknowledged)
+
+    async def drain(self, silent: int, patience_ms: int) -> None:
+        """Receive until nothing has come so many times in a row."""
+
+        async def receive() -> tuple[Message, ...]:
+            came: list[Message] = []
+            rounds = 0
+            while rounds < silent:
+                try:
+                    came += await self.consumer.receive_many(messages_max=100, timeout_ms=patience_ms)
+                except ReceiveTimeout:
+                    rounds += 1
+            return tuple(came)
+
+        asked = said.DrainConsumer(self.subscription, self.name)
+        await self._recorded.record(asked, receive, lambda found: said.Drained(tuple(map(Seen.of, found))))
+
+    async def _acknowledge(self, messages: tuple[Message, ...], cumulative: bool, txn: Taken | None, work: Any) -> None:
+        part = () if txn is None else (str(txn.id), txn.branch)
+        acked = tuple(map(Acked.of, messages))
+        asked = said.Acknowledge(self.subscription, self.name, acked, cumulative, *part)
+        await self._recorded.record(asked, work)
+
+
+def _received(messages: tuple[Message, ...]) -> said.Received:
+    return said.Received(tuple(map(Seen.of, messages)))
