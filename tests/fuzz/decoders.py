@@ -33,7 +33,7 @@ from txnframework.model.entry_view import CRC, HAS_NULLS, HEADER, MAGIC, VERSION
 from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
 from txnframework.model.transactions import State, Transaction
-from txnframework_example import _lines as example
+from txnframework_example import _format as example
 from txnframework_legacy.buffer import snapshot_format
 from txnframework_legacy.buffer.markers import marker_of
 from txnframework_legacy.buffer.markers import read_entry as read_marked
@@ -416,7 +416,7 @@ def _plugins() -> tuple[Decoder, ...]:
         Decoder(
             "file of JSON lines",
             lambda data: example.decode(data, "file"),
-            (example.encode(example.Head(identity="i"), example.Line(path="/a", number=1, value=b"v")),),
+            (example.encode(example.Head(identity="i"), example.Change(path="/a", number=1, value=b"v")),),
         ),
         Decoder(
             "configuration",
