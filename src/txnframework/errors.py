@@ -16,10 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnframework.values.ids import TxnID
-from txnframework.values.keys import Key
-from txnframework.values.positions import Position
-from txnframework.values.states import State
+from txnframework.values import Key, Position, State, TxnID
 
 
 class TxnFrameworkError(Exception):

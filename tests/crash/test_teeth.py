@@ -17,7 +17,7 @@ from txnframework.client import Consumer, _lane
 from txnframework.model import Expect, Put
 from txnframework.model.layout import Layout
 from txnframework.model.paths import header_key
-from txnframework.plugin import Appending
+from txnframework.plugin import SegmentAppender
 from txnframework_metadata.buffer import buffer
 from txnframework_metadata.coordinator import ending
 from txnframework_metadata.coordinator.applications import Applications
@@ -98,7 +98,7 @@ def test_append_before_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
         await self._append_rest(entries, (await self._ledger.tail()).open_ledger_id, done)
         await self._admission.admit(branch, *principal)
 
-    monkeypatch.setattr(Appending, "_append_in_branch", swapped)
+    monkeypatch.setattr(SegmentAppender, "_append_in_branch", swapped)
     assert any("which is OPEN" in failed for failed in failures(publishing.Publish))
 
 

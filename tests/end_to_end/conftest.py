@@ -300,7 +300,7 @@ def cli(shared: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     ledger = f'[ledger]\nurl = "{shared.ledger_url}"\n' if shared.ledger_url else ""
     (tmp_path / "txnframework.toml").write_text(f'[metadata]\nurl = "{shared.url}"\n{ledger}')
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("txnframework.plugin._load.entry_points", without_log_family)
+    monkeypatch.setattr("txnframework.plugin._discovery.entry_points", without_log_family)
 
     def run(*arguments: str, stdin: bytes = b"") -> SimpleNamespace:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))

@@ -65,7 +65,7 @@ def served(stores: Stores) -> Served:
         for name in ("metadata", "legacy", "memory", "dispatchers")
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txnframework.plugin._load.entry_points", without_log_family)
+        patch.setattr("txnframework.plugin._discovery.entry_points", without_log_family)
         without = load_plugins()
     return Served(stores, load_plugins([metadata, legacy, sidecar, memory, dispatchers]), without)
 

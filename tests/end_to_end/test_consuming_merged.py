@@ -10,7 +10,7 @@ import pytest
 
 from txnframework import Client, Consumer, Message, Producer, State
 from txnframework.errors import ReceiveTimeout, TransactionConflict
-from txnframework.model.hashing import key_hash
+from txnframework.model.key_hashes import key_hash
 from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:

@@ -118,7 +118,7 @@ def test_pages(stores: Stores) -> None:
 
 def test_an_id_of_a_family_that_is_not_there(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever takes an id says so, instead of asking the coordinator of another family."""
-    monkeypatch.setattr("txnframework.plugin._load.entry_points", without_log_family)
+    monkeypatch.setattr("txnframework.plugin._discovery.entry_points", without_log_family)
     memory.registry = load_plugins()
 
     async def work() -> None:

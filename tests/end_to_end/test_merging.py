@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from txnframework import Message
-from txnframework.model.hashing import key_hash
+from txnframework.model.key_hashes import key_hash
 
 if TYPE_CHECKING:
     from conftest import Stores

@@ -10,7 +10,7 @@ import pytest
 from txnframework import Client, Compactor, DeadLetter, DecidedMessage, MessageID
 from txnframework.broker import Order
 from txnframework.errors import Fenced, InvalidInput
-from txnframework.model.hashing import key_hash
+from txnframework.model.key_hashes import key_hash
 
 if TYPE_CHECKING:
     from conftest import Stores

@@ -48,7 +48,7 @@ WITH_TRANSACTIONS: dict[str, Any] = {"domains": {"persistent": METADATA}}
 def registry() -> Iterator[PluginRegistry]:
     """All that is installed but the family that is configured for these topics: most of this is about its absence."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("txnframework.plugin._load.entry_points", without_log_family)
+        patch.setattr("txnframework.plugin._discovery.entry_points", without_log_family)
         yield load_plugins()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from txnframework.errors import LedgerNotFound
 from txnframework.model import TopicName
-from txnframework.model.hashing import key_hash
+from txnframework.model.key_hashes import key_hash
 from txnframework.model.layout import Layout, plan_merge, plan_split, planned_changes
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from txnframework.blocking._transactions import JoinedTransaction, Transaction
 from txnframework.broker import Compactor, HangingTransaction, Lag, LatestByKey, Order, Start
 from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name
 from txnframework.model.acks import AckStatus
-from txnframework.model.dispatching import DEFAULT_TYPE
+from txnframework.model.dispatch import DEFAULT_TYPE
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
-from txnframework.model.reading import Isolation
+from txnframework.model.reads import Isolation
 from txnframework.model.transactions import State
 
 

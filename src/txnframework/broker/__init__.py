@@ -28,7 +28,7 @@ from txnframework.broker.status import FamilyStatus, HangingTransaction, StatusR
 from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.subscriptions import Start
 from txnframework.broker.topics.topics import Topics
-from txnframework.runtime.forwarding import ForwardingProxy
+from txnframework.runtime.proxy import ForwardingProxy
 from txnframework.runtime.tasks import RetryingTasks, first_completed
 
 __all__ = [

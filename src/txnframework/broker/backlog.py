@@ -16,7 +16,7 @@ from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.entries import EntryView
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EntryRange, Limit, Position
-from txnframework.model.reading import EntryPage, ReadRequest
+from txnframework.model.reads import EntryPage, ReadRequest
 
 Visit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
 

@@ -12,7 +12,7 @@ from txnframework.model.acks import AckRequest
 from txnframework.model.metadata import Batch, IndexRange, Key, Put, PutSequential, Record, RecordPage
 from txnframework.model.paths import is_header, is_operation
 from txnframework.model.transactions import End, Transaction
-from txnframework.runtime.forwarding import ForwardingProxy
+from txnframework.runtime.proxy import ForwardingProxy
 
 if TYPE_CHECKING:
     from prometheus_client import Counter

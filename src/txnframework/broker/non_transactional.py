@@ -17,7 +17,7 @@ from txnframework.model.ledger import Append, Appended, LedgerEntry
 from txnframework.model.names import topic_of
 from txnframework.model.paths import topic_key
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
-from txnframework.model.reading import EntryPage, ReadableEntry, ReadRequest, Visibility
+from txnframework.model.reads import EntryPage, ReadableEntry, ReadRequest, Visibility
 from txnframework.model.records import TopicRecord, decode
 from txnframework.model.transactions import Swept, Transaction
 from txnframework.runtime.tasks import first_completed

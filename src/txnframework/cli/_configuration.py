@@ -14,7 +14,7 @@ from txnframework.broker import NoPlugins, plugins_of
 from txnframework.cli._error_reporting import STATUS_FAILED, report
 from txnframework.cli._groups import LoadedPlugins
 from txnframework.cli._options import CONFIG_FILE, CONFIG_VARIABLE
-from txnframework.cli.output import duration_of, output_option, print_json, print_table
+from txnframework.cli.output import duration_of, output_option, print_json, print_records
 from txnframework.config import (
     Config,
     DomainSection,
@@ -160,19 +160,18 @@ def plugins(ctx: click.Context, loaded: LoadedPlugins, output: str) -> None:
     if output == "json":
         print_json([asdict(one) for one in described])
     elif described:
-        print_table(
-            ("role", "name", "distribution", "version", "family", "guarantees"),
-            (
-                (
-                    one.role,
-                    one.name,
-                    one.distribution or "(passed in)",
-                    one.version,
-                    ", ".join(one.families),
-                    ", ".join(one.capabilities),
-                )
+        print_records(
+            [
+                {
+                    "role": one.role,
+                    "name": one.name,
+                    "distribution": one.distribution or "(passed in)",
+                    "version": one.version or "",
+                    "family": ", ".join(one.families),
+                    "guarantees": ", ".join(one.capabilities),
+                }
                 for one in described
-            ),
+            ]
         )
     else:
         click.echo("No plugin is installed. To start, run: pip install 'txnframework[embedded]'")

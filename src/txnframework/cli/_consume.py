@@ -13,7 +13,7 @@ from txnframework.cli.output import output_option, print_json_line, time_of
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client, Consumer, Message
 from txnframework.errors import InvalidInput, ReceiveTimeout
-from txnframework.model.dispatching import DEFAULT_TYPE
+from txnframework.model.dispatch import DEFAULT_TYPE
 from txnframework.model.names import SegmentName, parse_name
 
 BATCH_MESSAGES = 1_000

@@ -23,9 +23,9 @@ from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.config import Config, check_config, load_config
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, InvalidName, TopicNotFound, excerpt
-from txnframework.model.dispatching import DEFAULT_TYPE
+from txnframework.model.dispatch import DEFAULT_TYPE
 from txnframework.model.names import TopicName, check_new_name, check_new_topic
-from txnframework.model.reading import Isolation
+from txnframework.model.reads import Isolation
 from txnframework.plugin import PluginRegistry, load_plugins
 
 if TYPE_CHECKING:

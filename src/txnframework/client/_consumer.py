@@ -40,7 +40,7 @@ from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
 from txnframework.model.names import SegmentName, TopicName, topic_of
 from txnframework.model.positions import Limit, Position
-from txnframework.model.reading import Isolation, ReadRequest
+from txnframework.model.reads import Isolation, ReadRequest
 
 Acked = Message | MessageID
 

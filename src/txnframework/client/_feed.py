@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from txnframework.broker import Attachment, Delivery, Host, Listener, SegmentDispatch, SubscriptionRef
 from txnframework.client._messages import Message, received
 from txnframework.errors import LeaseLost, Unavailable
-from txnframework.model.dispatching import Ordering, SubscriptionType
+from txnframework.model.dispatch import Ordering, SubscriptionType
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 

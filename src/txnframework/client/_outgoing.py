@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from txnframework.client._messages import MessageID
 from txnframework.errors import OutcomeUnknown
 from txnframework.model.entries import EntryMessage
-from txnframework.model.hashing import key_hash, keyless_hash
 from txnframework.model.ids import Branch
+from txnframework.model.key_hashes import key_hash, keyless_hash
 from txnframework.model.ledger import ProducerSequence
 
 

@@ -20,7 +20,7 @@ from txnframework.model.entries import EntryView
 from txnframework.model.layout import FIRST_LIFE, Layout, Segment
 from txnframework.model.names import SegmentName, TopicName, topic_of
 from txnframework.model.positions import EARLIEST, Limit, Position
-from txnframework.model.reading import Isolation, ReadRequest, Visibility
+from txnframework.model.reads import Isolation, ReadRequest, Visibility
 
 EARLIEST_START = "earliest"
 LATEST_START = "latest"

@@ -35,7 +35,7 @@ from txnframework.model.entries import EntryView, encode_entry
 from txnframework.model.layout import Segment
 from txnframework.model.ledger import Append, ProducerSequence, Remembered
 from txnframework.model.positions import Limit, Position
-from txnframework.model.reading import Isolation, ReadRequest, Visibility
+from txnframework.model.reads import Isolation, ReadRequest, Visibility
 
 if TYPE_CHECKING:
     from txnframework.metrics import Metrics

@@ -33,7 +33,7 @@ from txnframework.interfaces._metadata_store import (
     IWatch,
 )
 from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore
-from txnframework.interfaces._restoring import IRestorable
+from txnframework.interfaces._restorable import IRestorable
 
 __all__ = [
     "IAppendedWatch",

@@ -7,7 +7,7 @@ from zope.interface import Attribute, Interface
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.positions import Position
-from txnframework.model.reading import EntryPage, ReadPlan, ReadRequest, Visibility
+from txnframework.model.reads import EntryPage, ReadPlan, ReadRequest, Visibility
 from txnframework.model.transactions import Swept, Transaction
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zope.interface import Attribute, Interface, taggedValue
 
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering
+from txnframework.model.dispatch import Assignment, Candidate, ConsumerInfo, Ordering
 from txnframework.model.positions import Position
 
 

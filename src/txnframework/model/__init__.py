@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.model.acks import Ack, AckRequest, AckState, AckStatus, PendingAck, PendingAcks, ProcessedRange
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering, SubscriptionType
+from txnframework.model.dispatch import Assignment, Candidate, ConsumerInfo, Ordering, SubscriptionType
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.ledger import (
     Append,
@@ -32,7 +32,7 @@ from txnframework.model.metadata import (
 )
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
-from txnframework.model.reading import EntryPage, Isolation, ReadableEntry, ReadPlan, ReadRequest, Visibility
+from txnframework.model.reads import EntryPage, Isolation, ReadableEntry, ReadPlan, ReadRequest, Visibility
 from txnframework.model.transactions import (
     Action,
     Application,

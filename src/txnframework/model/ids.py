@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.values.ids import (
+from txnframework.values import (
     BRANCH_BITS,
     COORDINATOR_BITS,
     LOG_FAMILY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from txnframework.values.keys import Key as Key
+from txnframework.values import Key as Key
 
 
 class Expect(Enum):

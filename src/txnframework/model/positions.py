@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.values.positions import (
+from txnframework.values import (
     ASIDE,
     EARLIEST,
     TIME_MS_MAX,

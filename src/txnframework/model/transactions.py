@@ -8,7 +8,7 @@ from enum import Enum
 from txnframework.errors import InvalidTransactionState
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Limit, Position
-from txnframework.values.states import State as State
+from txnframework.values import State as State
 
 LISTING_LIMIT = Limit(100)
 

@@ -37,32 +37,28 @@ needs, such as a driver, is best imported in it.
 
 from __future__ import annotations
 
-from txnframework.plugin._appending import AbortRetention, Admission, Appending
+from txnframework.plugin._appender import AbortRetention, Admission, SegmentAppender
 from txnframework.plugin._contexts import (
     CoordinatorContext,
     DispatcherContext,
     SegmentContext,
     StoreContext,
     SubscriptionContext,
+    TransactionsSection,
     options_as,
 )
-from txnframework.plugin._foreign_data import foreign_data
-from txnframework.plugin._load import load_commands, load_plugins
-from txnframework.plugin._origin import Origin
-from txnframework.plugin._provider import Command, Provider
+from txnframework.plugin._contract import verify_provider
+from txnframework.plugin._discovery import load_commands, load_plugins
+from txnframework.plugin._errors import Origin, foreign_data
+from txnframework.plugin._hooks import GROUP, hookimpl
+from txnframework.plugin._providers import Command, EmbeddedServer, Provider, Role, Server
 from txnframework.plugin._registry import PluginDescription, PluginRegistry, RegisteredCommand
-from txnframework.plugin._roles import Role
-from txnframework.plugin._servers import EmbeddedServer, Server
-from txnframework.plugin._specs import GROUP, hookimpl
-from txnframework.plugin._transactions import TransactionsSection
 from txnframework.plugin._txn_ids import SharedTransactionIds, TransactionIds
-from txnframework.plugin._verify import verify_provider
 
 __all__ = [
     "GROUP",
     "AbortRetention",
     "Admission",
-    "Appending",
     "Command",
     "CoordinatorContext",
     "DispatcherContext",
@@ -73,6 +69,7 @@ __all__ = [
     "Provider",
     "RegisteredCommand",
     "Role",
+    "SegmentAppender",
     "SegmentContext",
     "Server",
     "SharedTransactionIds",

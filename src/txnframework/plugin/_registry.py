@@ -8,13 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from txnframework.errors import PluginContractError
-from txnframework.model.dispatching import SubscriptionType
-from txnframework.plugin._origin import Origin
-from txnframework.plugin._provider import Command, Provider
-from txnframework.plugin._roles import INTERFACES, Role
-from txnframework.plugin._servers import SERVER_ROLE, EmbeddedServer
-from txnframework.plugin._unknown import unknown_plugin
-from txnframework.plugin._verify import declared_interfaces, verify_provider
+from txnframework.model.dispatch import SubscriptionType
+from txnframework.plugin._contract import declared_interfaces, verify_provider
+from txnframework.plugin._errors import Origin, unknown_plugin
+from txnframework.plugin._providers import INTERFACES, SERVER_ROLE, Command, EmbeddedServer, Provider, Role
 from txnframework.tables import Place, decode
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from txnframework.plugin import (
     load_plugins,
     options_as,
 )
-from txnframework.plugin._unknown import unknown_plugin
+from txnframework.plugin._errors import unknown_plugin
 
 
 @implementer(IDispatcher)

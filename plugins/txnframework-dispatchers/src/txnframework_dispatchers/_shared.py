@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from zope.interface import implementer
 
 from txnframework.interfaces import IDispatcher
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering
-from txnframework.model.hashing import key_hash
+from txnframework.model.dispatch import Assignment, Candidate, ConsumerInfo, Ordering
+from txnframework.model.key_hashes import key_hash
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
 from txnframework_dispatchers._consumers import AttachedConsumer, ConsumerDispatcher, RoundRobin

@@ -6,7 +6,7 @@ from zope.interface import implementer
 
 from txnframework.errors import ConsumerBusy
 from txnframework.interfaces import IDispatcher
-from txnframework.model.dispatching import Assignment, Candidate, ConsumerInfo, Ordering
+from txnframework.model.dispatch import Assignment, Candidate, ConsumerInfo, Ordering
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
 from txnframework_dispatchers._consumers import AttachedConsumer, ConsumerDispatcher

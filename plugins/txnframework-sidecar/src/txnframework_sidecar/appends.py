@@ -12,7 +12,7 @@ from txnframework.errors import LedgerNotFound, LedgerSealed, TransactionConflic
 from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
 from txnframework.model import Append, Appended, Branch, Position, TxnID, Visibility
 from txnframework.model.positions import ASIDE
-from txnframework.plugin import AbortRetention, Appending
+from txnframework.plugin import AbortRetention, SegmentAppender
 from txnframework_legacy.admission import EnlistedBranches, FamilyRegistration
 from txnframework_sidecar.ledgers import TopicLedgers
 from txnframework_sidecar.markers import encode_reference
@@ -113,8 +113,8 @@ class SidecarAppender:
         self._judge = judge
         self._retention = retention
         self._options = options
-        self._plain = Appending(ledgers.topic, _NoBranches(), judge, retention, options.attempts_max)
-        self._inside: Appending | None = None
+        self._plain = SegmentAppender(ledgers.topic, _NoBranches(), judge, retention, options.attempts_max)
+        self._inside: SegmentAppender | None = None
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """Append all of ``entries``, or find that they are stored already; see ``ITransactionBuffer.append``."""
@@ -140,7 +140,7 @@ class SidecarAppender:
             branches_max = self._options.branches_max
             enlisted = EnlistedBranches(self._segment, sidecar, self._coordinator, self._registration, branches_max)
             admission = _Admission(self._segment, self._ledgers.topic, enlisted, branches_max)
-            self._inside = Appending(sidecar, admission, self._judge, self._retention, self._options.attempts_max)
+            self._inside = SegmentAppender(sidecar, admission, self._judge, self._retention, self._options.attempts_max)
         branch = entries[0].branch
         if branch is not None:
             entries = await self._large.referred(branch.txn_id, entries)

@@ -22,12 +22,12 @@ import txnframework_metadata.plugin
 from txnframework.broker import Host, open_host
 from txnframework.config import load_config
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
-from txnframework.model.hashing import key_hash
 from txnframework.model.ids import Branch
+from txnframework.model.key_hashes import key_hash
 from txnframework.model.ledger import Append
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit
-from txnframework.model.reading import ReadRequest
+from txnframework.model.reads import ReadRequest
 from txnframework.plugin import load_plugins
 from txnframework.testing import VirtualEnvironment
 from txnframework_spark.microbatch.batch import BatchFacts, batch_id, begin

@@ -15,7 +15,7 @@ import pytest
 
 from txnframework.broker import Host
 from txnframework.model.entries import EntryMessage, encode_entry
-from txnframework.model.hashing import key_hash
+from txnframework.model.key_hashes import key_hash
 from txnframework.model.layout import SegmentState
 from txnframework.model.ledger import Append
 from txnframework.model.names import TopicName

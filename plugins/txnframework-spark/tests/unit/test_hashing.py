@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from txnframework.model.hashing import key_hash, keyless_hash
+from txnframework.model.key_hashes import key_hash, keyless_hash
 from txnframework_spark.sink.rows import key_hashes, keyless_hashes
 
 

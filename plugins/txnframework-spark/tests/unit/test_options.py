@@ -6,7 +6,7 @@ import pytest
 
 from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
-from txnframework.model.reading import Isolation
+from txnframework.model.reads import Isolation
 from txnframework_spark.errors import InvalidOption, UnknownOption
 from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.options.selection import Edge, Places

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from txnframework.model.hashing import key_hash, keyless_hash
+from txnframework.model.key_hashes import key_hash, keyless_hash
 from txnframework.model.layout import create_layout
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import InvalidOption, Unsupported

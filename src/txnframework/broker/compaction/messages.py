@@ -18,7 +18,7 @@ from txnframework.model.compacted import CompactedEntry, decode_compacted
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
-from txnframework.model.reading import ReadRequest
+from txnframework.model.reads import ReadRequest
 
 Order = Literal["position", "commit"]
 

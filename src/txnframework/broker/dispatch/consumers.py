@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.config import SubscriptionsSection
 from txnframework.interfaces import IDispatcher
-from txnframework.model.dispatching import ConsumerInfo
+from txnframework.model.dispatch import ConsumerInfo
 from txnframework.model.positions import Position
 
 

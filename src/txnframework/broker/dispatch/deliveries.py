@@ -18,7 +18,7 @@ from typing import TypeVar
 from txnframework.broker.dispatch.ack_state import Claims, OpenAcks
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of
-from txnframework.model.dispatching import Candidate
+from txnframework.model.dispatch import Candidate
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position

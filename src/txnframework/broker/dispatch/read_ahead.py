@@ -13,7 +13,7 @@ from txnframework.errors import EntryTrimmed
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryView
 from txnframework.model.positions import EARLIEST, Limit, Position
-from txnframework.model.reading import EntryPage, ReadRequest
+from txnframework.model.reads import EntryPage, ReadRequest
 
 
 class ReadAhead:

@@ -14,7 +14,7 @@ from txnframework.config import SubscriptionsSection
 from txnframework.errors import Unavailable
 from txnframework.model import EARLIEST, Position
 from txnframework.model.cursor import Cursor
-from txnframework.model.reading import EntryPage, ReadRequest
+from txnframework.model.reads import EntryPage, ReadRequest
 from txnframework.testing.clock import run_ready
 
 

@@ -30,7 +30,7 @@ from txnframework.model import (
     Transaction,
     Visibility,
 )
-from txnframework.plugin import AbortRetention, Appending, SegmentContext, foreign_data, options_as
+from txnframework.plugin import AbortRetention, SegmentAppender, SegmentContext, foreign_data, options_as
 from txnframework_legacy.admission import EnlistedBranches, FamilyRegistration
 from txnframework_legacy.buffer.closing import Closing
 from txnframework_legacy.buffer.group_append import GroupAppender
@@ -63,7 +63,7 @@ class MarkerBuffer:
             context.segment, context.ledger, context.coordinator, registration, options.branches_max
         )
         self._together = GroupAppender(context.ledger, options.append_entries_max, options.append_bytes_max)
-        self._appending = Appending(
+        self._appending = SegmentAppender(
             context.ledger,
             admission,
             self._visibility_of_copy,

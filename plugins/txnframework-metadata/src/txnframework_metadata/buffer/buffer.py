@@ -11,7 +11,7 @@ from txnframework.interfaces import IPlannableBuffer
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.positions import EntryRange, Limit, Position
-from txnframework.model.reading import (
+from txnframework.model.reads import (
     EntryPage,
     Isolation,
     ReadableEntry,
@@ -20,7 +20,7 @@ from txnframework.model.reading import (
     Visibility,
 )
 from txnframework.model.transactions import Swept, Transaction
-from txnframework.plugin import AbortRetention, Appending, SegmentContext, options_as
+from txnframework.plugin import AbortRetention, SegmentAppender, SegmentContext, options_as
 from txnframework_metadata.buffer.ahead import Ahead
 from txnframework_metadata.buffer.announcements import Announcements
 from txnframework_metadata.buffer.fetching import Fetching
@@ -67,7 +67,7 @@ class MetadataBuffer:
         )
         begun = headers_begun_by(context.coordinator)
         self._intents = Intents(context.segment, context.ledger, context.store, begun, options)
-        self._appending = Appending(
+        self._appending = SegmentAppender(
             context.ledger, self._intents, self._resolve_copy, self._retention, options.attempts_max
         )
         self._trimming = Trimming(

@@ -12,7 +12,7 @@ from txnframework.model.indexes import abort_bound, aborts_beyond
 from txnframework.model.metadata import Key, KeyRange, Record
 from txnframework.model.paths import abort_record_key, abort_record_of, abort_records_range
 from txnframework.model.positions import Position
-from txnframework.model.reading import Visibility
+from txnframework.model.reads import Visibility
 from txnframework.model.records import AbortRecord, decode
 from txnframework_metadata.buffer.visibility import outcome_of
 from txnframework_metadata.records.operations import read_header, require_family, scan_all, scan_index_all

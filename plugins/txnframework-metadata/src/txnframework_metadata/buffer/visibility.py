@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
-from txnframework.model.reading import Visibility
+from txnframework.model.reads import Visibility
 from txnframework.model.transactions import State, Transaction
 
 

@@ -121,7 +121,7 @@ def simulate(
 
     if listing:
         for name in scenario.scenario_names():
-            click.echo(f"{name:<16}{scenario.load_scenario(name).about}")
+            click.echo(f"{name:<18}{scenario.load_scenario(name).about}")
         return
     if replay is not None:
         one_run = "--replay tells of one run, of the code as it is"

@@ -8,7 +8,7 @@ from typing import Final
 
 from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
-from txnframework.model.reading import Isolation
+from txnframework.model.reads import Isolation
 from txnframework_spark.errors import InvalidOption
 from txnframework_spark.options.parser import STORE_OPTIONS, GivenOptions, StoreOptions
 from txnframework_spark.options.selection import CHOICE_OPTIONS, Choice, Edge, Places, choice_of, places_of

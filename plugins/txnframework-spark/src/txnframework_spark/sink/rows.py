@@ -1,9 +1,9 @@
 """Rows as columns of entries: their types, their segments, and entries of bounded size.
 
 All work is done on whole columns, without Python work for each row. Row hashes are those of
-``txnframework.model.hashing``. Murmur3 processes a key in blocks of four bytes. As numpy arrays, all keys process their
-first block together, then all keys with a second block, and so on. So the Python work grows with the longest key, not
-with the number of rows.
+``txnframework.model.key_hashes``. Murmur3 processes a key in blocks of four bytes. As numpy arrays, all keys process
+their first block together, then all keys with a second block, and so on. So the Python work grows with the longest key,
+not with the number of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, CharType, DataType, StringType, StructType, VarcharType
 
 from txnframework.model.entry_columns import BinaryColumn, Buffer, EntryColumns, HeaderColumns
-from txnframework.model.hashing import key_hash
+from txnframework.model.key_hashes import key_hash
 from txnframework.model.layout import Layout, Segment
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import Unsupported

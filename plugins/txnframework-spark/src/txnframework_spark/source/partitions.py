@@ -15,7 +15,7 @@ from txnframework.model.cursor import Cursor
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Counted
 from txnframework.model.positions import EARLIEST, EntryRange, Position
-from txnframework.model.reading import Isolation
+from txnframework.model.reads import Isolation
 from txnframework_spark.errors import DataLost, TopicLost, Unsupported
 from txnframework_spark.microbatch.registration import Range, Reading
 from txnframework_spark.options.parser import StoreOptions

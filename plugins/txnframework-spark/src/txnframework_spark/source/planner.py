@@ -12,7 +12,7 @@ from txnframework.model.cursor import Cursor
 from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, Position
-from txnframework.model.reading import Isolation
+from txnframework.model.reads import Isolation
 from txnframework_spark.errors import Diverged, InvalidOption
 from txnframework_spark.microbatch.registration import Range, Reading
 from txnframework_spark.options.selection import Edge, Places

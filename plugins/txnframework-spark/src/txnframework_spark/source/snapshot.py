@@ -13,7 +13,7 @@ from txnframework.broker import Host
 from txnframework.model.layout import Layout
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, Position
-from txnframework.model.reading import Isolation
+from txnframework.model.reads import Isolation
 from txnframework_spark import process
 from txnframework_spark.errors import InvalidOption
 from txnframework_spark.microbatch.registration import Range

@@ -12,13 +12,13 @@ from pathlib import Path
 import txnframework
 from txnframework.broker import Host
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
-from txnframework.model.hashing import key_hash
 from txnframework.model.ids import TxnID
+from txnframework.model.key_hashes import key_hash
 from txnframework.model.layout import SegmentState
 from txnframework.model.ledger import Append
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Limit
-from txnframework.model.reading import ReadRequest
+from txnframework.model.reads import ReadRequest
 from txnframework.model.transactions import Action, End, State
 from txnframework_spark import process
 from txnframework_spark.microbatch.batch import coordinator_of

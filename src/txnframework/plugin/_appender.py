@@ -14,7 +14,7 @@ from txnframework.interfaces import IManagedLedger
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.positions import Position
-from txnframework.model.reading import Visibility
+from txnframework.model.reads import Visibility
 
 Resolve = Callable[[Branch, Position], Awaitable[Visibility]]
 AppendCall = Callable[[tuple[Append, ...], int | None], Awaitable[tuple[Appended, ...]]]
@@ -65,7 +65,7 @@ def writer_of(entries: tuple[Append, ...]) -> tuple[Branch | None, str]:
     return (None, "") if first is None else (first.branch, first.principal)
 
 
-class Appending:
+class SegmentAppender:
     """
     All appends of this process to one segment.
 

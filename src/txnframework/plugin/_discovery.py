@@ -11,13 +11,21 @@ from typing import Any
 import pluggy
 
 from txnframework.errors import PluginError
-from txnframework.plugin import _specs
-from txnframework.plugin._origin import Origin, origin_of_entry_point, origin_of_object
-from txnframework.plugin._provider import Command, Provider
+from txnframework.plugin import _hooks
+from txnframework.plugin._contract import verify_provider
+from txnframework.plugin._errors import Origin, origin_of_entry_point, origin_of_object
+from txnframework.plugin._providers import (
+    COMMANDS_HOOK,
+    HOOKS,
+    INTERFACES,
+    SERVER_ROLE,
+    SERVERS_HOOK,
+    Command,
+    EmbeddedServer,
+    Provider,
+    Role,
+)
 from txnframework.plugin._registry import PluginRegistry, Registered, RegisteredCommand, RegisteredServer
-from txnframework.plugin._roles import COMMANDS_HOOK, HOOKS, INTERFACES, SERVERS_HOOK, Role
-from txnframework.plugin._servers import SERVER_ROLE, EmbeddedServer
-from txnframework.plugin._verify import verify_provider
 
 _NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 
@@ -72,7 +80,7 @@ class _Loading:
     def run(self, extra: Iterable[object]) -> None:
         # Not pluggy's load_setuptools_entrypoints: of two distributions with one entry-point name it silently skips the
         # second, and it does not say which plugin's import failed.
-        for entry_point in sorted(entry_points(group=_specs.GROUP), key=lambda one: one.name):
+        for entry_point in sorted(entry_points(group=_hooks.GROUP), key=lambda one: one.name):
             self.attempt(partial(self.add_entry_point, entry_point))
         for plugin in extra:
             self.attempt(partial(self.add, plugin, origin_of_object(plugin)))
@@ -102,7 +110,7 @@ class _Loading:
     def add(self, plugin: object, origin: Origin) -> None:
         if any(one is plugin for one in self._plugins):
             return
-        hooks = _hooks(plugin, origin)
+        hooks = _hooks_of(plugin, origin)
         providers = [one for role in self.providers for one in _providers(hooks, role, origin)]
         commands = list(_commands(hooks, origin))
         servers = [] if self._commands_only else list(_servers(hooks, origin))
@@ -131,15 +139,15 @@ def _twice(what: str, new: Origin, kept: Origin) -> PluginError:
     return new.error(f"and {kept} both provide the {what}; uninstall one of them")
 
 
-def _hooks(plugin: object, origin: Origin) -> pluggy.HookRelay:
+def _hooks_of(plugin: object, origin: Origin) -> pluggy.HookRelay:
     """
     Return the hooks of one plugin alone, checked against the specifications.
 
     Each plugin has a plugin manager of its own. So the results of a hook are known to be this plugin's, and errors can
     name the plugin.
     """
-    found = pluggy.PluginManager(_specs.GROUP)
-    found.add_hookspecs(_specs)
+    found = pluggy.PluginManager(_hooks.GROUP)
+    found.add_hookspecs(_hooks)
     try:
         found.register(plugin)
         found.check_pending()

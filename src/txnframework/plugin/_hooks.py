@@ -29,8 +29,7 @@ if TYPE_CHECKING:
         StoreContext,
         SubscriptionContext,
     )
-    from txnframework.plugin._provider import Command, Provider
-    from txnframework.plugin._servers import EmbeddedServer
+    from txnframework.plugin._providers import Command, EmbeddedServer, Provider
 
 GROUP = "txnframework"
 """pluggy's project name, and the entry-point group in which plugins are found."""

@@ -20,8 +20,8 @@ from zope.interface.interface import InterfaceClass, Method
 from zope.interface.verify import verifyClass, verifyObject
 
 from txnframework.errors import PluginContractError
-from txnframework.plugin._origin import Origin
-from txnframework.plugin._provider import Provider
+from txnframework.plugin._errors import Origin
+from txnframework.plugin._providers import Provider
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from txnframework.model.hashing import key_hash, key_hashes, keyless_hash, keyless_hashes
+from txnframework.model.key_hashes import key_hash, key_hashes, keyless_hash, keyless_hashes
 
 # Published vectors of MurmurHash3_x86_32 with seed 0.
 MURMUR3 = {
