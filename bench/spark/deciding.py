@@ -20,9 +20,9 @@ from txnframework.broker import Host, HostContext, open_host
 from txnframework.config import load_config
 from txnframework.model.ids import Branch
 from txnframework.model.names import TopicName
-from txnframework_spark.microbatch.batch import BatchFacts, batch_id, begin
+from txnframework_spark.microbatch.batch import MicroBatch, batch_id, begin
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.sink.branch_writer import BranchWriter, attempt_writer
+from txnframework_spark.sink.branch_writer import BranchWriter, open_attempt_writer
 from txnframework_spark.sink.commit import Staged, commit_staged
 from txnframework_spark.sink.job import begin_job, commit_job
 
@@ -40,7 +40,7 @@ def header_writes(stage: Stage) -> list[Found]:
             job = await begin_job(host, given)
             staged = []
             for task in range(TASKS):
-                writer, branch = attempt_writer(host, given, job.txn_id, f"bench/{task}")
+                writer, branch = open_attempt_writer(host, given, job.txn_id, f"bench/{task}")
                 await _write(writer, 1)
                 staged.append(Staged(job.txn, branch, writer.rows))
             store.written.clear()
@@ -104,7 +104,7 @@ async def _parts(stage: Stage) -> dict[str, float]:
         topic = await _topic(host, "parts")
         given = SinkOptions.of_stream({"topic": str(topic)})
         for number in range(BATCHES):
-            facts = BatchFacts("bench", str(os.getpid()), number)
+            facts = MicroBatch("bench", str(os.getpid()), number)
             application = f"bench-{os.getpid()}"
             with part("sink_begin_ms"):
                 txn_id = await begin(host, batch_id(application, facts), 60_000)

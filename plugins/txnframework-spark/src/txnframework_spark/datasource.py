@@ -17,7 +17,7 @@ from txnframework_spark.errors import Unsupported
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.sink.job import JobWriter
 from txnframework_spark.sink.stream import TransactionalWriter
-from txnframework_spark.source.reader import columns_of
+from txnframework_spark.source.reader import source_columns
 from txnframework_spark.source.snapshot import SnapshotReader
 from txnframework_spark.source.stream import TransactionalReader
 
@@ -41,7 +41,7 @@ class TransactionalDataSource(DataSource):
             # Only CREATE TABLE passes the name of the provider as an option.
             raise Unsupported(_NO_TABLE)
         options = SourceOptions.parse(self.options)
-        return columns_of(options.include_headers, options.include_transaction)
+        return source_columns(options.include_headers, options.include_transaction)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return the streaming source."""

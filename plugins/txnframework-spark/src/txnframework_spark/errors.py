@@ -147,7 +147,7 @@ _CLASS = re.compile(r"^(?:txnframework\w*(?:\.\w+)+): (?=.)")
 """The class name of one of our own errors before its message, as in a traceback."""
 
 
-def reason_in(text: str) -> str:
+def extract_reason(text: str) -> str:
     """Return the line of an error's text that gives the reason: the line after the last frame of a Python traceback."""
     lines = text.splitlines()
     frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
@@ -156,9 +156,9 @@ def reason_in(text: str) -> str:
     return next(said, "")
 
 
-def sentence_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the reason for users: the message alone for our own errors, else the message with Spark's error class."""
-    reason = reason_in(str(error)) or type(error).__name__
+    reason = extract_reason(str(error)) or type(error).__name__
     return _CLASS.sub("", reason).rstrip(";")
 
 
@@ -175,7 +175,7 @@ class JobFailed(Conflict):
     """A task of a job failed; the message is its last line of output. Nothing of the job is visible."""
 
 
-class ExportInTheWay(Conflict):
+class ExportConflict(Conflict):
     """Another export to ``folder`` finished first; nothing of this one is visible."""
 
     def __init__(self, folder: str, number: int) -> None:
@@ -195,7 +195,7 @@ class UnusableFolder(InvalidInput):
         super().__init__(f"{folder} {reason}")
 
 
-class StoresUnnamed(InvalidInput):
+class StoresNotConfigured(InvalidInput):
     """A job on a cluster has no configuration file that it could send to its tasks."""
 
     def __init__(self, master: str) -> None:

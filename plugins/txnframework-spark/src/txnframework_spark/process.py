@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def entered(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
+def enter_context(context: AbstractAsyncContextManager[T]) -> Iterator[T]:
     """Enter an asynchronous context on this process's loop, around a synchronous block."""
     found = run(context.__aenter__())
     try:
@@ -60,7 +60,7 @@ def installed_plugins() -> PluginRegistry:
     return load_plugins()
 
 
-def shipped_file(path: str) -> Path | None:
+def find_shipped_file(path: str) -> Path | None:
     """Return the file of this name that was shipped with the Spark job (``spark.files``, ``addFile``), if any.
 
     On a cluster, this is the only way in which executors get a configuration file of the driver.
@@ -77,7 +77,7 @@ def shipped_file(path: str) -> Path | None:
 
 @cache
 def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001 - the key: a forked process begins anew
-    shipped = None if stores.config is None else shipped_file(stores.config)
+    shipped = None if stores.config is None else find_shipped_file(stores.config)
     config = load_config(stores.source() if shipped is None else shipped)
     if not sweep:
         quiet = msgspec.structs.replace(config.transactions, sweep=False)
@@ -85,7 +85,7 @@ def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001 
     return run(open_host(config, installed_plugins()))
 
 
-async def outlast(host: Host, operation: Callable[[], Awaitable[T]]) -> T:
+async def retry_unavailable(host: Host, operation: Callable[[], Awaitable[T]]) -> T:
     """
     Return the result of ``operation``; retry it while a store is unavailable.
 

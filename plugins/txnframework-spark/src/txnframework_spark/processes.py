@@ -29,20 +29,20 @@ _LOOK_EVERY_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProcessInfo:
     """A living process of a session."""
 
     pid: int
     name: str
 
 
-def living(session: int) -> tuple[Found, ...]:
+def list_processes(session: int) -> tuple[ProcessInfo, ...]:
     """Return the living processes of a session; zombie processes do not count."""
     found = (_look_at(pid) for pid in _all_pids() if _session_of(pid) == session)
     return tuple(process for process in found if process is not None)
 
 
-def send_kill(pid: int, session: int) -> None:
+def kill_process(pid: int, session: int) -> None:
     """Send SIGKILL to a process of the session; do nothing if it has ended."""
     # The system may have reused the pid since it was looked up.
     if _session_of(pid) == session:
@@ -50,10 +50,10 @@ def send_kill(pid: int, session: int) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def wait_until_gone(session: int, within_s: float) -> bool:
+def wait_for_exit(session: int, within_s: float) -> bool:
     """Wait until no process of the session is left, at most ``within_s``; return whether none is left."""
     deadline = time.monotonic() + within_s
-    while living(session):
+    while list_processes(session):
         if time.monotonic() > deadline:
             return False
         time.sleep(_LOOK_EVERY_S)
@@ -74,7 +74,7 @@ def _all_pids() -> tuple[int, ...]:
     return tuple(int(line) for line in _ps("-A", "-o", "pid=").splitlines() if line.strip())
 
 
-def _look_at(pid: int) -> Found | None:
+def _look_at(pid: int) -> ProcessInfo | None:
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self").exists():
         try:
@@ -83,9 +83,9 @@ def _look_at(pid: int) -> Found | None:
             return None
         # "pid (name) state ...", where the name may itself hold parentheses and spaces.
         name, state = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2]
-        return None if state in "ZX" else Found(pid, name)
+        return None if state in "ZX" else ProcessInfo(pid, name)
     state, _, command = _ps("-p", str(pid), "-o", "stat=,comm=").strip().partition(" ")
-    return None if not state or state.startswith("Z") else Found(pid, Path(command.strip()).name)
+    return None if not state or state.startswith("Z") else ProcessInfo(pid, Path(command.strip()).name)
 
 
 def _ps(*arguments: str) -> str:
@@ -97,7 +97,7 @@ _WORKERS_LEAVE_WITHIN_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KilledProcesses:
     """The processes that got SIGKILL: the driver's Python, its JVM, and workers that did not end after that."""
 
     python: int
@@ -105,7 +105,7 @@ class Killed:
     workers: tuple[int, ...]
 
 
-class Driver:
+class DriverProcess:
     """A running pipeline. It ends when the demo has ended, because its standard input then ends."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -129,19 +129,19 @@ class Driver:
         """Return the exit status, or None while it runs."""
         return self._process.poll()
 
-    def kill(self) -> Killed:
+    def kill(self) -> KilledProcesses:
         """Send SIGKILL to Python and JVM; return when all processes have ended. DemoFailed if one does not end."""
-        jvm = tuple(found.pid for found in living(self.pid) if found.name == JVM)
+        jvm = tuple(found.pid for found in list_processes(self.pid) if found.name == JVM)
         for pid in (self.pid, *jvm):
-            send_kill(pid, self.pid)
+            kill_process(pid, self.pid)
         self._close()
-        wait_until_gone(self.pid, _WORKERS_LEAVE_WITHIN_S)
-        workers = tuple(found.pid for found in living(self.pid))
+        wait_for_exit(self.pid, _WORKERS_LEAVE_WITHIN_S)
+        workers = tuple(found.pid for found in list_processes(self.pid))
         for pid in workers:
-            send_kill(pid, self.pid)
-        if not wait_until_gone(self.pid, _GONE_WITHIN_S):
-            raise DemoFailed(f"processes of the pipeline outlived SIGKILL: {living(self.pid)}")
-        return Killed(self.pid, jvm, workers)
+            kill_process(pid, self.pid)
+        if not wait_for_exit(self.pid, _GONE_WITHIN_S):
+            raise DemoFailed(f"processes of the pipeline outlived SIGKILL: {list_processes(self.pid)}")
+        return KilledProcesses(self.pid, jvm, workers)
 
     def _close(self) -> None:
         self._process.wait()

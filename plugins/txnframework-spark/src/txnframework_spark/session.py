@@ -77,7 +77,7 @@ def make_spark_home(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def fast_home(folder: Path) -> Iterator[None]:
+def use_spark_home(folder: Path) -> Iterator[None]:
     """Make a JVM that is started in the block use such a home in ``folder``, which must exist as long as the JVM runs.
 
     If SPARK_HOME is set, it is kept: the user has chosen a home with its own settings and jars.
@@ -225,7 +225,7 @@ def require_this_interpreter() -> None:
         os.environ[name] = sys.executable
 
 
-def choose_interpreter(local: bool) -> None:
+def set_interpreter(local: bool) -> None:
     """Choose the interpreter of Python workers: this one if ``local``, else PYSPARK_PYTHON if it is set."""
     if local:
         require_this_interpreter()
@@ -248,7 +248,7 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
     """
     check_java()
     local = is_local(settings["spark.master"])
-    choose_interpreter(local)
+    set_interpreter(local)
     from pyspark.sql import SparkSession
 
     with contextlib.ExitStack() as stack:
@@ -257,7 +257,7 @@ def spark_session(settings: Mapping[str, str], log: Path | None) -> Iterator[Spa
         with standard_error_to(log):
             if local:
                 folder = stack.enter_context(scratch_folder("txnframework-spark-"))
-                stack.enter_context(fast_home(folder))
+                stack.enter_context(use_spark_home(folder))
                 stack.enter_context(worker_nursery(folder))
                 ours = {**ours, **worker_sockets(folder)}
             builder = SparkSession.builder

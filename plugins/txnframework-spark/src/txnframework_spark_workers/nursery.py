@@ -54,22 +54,22 @@ def serve(descriptor: int) -> None:
             ready = {number for number, _ in poll.poll()}
             if 0 in ready:
                 return
-            asking, _ = listening.accept()
-            with asking, contextlib.suppress(OSError, ValueError):
-                _answer(asking, listening)
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError, ValueError):
+                _serve_request(connection, listening)
 
 
-def _answer(asking: socket.socket, listening: socket.socket) -> None:
-    asking.settimeout(_REQUEST_WITHIN_S)
-    request = _received(asking)
+def _serve_request(connection: socket.socket, listening: socket.socket) -> None:
+    connection.settimeout(_REQUEST_WITHIN_S)
+    request = _receive_request(connection)
     try:
         if not fits(request.environment, os.environ) or os.fork():
             return
         try:
             listening.close()
-            asking.settimeout(None)
-            asking.sendall(TAKEN)
-            _become(request)
+            connection.settimeout(None)
+            connection.sendall(TAKEN)
+            _run_daemon(request)
         except SystemExit as ended:
             os._exit(ended.code if isinstance(ended.code, int) else 1)
         except BaseException:
@@ -80,27 +80,27 @@ def _answer(asking: socket.socket, listening: socket.socket) -> None:
             os.close(stream)
 
 
-def _received(asking: socket.socket) -> Request:
-    head, streams, _, _ = socket.recv_fds(asking, LENGTH_BYTES, len(STANDARD))
+def _receive_request(connection: socket.socket) -> Request:
+    head, streams, _, _ = socket.recv_fds(connection, LENGTH_BYTES, len(STANDARD))
     try:
         length = int.from_bytes(head, "big")
         if len(head) != LENGTH_BYTES or len(streams) != len(STANDARD) or length > REQUEST_BYTES_MAX:
             raise ValueError("this is no request for a daemon")
         data = bytearray()
         while len(data) < length:
-            part = asking.recv(length - len(data))
+            part = connection.recv(length - len(data))
             if not part:
                 raise ValueError("the request breaks off")
             data += part
-        told: dict[str, Any] = json.loads(data)
-        return Request(told["arguments"], told["environment"], tuple(streams))
+        document: dict[str, Any] = json.loads(data)
+        return Request(document["arguments"], document["environment"], tuple(streams))
     except BaseException:
         for stream in streams:
             os.close(stream)
         raise
 
 
-def _become(request: Request) -> None:
+def _run_daemon(request: Request) -> None:
     """Run the daemon in this process; it ends by SystemExit."""
     for target, stream in zip(STANDARD, request.streams, strict=True):
         os.dup2(stream, target)

@@ -13,19 +13,19 @@ from click.testing import CliRunner
 from txnframework.cli import main
 from txnframework_spark.demo import command
 from txnframework_spark.demo.report import Outcome
-from txnframework_spark.demo.run import Settings
+from txnframework_spark.demo.run import DemoSettings
 from txnframework_spark.demo.stores import StoreUrls
-from txnframework_spark.demo.verdict import Verdict
+from txnframework_spark.demo.verdict import OutputVerdict
 
-OUTCOME = Outcome("ratings.txt", Verdict(1, {"enriched": 1}, 1, 0, 0, 0, 0, ()), {"enriched": 1}, 0, 1, 1.0)
+OUTCOME = Outcome("ratings.txt", OutputVerdict(1, {"enriched": 1}, 1, 0, 0, 0, 0, ()), {"enriched": 1}, 0, 1, 1.0)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The one sentence with which the command line refuses."""
     assert main(["demo", *arguments]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    lines = said.err.splitlines()
+    document = capsys.readouterr()
+    assert document.out == ""
+    lines = document.err.splitlines()
     assert len(lines) == 1
     return lines[0]
 
@@ -48,8 +48,8 @@ def test_a_malformed_input_file_is_refused_with_its_line(tmp_path: Path, capsys:
     """Before anything is started."""
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1}\n[]\n', encoding="utf-8")
-    said = refused(capsys, "--input", str(path))
-    assert said == f"Error: {path}, line 2: expected a JSON object, found an array"
+    document = refused(capsys, "--input", str(path))
+    assert document == f"Error: {path}, line 2: expected a JSON object, found an array"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_malformed_input_file_is_refused_with_its_line(tmp_path: Path, capsys:
     ],
 )
 def test_a_missing_or_old_java_is_refused_before_anything_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], home: str, document: str
 ) -> None:
     """Also before the input is read."""
     if home == "old":
@@ -70,14 +70,14 @@ def test_a_missing_or_old_java_is_refused_before_anything_else(
         java.chmod(0o755)
         home = str(tmp_path)
     monkeypatch.setenv("JAVA_HOME", home)
-    assert said in refused(capsys, "--input", "missing.csv")
+    assert document in refused(capsys, "--input", "missing.csv")
 
 
 def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is in it might be needed."""
     (tmp_path / "a").touch()
-    said = refused(capsys, "--directory", str(tmp_path))
-    assert said == f"Error: the demo cannot work in {tmp_path}: it is not empty"
+    document = refused(capsys, "--directory", str(tmp_path))
+    assert document == f"Error: the demo cannot work in {tmp_path}: it is not empty"
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest
     ],
 )
 def test_a_store_that_is_not_installed_is_refused(
-    capsys: pytest.CaptureFixture[str], option: str, url: str, said: str
+    capsys: pytest.CaptureFixture[str], option: str, url: str, document: str
 ) -> None:
     """By the option that names it, and without its password."""
     text = refused(capsys, option, url)
-    assert said in text
+    assert document in text
     assert "secret" not in text
 
 
@@ -109,7 +109,7 @@ def test_json_is_the_last_line_and_the_status_follows_the_outcome(
     """A temporary directory stays only if something went wrong."""
     places: list[Path] = []
 
-    def pretend(settings: Settings, console: object) -> Outcome:
+    def pretend(settings: DemoSettings, console: object) -> Outcome:
         places.append(settings.directory)
         assert settings.directory.is_dir()
         return OUTCOME if ok else Outcome("x", OUTCOME.verdict, {}, 0, 0, 0.0, errors=("failed",))
@@ -129,7 +129,7 @@ def test_a_server_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """embedded-postgresql is started, used for both stores, and gone at the end."""
     used: list[StoreUrls] = []
 
-    def pretend(settings: Settings, console: object) -> Outcome:
+    def pretend(settings: DemoSettings, console: object) -> Outcome:
         used.append(settings.stores)
         assert can_connect(settings.stores.metadata)
         return OUTCOME
@@ -147,7 +147,7 @@ def test_a_zookeeper_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """embedded-zookeeper is started and gone at the end; it keeps no messages, so they are in the SQLite file."""
     used: list[StoreUrls] = []
 
-    def pretend(settings: Settings, console: object) -> Outcome:
+    def pretend(settings: DemoSettings, console: object) -> Outcome:
         used.append(settings.stores)
         assert can_connect(settings.stores.metadata)
         return OUTCOME

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from txnframework.errors import InvalidInput
-from txnframework_spark.demo.input import Kind, movielens_path, read_input
+from txnframework_spark.demo.input import InputFormat, movielens_path, read_input
 from txnframework_spark.errors import UnusableInput
 
 
@@ -21,7 +21,7 @@ def written(directory: Path, name: str, data: bytes | str) -> Path:
 def test_the_shipped_ratings_are_1501_rows_known_by_their_line() -> None:
     """Every line of PySpark's MovieLens sample is a row."""
     source = read_input(movielens_path())
-    assert source.kind is Kind.MOVIELENS
+    assert source.kind is InputFormat.MOVIELENS
     assert [row.line for row in source.rows] == list(range(1, 1502))
     assert source.rows[0].fields == {"user": "0", "movie": "2", "rating": "3", "timestamp": "1424380312"}
 
@@ -30,7 +30,7 @@ def test_csv_rows_are_known_by_the_line_on_which_they_begin(tmp_path: Path) -> N
     """A quoted line break belongs to its field, blank lines count as lines, and the header is no row."""
     path = written(tmp_path, "a.csv", '\ufeffname,note\r\n\r\nana,"two\r\nlines"\r\nbob,"say ""hi"""\r\n')
     source = read_input(path)
-    assert source.kind is Kind.CSV
+    assert source.kind is InputFormat.CSV
     assert [(row.line, row.fields) for row in source.rows] == [
         (3, {"name": "ana", "note": "two\r\nlines"}),
         (5, {"name": "bob", "note": 'say "hi"'}),
@@ -41,7 +41,7 @@ def test_json_lines_keep_text_and_write_everything_else_as_json(tmp_path: Path) 
     """A field is text; what is not text in JSON becomes its JSON."""
     path = written(tmp_path, "a.jsonl", '{"name": "Zoë", "age": 3, "tags": ["x", 1], "none": null}\n\n{}\n')
     source = read_input(path)
-    assert source.kind is Kind.JSONL
+    assert source.kind is InputFormat.JSONL
     assert [(row.line, row.fields) for row in source.rows] == [
         (1, {"name": "Zoë", "age": "3", "tags": '["x",1]', "none": "null"}),
         (3, {}),
@@ -50,9 +50,9 @@ def test_json_lines_keep_text_and_write_everything_else_as_json(tmp_path: Path) 
 
 def test_without_a_telling_name_the_first_line_says_what_a_file_is(tmp_path: Path) -> None:
     """A name that ends in .txt says nothing."""
-    assert read_input(written(tmp_path, "a.txt", "1::2::3.5::4\n")).kind is Kind.MOVIELENS
-    assert read_input(written(tmp_path, "b.txt", '{"a": 1}\n')).kind is Kind.JSONL
-    assert read_input(written(tmp_path, "c.txt", "a,b\n1,2\n")).kind is Kind.CSV
+    assert read_input(written(tmp_path, "a.txt", "1::2::3.5::4\n")).kind is InputFormat.MOVIELENS
+    assert read_input(written(tmp_path, "b.txt", '{"a": 1}\n')).kind is InputFormat.JSONL
+    assert read_input(written(tmp_path, "c.txt", "a,b\n1,2\n")).kind is InputFormat.CSV
 
 
 def test_a_message_holds_the_line_and_the_fields(tmp_path: Path) -> None:

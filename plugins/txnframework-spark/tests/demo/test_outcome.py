@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from txnframework_spark.demo.report import KillOutcome, Outcome, SplitOutcome
-from txnframework_spark.demo.verdict import Finding, Verdict
+from txnframework_spark.demo.verdict import Finding, OutputVerdict
 from txnframework_spark.microbatch.pause import COMMITTED, MID_WRITE
 
-WHOLE = Verdict(6, {"enriched": 6, "alerts": 2}, 2, 0, 0, 0, 0, ())
+WHOLE = OutputVerdict(6, {"enriched": 6, "alerts": 2}, 2, 0, 0, 0, 0, ())
 OUTCOME = Outcome(
     source="ratings.txt",
     verdict=WHOLE,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from txnframework_spark.demo.input import ALERTS, ENRICHED, Kind, expected_outputs, movielens_path, read_input
-from txnframework_spark.demo.pipeline import Job
+from txnframework_spark.demo.input import ALERTS, ENRICHED, InputFormat, expected_outputs, movielens_path, read_input
+from txnframework_spark.demo.pipeline import DemoJob
 
 ANY_ROWS = [
     '{"A": "ü", "a": "\\"\\\\\\n", "": "x"}',
@@ -54,17 +54,17 @@ def outputs(transformed: list[dict[str, Any]], path: Path) -> dict[str, dict[int
 def test_the_shipped_ratings(transformed: list[dict[str, Any]]) -> None:
     """All 1,501, both outputs."""
     path = movielens_path()
-    assert outputs(transformed, path) == expected_outputs(Kind.MOVIELENS, read_input(path).rows)
+    assert outputs(transformed, path) == expected_outputs(InputFormat.MOVIELENS, read_input(path).rows)
 
 
 def test_rows_of_any_file(transformed: list[dict[str, Any]], any_rows: Path) -> None:
     """Whatever JSON can hold: text beyond ASCII, escapes, empty names, nothing at all."""
     made = outputs(transformed, any_rows)
-    assert made == expected_outputs(Kind.JSONL, read_input(any_rows).rows)
+    assert made == expected_outputs(InputFormat.JSONL, read_input(any_rows).rows)
     assert made[ALERTS]
 
 
 def test_a_job_passes_through_a_command_line(tmp_path: Path) -> None:
     """Whatever the paths are called."""
-    told = Job(tmp_path / "a b.toml", Path("--ck"), Kind.CSV, "in", "out", "alerts", "g", "a", 3)
-    assert Job.parse(told.to_arguments()) == told
+    results = DemoJob(tmp_path / "a b.toml", Path("--ck"), InputFormat.CSV, "in", "out", "alerts", "g", "a", 3)
+    assert DemoJob.parse(results.to_arguments()) == results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnframework_spark.demo.faults import POINT_MEANINGS, Deed, make_plan, sizes_for, stops_in
+from txnframework_spark.demo.faults import POINT_MEANINGS, Fault, make_plan, sizes_for, stops_in
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE
 
 
@@ -12,12 +12,12 @@ from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE
 def test_every_plan_kills_at_every_point_and_at_least_four_times(batches: int) -> None:
     """Four points, one of them committed in batch 0; only kills, at most one a start, and a last start without any."""
     plan = make_plan(batches)
-    kills = stops_in(plan, Deed.KILL)
+    kills = stops_in(plan, Fault.KILL)
     assert len(kills) >= 4
     assert {kill.point for kill in kills} == set(POINT_MEANINGS)
     assert (COMMITTED, 0) in {(kill.point, kill.batch) for kill in kills}
-    assert all(start.stops[-1].deed is Deed.KILL for start in plan[:-1])
-    assert all(stop.deed is Deed.SPLIT for start in plan for stop in start.stops[:-1])
+    assert all(start.stops[-1].fault is Fault.KILL for start in plan[:-1])
+    assert all(stop.fault is Fault.SPLIT for start in plan for stop in start.stops[:-1])
     assert not plan[-1].stops
 
 

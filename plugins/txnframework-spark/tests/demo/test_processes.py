@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from txnframework_spark.processes import Driver, living
+from txnframework_spark.processes import DriverProcess, list_processes
 
 FAMILY = """
 import os, subprocess, sys, time
@@ -17,8 +17,8 @@ time.sleep(600)
 """
 
 
-def started(tmp_path: Path, program: str) -> Driver:
-    return Driver([sys.executable, "-c", program], os.environ, tmp_path / "log")
+def started(tmp_path: Path, program: str) -> DriverProcess:
+    return DriverProcess([sys.executable, "-c", program], os.environ, tmp_path / "log")
 
 
 def wait_for(log: Path, text: str, times: int) -> None:
@@ -30,11 +30,11 @@ def test_killing_leaves_nobody_of_the_session(tmp_path: Path) -> None:
     """Children in process groups of their own go too, although nobody signals their groups."""
     driver = started(tmp_path, FAMILY)
     wait_for(driver.log, "ready", 2)
-    assert len(living(driver.pid)) == 3
+    assert len(list_processes(driver.pid)) == 3
     killed = driver.kill()
     assert killed.python == driver.pid
     assert len(killed.workers) == 2
-    assert living(driver.pid) == ()
+    assert list_processes(driver.pid) == ()
     assert driver.status() == -9
 
 
@@ -57,5 +57,5 @@ def test_a_driver_that_ended_says_its_status(tmp_path: Path) -> None:
 def test_this_process_belongs_to_another_session(tmp_path: Path) -> None:
     """Which is why it is not killed with the driver."""
     driver = started(tmp_path, "import time; time.sleep(600)")
-    assert os.getpid() not in {found.pid for found in living(driver.pid)}
+    assert os.getpid() not in {found.pid for found in list_processes(driver.pid)}
     driver.kill()

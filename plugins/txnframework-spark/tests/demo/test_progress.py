@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from txnframework_spark.demo.report import Progress
+from txnframework_spark.demo.report import StepDisplay
 
 
 def console(terminal: bool) -> Console:
@@ -23,7 +23,7 @@ def shown(screen: Console) -> str:
 def test_without_a_terminal_each_finished_step_is_one_line() -> None:
     """So that a log can be read; what goes on inside of a step is left out."""
     screen = console(terminal=False)
-    with Progress(screen, ["load", "start 1"]) as progress:
+    with StepDisplay(screen, ["load", "start 1"]) as progress:
         progress.begin()
         progress.end("3 rows")
         progress.begin("starting Spark")
@@ -37,7 +37,7 @@ def test_without_a_terminal_each_finished_step_is_one_line() -> None:
 def test_after_a_failure_the_steps_between_are_left_out() -> None:
     """What is judged at the end is judged all the same."""
     screen = console(terminal=False)
-    with Progress(screen, ["load", "start 1", "compare"]) as progress:
+    with StepDisplay(screen, ["load", "start 1", "compare"]) as progress:
         progress.begin()
         progress.end("no store", ok=False)
         progress.begin_last()
@@ -48,7 +48,7 @@ def test_after_a_failure_the_steps_between_are_left_out() -> None:
 def test_on_a_terminal_every_step_is_listed_from_the_beginning() -> None:
     """Those to come, the one at work, and at the end what came of each."""
     screen = console(terminal=True)
-    with Progress(screen, ["load", "start 1"]) as progress:
+    with StepDisplay(screen, ["load", "start 1"]) as progress:
         progress.begin()
         progress.end("3 rows")
         progress.begin("starting Spark")
@@ -64,7 +64,7 @@ def test_an_exception_ends_the_step_that_it_came_from(error: BaseException, word
     screen = console(terminal=False)
 
     def work() -> None:
-        with Progress(screen, ["load"]) as progress:
+        with StepDisplay(screen, ["load"]) as progress:
             progress.begin()
             raise error
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from txnframework_spark.demo.faults import Report, Stop, last_committed, wait_for_end, wait_for_point
+from txnframework_spark.demo.faults import PauseReport, Stop, last_committed, wait_for_end, wait_for_point
 from txnframework_spark.demo.pipeline import FAILURE
 from txnframework_spark.errors import PipelineFailed
 from txnframework_spark.microbatch.pause import MID_WRITE
-from txnframework_spark.processes import Driver
+from txnframework_spark.processes import DriverProcess
 
 STOP = Stop(MID_WRITE, 2)
 HELD = f"""
@@ -25,8 +25,8 @@ Pauses.parse("{MID_WRITE}@2;" + sys.argv[1]).reach("{MID_WRITE}", 2, txn="ab", r
 
 
 @contextmanager
-def running(tmp_path: Path, program: str) -> Iterator[Driver]:
-    driver = Driver([sys.executable, "-c", program, str(tmp_path)], os.environ, tmp_path / "log")
+def running(tmp_path: Path, program: str) -> Iterator[DriverProcess]:
+    driver = DriverProcess([sys.executable, "-c", program, str(tmp_path)], os.environ, tmp_path / "log")
     try:
         yield driver
     finally:
@@ -41,7 +41,7 @@ def test_a_pipeline_that_is_held_is_reported(tmp_path: Path) -> None:
     """By whoever waits at the point; it goes on waiting."""
     with running(tmp_path, HELD) as driver:
         report = wait_for_point(driver, tmp_path, tmp_path, STOP, noted)
-        assert isinstance(report, Report)
+        assert isinstance(report, PauseReport)
         assert (report.point, report.batch, report.txn) == (MID_WRITE, 2, "ab")
         assert driver.status() is None
 

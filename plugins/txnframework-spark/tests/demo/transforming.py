@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from txnframework_spark.demo.input import ALERTS, ENRICHED, read_input
-from txnframework_spark.demo.pipeline import Job, open_session, transform
+from txnframework_spark.demo.pipeline import DemoJob, open_session, transform
 from txnframework_spark.session import require_this_interpreter
 
 
@@ -18,7 +18,7 @@ def main(scratch: str, *files: str) -> None:
     schema = f"key binary, value binary, segment bigint, offset {offset}"
     for file in files:
         source = read_input(Path(file))
-        job = Job(Path("c"), Path("ck"), source.kind, "in", ENRICHED, ALERTS, "group", "application", 10)
+        job = DemoJob(Path("c"), Path("ck"), source.kind, "in", ENRICHED, ALERTS, "group", "application", 10)
         rows = [(row.key, row.to_message(), 1, (0, row.line, 2)) for row in source.rows]
         for topic, key, value in transform(session.createDataFrame(rows, schema), job).collect():
             made = {"file": file, "topic": topic, "key": bytes(key).decode(), "value": json.loads(bytes(value))}

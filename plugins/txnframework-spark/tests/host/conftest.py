@@ -30,7 +30,7 @@ from txnframework.model.positions import EARLIEST, EntryRange, Limit
 from txnframework.model.reads import ReadRequest
 from txnframework.plugin import load_plugins
 from txnframework.testing import VirtualEnvironment
-from txnframework_spark.microbatch.batch import BatchFacts, batch_id, begin
+from txnframework_spark.microbatch.batch import MicroBatch, batch_id, begin
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
@@ -114,8 +114,8 @@ class Run:
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
     follows: str | None = None
 
-    def facts(self, batch: int) -> BatchFacts:
-        return BatchFacts(self.query, self.name, batch)
+    def facts(self, batch: int) -> MicroBatch:
+        return MicroBatch(self.query, self.name, batch)
 
     async def plan(self, start: dict[str, Any] | None, messages_max: int | None = None) -> tuple[Offset, Offset]:
         """Return start and end of the next batch; ``start`` None: a new query."""
@@ -129,8 +129,8 @@ class Run:
         """Run the read tasks; return what they read."""
         found: list[str] = []
         for partition in await self.planner.partitions(start, end):
-            if partition.reading is not None:
-                await register(self.host.metadata, self.facts(batch), partition.reading)
+            if partition.registration is not None:
+                await register(self.host.metadata, self.facts(batch), partition.registration)
             ledger = await self.host.ledgers.open(partition.segment)
             for entry in await ledger.read(EntryRange(partition.after, partition.upto), Limit(1_000)):
                 view = EntryView(entry.data, entry.position)

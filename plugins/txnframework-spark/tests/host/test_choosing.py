@@ -207,12 +207,12 @@ def test_a_range_is_cut_into_tasks_at_entries_and_all_register_the_same_reading(
         start, end = await run.plan(None)
         tasks = await run.planner.partitions(start, end)
         assert len(tasks) >= 4
-        assert len({task.reading for task in tasks}) == 1
+        assert len({task.registration for task in tasks}) == 1
         assert Counter(await run.read(0, start, end)) == Counter(values)
-        by_segment: dict[str, list[Any]] = {}
+        group_by_segment: dict[str, list[Any]] = {}
         for task in tasks:
-            by_segment.setdefault(task.segment, []).append(task)
-        for mine in by_segment.values():
+            group_by_segment.setdefault(task.segment, []).append(task)
+        for mine in group_by_segment.values():
             assert [one.upto for one in mine[:-1]] == [one.after for one in mine[1:]]
 
     play(scenario, segments=2)

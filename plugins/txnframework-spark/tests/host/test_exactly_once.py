@@ -71,7 +71,7 @@ def test_a_committed_batch_that_spark_forgot_is_a_replay(play: Play) -> None:
 
 
 async def decide_without_settling(run: Any, batch: int, staged: Any) -> None:
-    coordinator = await commit.coordinator_of(run.host)
+    coordinator = await commit.application_coordinator(run.host)
     settle = type(coordinator).settle
 
     async def nothing(self: Any, txn_id: Any) -> None:
@@ -291,7 +291,7 @@ def test_children_of_a_split_are_read_after_their_parent(play: Play) -> None:
         offset = await run.replay(0, start, end)
         await world.host.topics.split(TopicName.parse("in"), 0)
         await world.publish("c", "d", "e", "f")
-        await run.planner.followers.refresh(TopicName.parse("in"))
+        await run.planner.watcher.refresh(TopicName.parse("in"))
         batches: list[list[str]] = []
         for number in range(1, 9):
             start, end = await run.plan(offset)

@@ -14,12 +14,12 @@ from txnframework.model.metadata import Put
 from txnframework.model.paths import header_key
 from txnframework.model.transactions import State
 from txnframework_spark.errors import ApplicationMixed, BatchNotCommitted, TopicMissing
-from txnframework_spark.microbatch.batch import coordinator_of
+from txnframework_spark.microbatch.batch import application_coordinator
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.sink import job as job_sink
-from txnframework_spark.sink.branch_writer import attempt_writer
+from txnframework_spark.sink.branch_writer import open_attempt_writer
 from txnframework_spark.sink.commit import Staged
-from txnframework_spark.sink.job import Job, abort_job, begin_job, commit_job
+from txnframework_spark.sink.job import BatchJob, abort_job, begin_job, commit_job
 
 Play = Callable[..., None]
 
@@ -29,15 +29,15 @@ def options(version: int | None = None, **others: str) -> SinkOptions:
     return SinkOptions.of_job({"topic": "out", **named, **others})
 
 
-async def stage(world: Any, job: Job, *values: str, given: SinkOptions | None = None) -> Staged:
+async def stage(world: Any, job: BatchJob, *values: str, given: SinkOptions | None = None) -> Staged:
     """Run one attempt of a write task."""
-    writer, branch = attempt_writer(world.host, given or options(), job.txn_id, "job/0")
+    writer, branch = open_attempt_writer(world.host, given or options(), job.txn_id, "job/0")
     await writer.write(pa.RecordBatch.from_pydict({"value": list(values)}))
     await writer.finish()
     return Staged(job.txn, branch, writer.rows)
 
 
-async def write(world: Any, given: SinkOptions, *values: str) -> Job:
+async def write(world: Any, given: SinkOptions, *values: str) -> BatchJob:
     """Run a whole job, as Spark does."""
     job = await begin_job(world.host, given)
     await commit_job(world.host, job, [] if job.replay else [await stage(world, job, *values, given=given)])
@@ -68,7 +68,7 @@ def test_a_job_that_fails_leaves_nothing(play: Play) -> None:
         other = await begin_job(world.host, options())
         await stage(world, other, "b")
         await abort_job(world.host, other)
-        coordinator = await coordinator_of(world.host)
+        coordinator = await application_coordinator(world.host)
         for ended in (job, other):
             assert (await coordinator.describe(ended.txn_id)).state is State.ABORTED
         with pytest.raises(BatchNotCommitted, match="the job was not committed"):
@@ -97,7 +97,7 @@ def test_a_job_killed_between_its_commit_and_its_end_is_a_replay(play: Play) -> 
     """Nothing has carried the outcome into the application's record yet: the header alone tells."""
 
     async def scenario(world: Any) -> None:
-        coordinator = await coordinator_of(world.host)
+        coordinator = await application_coordinator(world.host)
         settle = type(coordinator).settle
 
         async def nothing(self: Any, txn_id: Any) -> None:
@@ -186,7 +186,7 @@ def test_however_many_tasks_there_are_the_header_changes_once(play: Play, tasks:
     """One compare-and-set lists the winners."""
 
     async def scenario(world: Any) -> None:
-        coordinator = await coordinator_of(world.host)
+        coordinator = await application_coordinator(world.host)
         job = await begin_job(world.host, options(1))
         staged = [await stage(world, job, f"v{task}") for task in range(tasks)]
         written: list[str] = []
@@ -254,6 +254,6 @@ def test_a_job_that_finds_the_application_taken_by_a_stream_leaves_nothing_open(
         monkeypatch.setattr(job_sink, "begin", late)
         with pytest.raises(ApplicationMixed):
             await begin_job(world.host, options(1))
-        assert (await (await coordinator_of(world.host)).describe(began[0])).state is State.ABORTED
+        assert (await (await application_coordinator(world.host)).describe(began[0])).state is State.ABORTED
 
     play(scenario)

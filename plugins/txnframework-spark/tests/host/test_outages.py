@@ -22,7 +22,7 @@ from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.sink import commit
 from txnframework_spark.source.stream import TransactionalReader
-from txnframework_spark.source.topics import Followers
+from txnframework_spark.source.topics import SegmentWatcher
 
 Play = Callable[..., None]
 
@@ -154,14 +154,14 @@ def test_a_source_outlasts_any_number_of_outages_one_after_the_other(
             return await real(name)
 
         monkeypatch.setattr(host.topics, "layout", every_other)
-        followers = Followers(host, uncommitted=False)
-        await followers.layout(topic)
+        watcher = SegmentWatcher(host, uncommitted=False)
+        await watcher.layout(topic)
         for number in range(2 * host.config.client.retries_max):
             changed = await world.host.topics.split(topic, number)
             async with asyncio.timeout(20):
-                while (await followers.layout(topic)).segments.keys() != changed.segments.keys():  # noqa: ASYNC110
+                while (await watcher.layout(topic)).segments.keys() != changed.segments.keys():  # noqa: ASYNC110
                     await asyncio.sleep(0)
-        await followers.close()
+        await watcher.close()
 
     play(scenario)
 
@@ -202,14 +202,14 @@ def test_a_source_whose_stores_are_closed_under_it_says_so(play: Play, what: str
     async def scenario(world: Any) -> None:
         host = await world.open_host()
         name = str((await host.topics.layout(TopicName.parse("in"))).name_of(0))
-        followers = Followers(host, uncommitted=False)
-        await followers.follow(name)
+        watcher = SegmentWatcher(host, uncommitted=False)
+        await watcher.follow(name)
         await settled()
         await (host.close() if what == "host" else (await host.segment(name)).buffer.close())
         await settled()
         with pytest.raises(Closed):
-            await followers.follow(name)
-        await followers.close()
+            await watcher.follow(name)
+        await watcher.close()
 
     play(scenario)
 

@@ -10,7 +10,7 @@ import pytest
 from txnframework.errors import Fenced
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import NotJudgeable, StateLost, Unsupported
-from txnframework_spark.microbatch.batch import current_run
+from txnframework_spark.microbatch.batch import load_current_run
 from txnframework_spark.sink.commit import Staged, require_no_acknowledgments
 
 Play = Callable[..., None]
@@ -129,9 +129,9 @@ def test_a_late_task_of_a_dead_run_does_not_stop_the_newer_one(play: Play) -> No
     async def scenario(world: Any) -> None:
         await world.publish("a")
         dead = await world.run(source=UNGROUPED)
-        dead.follows = await current_run(dead.host, "app")
+        dead.follows = await load_current_run(dead.host, "app")
         newer = await world.run(source=UNGROUPED)
-        newer.follows = await current_run(newer.host, "app")
+        newer.follows = await load_current_run(newer.host, "app")
         start, end = await newer.plan(None)
         staged = await newer.stage(0, await newer.read(0, start, end))
         with pytest.raises(Fenced, match=newer.name):
@@ -140,7 +140,7 @@ def test_a_late_task_of_a_dead_run_does_not_stop_the_newer_one(play: Play) -> No
         assert await world.read() == ["a!"]
         # One that is started later follows it.
         last = await world.run(source=UNGROUPED)
-        last.follows = await current_run(last.host, "app")
+        last.follows = await load_current_run(last.host, "app")
         assert last.follows == newer.name
         await last.replay(0, start, end)
         with pytest.raises(Fenced):

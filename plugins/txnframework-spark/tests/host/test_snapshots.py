@@ -17,7 +17,7 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import EntryRange, Limit
 from txnframework_spark.errors import InvalidOption
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.filters import claimed
+from txnframework_spark.source.filters import split_filters
 from txnframework_spark.source.reader import page_batches
 from txnframework_spark.source.snapshot import plan_snapshot
 
@@ -29,7 +29,7 @@ async def plan(world: Any, *filters: Filter, **given: Any) -> list[Any]:
     texts = {name: text if isinstance(text, str) else json.dumps(text) for name, text in given.items()}
     chosen = {} if {"subscribePattern", "assign"} & texts.keys() else {"subscribe": "in"}
     options = SourceOptions.parse({**chosen, **texts}).for_batch()
-    return await plan_snapshot(world.host, options, claimed(filters)[0])
+    return await plan_snapshot(world.host, options, split_filters(filters)[0])
 
 
 async def read(world: Any, tasks: list[Any]) -> list[str]:

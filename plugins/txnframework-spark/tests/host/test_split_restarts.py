@@ -34,7 +34,7 @@ def test_a_lost_checkpoint_after_a_split_goes_on_at_the_childrens_cursors(play: 
         offset = await first.batch(0, None)
         layout = await world.host.topics.split(TOPIC, 0)
         await world.publish(*"cdefghij")
-        await first.planner.followers.refresh(TOPIC)
+        await first.planner.watcher.refresh(TOPIC)
         await first.batch(1, offset)
         await trim_behind(world, layout, "klmnopqr")
         second = await world.run("q2")
@@ -72,11 +72,11 @@ def test_a_split_is_met_as_soon_as_the_layout_tells_it(play: Play) -> None:
         await world.publish("a", "b")
         run = await world.run()
         before = from_json(await run.batch(0, None))
-        (follower,) = run.planner.followers._segments.values()
+        (follower,) = run.planner.watcher._segments.values()
         follower.task.cancel()
         await world.host.topics.split(TOPIC, 0)
         await world.publish("c", "d", "e", "f")
-        await run.planner.followers.refresh(TOPIC)
+        await run.planner.watcher.refresh(TOPIC)
         assert sorted(await run.read(1, before, await run.planner.latest(before, None))) == ["c", "d", "e", "f"]
 
     play(scenario)
@@ -96,16 +96,16 @@ def test_the_end_of_a_segment_whose_last_transaction_is_open_is_asked_for_once(p
         out = TopicName.parse("out")
         for segment in (0, 1):
             await world.host.topics.split(out, segment)
-        await run.planner.followers.refresh(out)
+        await run.planner.watcher.refresh(out)
         assert await run.planner.latest(offset, None) == offset
         asked = []
-        ends_at = run.planner.followers._ends_at
+        ends_at = run.planner.watcher._ends_at
 
         async def counted(segment: str, at: Any) -> bool:
             asked.append(segment)
             return await ends_at(segment, at)
 
-        run.planner.followers._ends_at = counted
+        run.planner.watcher._ends_at = counted
         for _ in range(5):
             assert await run.planner.latest(offset, None) == offset
         assert asked == []
@@ -143,7 +143,7 @@ def test_what_came_after_latest_is_read_also_when_a_split_came_first(play: Play)
         start = await run.planner.initial()
         await world.host.topics.split(TOPIC, 0)
         await world.publish("c", "d", "e", "f")
-        await run.planner.followers.refresh(TOPIC)
+        await run.planner.watcher.refresh(TOPIC)
         assert sorted(await run.read(0, start, await run.planner.latest(start, None))) == ["c", "d", "e", "f"]
 
     play(scenario)
@@ -159,7 +159,7 @@ def test_a_first_batch_that_meets_a_split_is_replayed_with_the_same_range(play: 
         start = await run.planner.initial()
         await world.host.topics.split(TOPIC, 0)
         await world.publish("c", "d", "e", "f")
-        await run.planner.followers.refresh(TOPIC)
+        await run.planner.watcher.refresh(TOPIC)
         end = await run.planner.latest(start, None)
         assert sorted(await run.read(0, start, end)) == ["c", "d", "e", "f"]
         await run.commit(0, await run.stage(0, ["c", "d", "e", "f"]))
@@ -182,7 +182,7 @@ def test_an_empty_segment_that_was_closed_and_split_is_passed(play: Play) -> Non
         await (await world.host.segment(str(layout.name_of(0)))).ledger.roll()
         await world.host.topics.split(TOPIC, 0)
         await world.publish("a")
-        await run.planner.followers.refresh(TOPIC)
+        await run.planner.watcher.refresh(TOPIC)
         for batch in range(2):
             offset = await run.batch(batch, offset, 5)
         assert await world.read() == ["a!"]

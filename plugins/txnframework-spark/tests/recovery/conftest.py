@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.errors import reason_in
+from txnframework_spark.errors import extract_reason
 from txnframework_spark.testing.expectations import LEFT, RIGHT
 from txnframework_spark.testing.pipelines import WAIT_S, PipelineProcess
-from txnframework_spark.testing.program import Job, start
+from txnframework_spark.testing.program import PipelineJob, start
 from txnframework_spark.testing.stores import Stores
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ def stores(tmp_path: Path, segments: int) -> Stores:
 
 
 @pytest.fixture
-def job(stores: Stores) -> Callable[..., Job]:
+def job(stores: Stores) -> Callable[..., PipelineJob]:
     """Return what describes the pipeline over this test's stores; ``changes`` as fields of Job."""
 
-    def make(**changes: Any) -> Job:
-        return Job(**{"url": stores.url, "checkpoint": str(stores.checkpoint), **changes})
+    def make(**changes: Any) -> PipelineJob:
+        return PipelineJob(**{"url": stores.url, "checkpoint": str(stores.checkpoint), **changes})
 
     return make
 
 
 @pytest.fixture
-def start_process(stores: Stores, job: Callable[..., Job]) -> Iterator[Callable[..., PipelineProcess]]:
+def start_process(stores: Stores, job: Callable[..., PipelineJob]) -> Iterator[Callable[..., PipelineProcess]]:
     """Return what starts the pipeline in a process of its own, to wait at the given pause points."""
     numbers = itertools.count(1)
     with ExitStack() as stack:
@@ -58,7 +58,7 @@ def start_process(stores: Stores, job: Callable[..., Job]) -> Iterator[Callable[
 
 
 @pytest.fixture
-def run(spark: SparkSession, job: Callable[..., Job]) -> Callable[..., str | None]:
+def run(spark: SparkSession, job: Callable[..., PipelineJob]) -> Callable[..., str | None]:
     """Return what runs the pipeline, in the session that all share, until everything is done that is there.
 
     It returns what a user is told when it fails: the one line of Spark's exception that is not Spark's own.
@@ -71,7 +71,7 @@ def run(spark: SparkSession, job: Callable[..., Job]) -> Callable[..., str | Non
         try:
             assert query.awaitTermination(WAIT_S)
         except StreamingQueryException as error:
-            return reason_in(str(error))
+            return extract_reason(str(error))
         finally:
             query.stop()
         return None

@@ -20,7 +20,7 @@ from txnframework_spark.testing.expectations import (
     publish,
 )
 from txnframework_spark.testing.pipelines import PipelineProcess
-from txnframework_spark.testing.program import Job
+from txnframework_spark.testing.program import PipelineJob
 from txnframework_spark.testing.stores import Stores
 from txnframework_sql.testing.servers.postgresql import PostgresServer
 
@@ -66,7 +66,7 @@ def test_every_closed_window_of_a_backlog_is_exact(tmp_path: Path, count: int, b
         publish(stores.url, "in", given[count // 2 : count * 9 // 10])
 
         def process(name: str, *points: str) -> PipelineProcess:
-            job = Job(url=stores.url, checkpoint=str(stores.checkpoint), **settings)
+            job = PipelineJob(url=stores.url, checkpoint=str(stores.checkpoint), **settings)
             return stack.enter_context(PipelineProcess(job, tmp_path, name, points, WAIT_S))
 
         first = process("first", "mid-write@2")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from txnframework_spark.errors import JavaUnusable
-from txnframework_spark.processes import living
+from txnframework_spark.processes import list_processes
 from txnframework_spark.session import check_java
 from txnframework_spark.testing.cluster import StandaloneCluster
 from txnframework_sql.testing.servers.databases import fresh_database
@@ -127,7 +127,7 @@ def test_executors_and_workers_are_found_and_replaced(cluster: StandaloneCluster
             wait_for(lambda: len(cluster.executors()) == 2 and killed not in cluster.executors())
             first = cluster.worker_pids[0]
             cluster.kill_worker(first)
-            assert not living(first)
+            assert not list_processes(first)
             assert cluster.start_worker() == cluster.worker_pids[-1]
             wait_for(lambda: len(cluster.executors()) == 2)
         finally:
@@ -207,4 +207,4 @@ def test_nothing_outlives_it(cluster: StandaloneCluster) -> None:
     pids = cluster.worker_pids
     cluster.stop()
     assert cluster.worker_pids == ()
-    assert not any(living(pid) for pid in pids)
+    assert not any(list_processes(pid) for pid in pids)

@@ -25,9 +25,9 @@ from txnframework.cli import main
 from txnframework.errors import Fenced
 from txnframework.model.names import TopicName
 from txnframework_spark import process
-from txnframework_spark.errors import ExportInTheWay, JobFailed
+from txnframework_spark.errors import ExportConflict, JobFailed
 from txnframework_spark.jobs import command
-from txnframework_spark.jobs.compaction import COMPACTED, UP_TO_DATE, Compaction, Result, chosen
+from txnframework_spark.jobs.compaction import COMPACTED, UP_TO_DATE, Compaction, CompactionReport, select_segments
 from txnframework_spark.jobs.export import Export
 from txnframework_spark.jobs.export_folder import ExportFolder
 from txnframework_spark.jobs.session import JobProgress
@@ -52,10 +52,10 @@ def client(stores: Any) -> Iterator[txnframework.blocking.Client]:
 
 
 @pytest.fixture
-def compact(spark: SparkSession, stores: Any) -> Callable[..., list[Result]]:
+def compact(spark: SparkSession, stores: Any) -> Callable[..., list[CompactionReport]]:
     """Return what compacts topic ``in``, in many small tasks."""
 
-    def run(order: Order = "commit", dry_run: bool = False) -> list[Result]:
+    def run(order: Order = "commit", dry_run: bool = False) -> list[CompactionReport]:
         options = StoreOptions(metadata=stores.url)
         return Compaction(options, order, 3, dry_run).run(spark, segments_of(stores), PROGRESS)
 
@@ -103,7 +103,10 @@ def compacted_ledgers(stores: Any) -> int:
 
 
 def test_in_the_order_of_commits_beside_whoever_reads(
-    client: txnframework.blocking.Client, stores: Any, compact: Callable[..., list[Result]], run_available: Any
+    client: txnframework.blocking.Client,
+    stores: Any,
+    compact: Callable[..., list[CompactionReport]],
+    run_available: Any,
 ) -> None:
     """What counts is written in the order of its commits; readers, consumers and queries go on where they are."""
     fill(client)
@@ -119,7 +122,7 @@ def test_in_the_order_of_commits_beside_whoever_reads(
     for one, planned in zip(found, dry, strict=True):
         assert (one.state, one.kept_messages) == (COMPACTED, planned.kept_messages)
     assert sum(one.kept_messages for one in found) == len(VISIBLE)
-    assert sum(one.standing.looked_at for one in found) == len(VISIBLE) + 2
+    assert sum(one.status.message_count for one in found) == len(VISIBLE) + 2
     values = read(client, compacted=True)
     assert sorted(values) == VISIBLE
     assert [value for value in values if value[:1].isdigit()] == [b"2x", b"2y", b"0x", b"0y"]
@@ -138,7 +141,7 @@ def test_in_the_order_of_commits_beside_whoever_reads(
 
 
 def test_again_in_the_order_of_positions(
-    client: txnframework.blocking.Client, stores: Any, compact: Callable[..., list[Result]]
+    client: txnframework.blocking.Client, stores: Any, compact: Callable[..., list[CompactionReport]]
 ) -> None:
     """It goes on from what was kept, once: nothing new, nothing to do; each time one generation is left."""
     fill(client)
@@ -150,7 +153,7 @@ def test_again_in_the_order_of_positions(
     found = compact("position")
     assert sorted(one.state for one in found) == [COMPACTED, UP_TO_DATE]
     assert read(client, compacted=True) == read(client)
-    named = [process.run(stores.host.compaction.attempts.kept(one.standing.segment)).ledgers for one in found]
+    named = [process.run(stores.host.compaction.attempts.kept(one.status.segment)).ledgers for one in found]
     assert compacted_ledgers(stores) == sum(map(len, named))
     compact()
     assert read(client, compacted=True) != read(client), "the order of commits is another one"
@@ -161,14 +164,14 @@ def test_again_in_the_order_of_positions(
 def test_a_compaction_that_cannot_finish_leaves_nothing(
     client: txnframework.blocking.Client,
     stores: Any,
-    compact: Callable[..., list[Result]],
+    compact: Callable[..., list[CompactionReport]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Overtaken, failed in a task, or killed before the switch: readers find what was there before, whole."""
     fill(client)
     real = Compaction._copied
 
-    def overtaken(self: Compaction, spark: Any, host: Any, before: Any, *rest: Any) -> Result:
+    def overtaken(self: Compaction, spark: Any, host: Any, before: Any, *rest: Any) -> CompactionReport:
         client.compact("in")
         return real(self, spark, host, before, *rest)
 
@@ -196,7 +199,7 @@ def test_a_compaction_that_cannot_finish_leaves_nothing(
 
 
 def test_outcomes_that_are_forgotten(
-    stores: Any, client: txnframework.blocking.Client, compact: Callable[..., list[Result]]
+    stores: Any, client: txnframework.blocking.Client, compact: Callable[..., list[CompactionReport]]
 ) -> None:
     """A task that meets one fails the job in one sentence; what it wrote is removed."""
     fill(client)
@@ -295,7 +298,7 @@ def test_two_exports_at_once(
         real(*given)
 
     monkeypatch.setattr(Export, "_write", overtaken)
-    with pytest.raises(ExportInTheWay):
+    with pytest.raises(ExportConflict):
         export()
     assert exported(tmp_path / "out") == [b"1"]
 
@@ -343,7 +346,7 @@ def test_all_processes_of_a_job_are_killed_while_tasks_write(
 
 
 def segments_of(stores: Any) -> tuple[str, ...]:
-    return chosen(process.run(stores.host.topics.layout(ORDERS)), None)
+    return select_segments(process.run(stores.host.topics.layout(ORDERS)), None)
 
 
 @pytest.fixture

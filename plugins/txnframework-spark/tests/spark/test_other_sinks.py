@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_txnframework import acknowledge, txn_options
-from txnframework_spark.errors import Unsupported, reason_in
+from txnframework_spark.errors import Unsupported, extract_reason
 from txnframework_spark.testing.pipelines import WAIT_S
 from txnframework_spark.testing.stores import Stores, once, values
 
@@ -71,7 +71,7 @@ def run(spark: SparkSession, stores: Stores) -> Callable[..., str | None]:
         try:
             assert query.awaitTermination(WAIT_S)
         except StreamingQueryException as error:
-            return reason_in(str(error))
+            return extract_reason(str(error))
         finally:
             query.stop()
         return None

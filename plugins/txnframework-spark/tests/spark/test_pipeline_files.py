@@ -18,13 +18,13 @@ from rich.console import Console
 
 from txnframework.errors import ConfigurationError
 from txnframework_spark.errors import PipelineFailed
-from txnframework_spark.pipeline.analysis import plan_of, stateful_operators
+from txnframework_spark.pipeline.analysis import load_plan, stateful_operators
 from txnframework_spark.pipeline.command import pipeline
-from txnframework_spark.pipeline.frames import output_of
+from txnframework_spark.pipeline.frames import build_output
 from txnframework_spark.pipeline.loader import load_pipeline
 from txnframework_spark.pipeline.query import Start, StopRequests, run_query
 from txnframework_spark.pipeline.screen import Screen
-from txnframework_spark.pipeline.status import at_stores, check_topics, standing_of
+from txnframework_spark.pipeline.status import at_stores, check_topics, load_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,11 +129,11 @@ value = "to_json(named_struct('long', CAST(value AS STRING)))"
     assert (sum(rows for _, rows, _, _ in numbers), sum(rows for _, _, rows, _ in numbers)) == (30, 50)
     assert [behind for *_, behind in numbers] == [30 - numbers[0][1], 0]
     assert len({row.txn for row in stores.rows("out", "long")}) == 2
-    standing = at_stores(standing_of(load_pipeline(path)))
-    assert standing.application is not None
-    assert standing.application.committed[-1].version == 1
-    assert standing.open is None
-    assert [sum(one.messages for one in reading.lag or ()) for reading in standing.readings] == [0]
+    status = at_stores(load_status(load_pipeline(path)))
+    assert status.application is not None
+    assert status.application.committed[-1].version == 1
+    assert status.open is None
+    assert [sum(one.messages for one in source.lag or ()) for source in status.sources] == [0]
 
 
 def test_a_function_makes_what_sinks_call_by_name(spark: SparkSession, stores: Any, write: Write) -> None:
@@ -199,16 +199,16 @@ def test_a_stateful_pipeline_guards_its_state(spark: SparkSession, stores: Any, 
 def test_state_is_seen_in_the_plan(spark: SparkSession, write: Write, query: str, operators: tuple[str, ...]) -> None:
     """As Spark analyses it, under whatever names the query uses."""
     path = write(sql(query))
-    assert stateful_operators(plan_of(output_of(spark, load_pipeline(path), path))) == operators
+    assert stateful_operators(load_plan(build_output(spark, load_pipeline(path), path))) == operators
 
 
 def test_a_plan_that_spark_prints_in_part_is_refused(spark: SparkSession, write: Write) -> None:
     """State could be in the rest of it, and would not be guarded."""
-    output = output_of(spark, load_pipeline(path := write(sql(COUNT))), path)
+    output = build_output(spark, load_pipeline(path := write(sql(COUNT))), path)
     spark.conf.set("spark.sql.maxPlanStringLength", 300)
     try:
         with pytest.raises(ConfigurationError, match=r"^spark\.conf\.spark\.sql\.maxPlanStringLength: is less than"):
-            plan_of(output)
+            load_plan(output)
     finally:
         spark.conf.unset("spark.sql.maxPlanStringLength")
 
@@ -242,7 +242,7 @@ def test_what_cannot_work_is_said_with_its_place(
     """Before anything is started, and without Spark's page around it."""
     path = write(transform, sinks) if sinks else write(transform)
     with pytest.raises(ConfigurationError, match=sentence) as caught:
-        output_of(spark, load_pipeline(path), path)
+        build_output(spark, load_pipeline(path), path)
     assert "\n" not in str(caught.value)
 
 
@@ -270,7 +270,7 @@ def test_a_command_is_refused_and_not_carried_out(
     """A transform is one query: whatever else Spark would do at once is left undone, also when the pipeline is run."""
     made = tmp_path / "made"
     path = write(sql(command.format(made=made)))
-    for use in (lambda: output_of(spark, load_pipeline(path), path), lambda: run(spark, path)):
+    for use in (lambda: build_output(spark, load_pipeline(path), path), lambda: run(spark, path)):
         with pytest.raises(ConfigurationError, match=r"transform\.sql: .*expected one query, .* and no command$"):
             use()
         assert not made.exists()
@@ -291,7 +291,7 @@ def test_a_command_is_refused_and_not_carried_out(
 def test_every_kind_of_query_is_taken(spark: SparkSession, write: Write, query: str) -> None:
     """However it begins and ends."""
     path = write(sql(query))
-    assert "value" in output_of(spark, load_pipeline(path), path).columns
+    assert "value" in build_output(spark, load_pipeline(path), path).columns
 
 
 def test_validating_runs_nothing(write: Write, stores: Any) -> None:

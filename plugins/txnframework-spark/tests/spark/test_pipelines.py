@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.errors import sentence_of
+from txnframework_spark.errors import describe_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,7 +51,7 @@ def test_what_cannot_work_is_explained(spark: SparkSession, stores: Any, run_ava
 
     with pytest.raises(StreamingQueryException) as caught:
         run_available(source={"endingOffsets": "latest"})
-    told = sentence_of(caught.value)
+    told = describe_error(caught.value)
     assert told == "option endingOffsets: a stream has no end; leave it out, or read a batch with spark.read"
     with pytest.raises(AnalysisException, match="did you mean groupId"):
         spark.readStream.format("txnframework").options(subscribe="in", gruopId="g").load()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.errors import sentence_of
+from txnframework_spark.errors import describe_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +36,11 @@ def test_a_topic_is_no_table(spark: SparkSession, stores: Any, tmp_path: Any) ->
         options = f"OPTIONS (metadata '{stores.url}', subscribe 'in')"
         with pytest.raises(PySparkException) as caught:
             spark.sql(f"CREATE TABLE tables.one USING txnframework {options}")
-        assert sentence_of(caught.value).startswith(REFUSED)
+        assert describe_error(caught.value).startswith(REFUSED)
         spark.sql(f"CREATE TABLE tables.two (value string) USING txnframework {options}")
         for statement in ("SELECT * FROM tables.two", "INSERT INTO tables.two VALUES ('a')"):
             with pytest.raises(PySparkException) as caught:
                 spark.sql(statement).collect()
-            assert REFUSED in sentence_of(caught.value)
+            assert REFUSED in describe_error(caught.value)
     finally:
         spark.sql("DROP DATABASE tables CASCADE")

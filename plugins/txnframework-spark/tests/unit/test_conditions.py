@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from txnframework.model.positions import EARLIEST, Position
-from txnframework_spark.source.filters import claimed, kept_of, may_match, narrowed, of_entries
+from txnframework_spark.source.filters import entry_conditions, match_mask, may_match, narrow_range, split_filters
 
 TOPIC = "topic://public/default/in"
 LEDGER, ENTRY, INDEX = ("offset", "ledger"), ("offset", "entry"), ("offset", "index")
@@ -39,9 +39,9 @@ def at(milliseconds: int, microseconds: int = 0) -> datetime:
 
 
 def kept(*filters: Filter) -> list[int]:
-    conditions, left = claimed(filters)
+    conditions, left = split_filters(filters)
     assert left == []
-    found = kept_of(of_entries(conditions), Position(3, 7), len(TIMES_MS), memoryview(TIMES_MS))
+    found = match_mask(entry_conditions(conditions), Position(3, 7), len(TIMES_MS), memoryview(TIMES_MS))
     return list(range(len(TIMES_MS))) if found is None else np.nonzero(found)[0].tolist()
 
 
@@ -64,7 +64,7 @@ def kept(*filters: Filter) -> list[int]:
 )
 def test_what_cannot_be_applied_wholly_is_left_to_spark(given: Filter) -> None:
     """By reference: Spark looks for the very objects."""
-    conditions, left = claimed([IsNotNull(("topic",)), given])
+    conditions, left = split_filters([IsNotNull(("topic",)), given])
     assert conditions == ()
     assert left == [given]
     assert left[0] is given
@@ -90,7 +90,7 @@ def test_what_cannot_be_applied_wholly_is_left_to_spark(given: Filter) -> None:
     ],
 )
 def test_segments_that_can_have_nothing_are_not_read(given: Filter, expected: bool) -> None:
-    assert may_match(claimed([given])[0], TOPIC, 5) is expected
+    assert may_match(split_filters([given])[0], TOPIC, 5) is expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_segments_that_can_have_nothing_are_not_read(given: Filter, expected: bo
     ],
 )
 def test_ledgers_narrow_the_range(filters: list[Filter], expected: tuple[Position, Position]) -> None:
-    assert narrowed(claimed(filters)[0], EARLIEST, Position(9, 3)) == expected
+    assert narrow_range(split_filters(filters)[0], EARLIEST, Position(9, 3)) == expected
 
 
 @pytest.mark.parametrize(

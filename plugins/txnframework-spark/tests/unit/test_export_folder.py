@@ -12,7 +12,7 @@ import pytest
 
 from txnframework.errors import InvalidInput, UnknownFormat
 from txnframework.model import Position
-from txnframework_spark.errors import ExportInTheWay, UnusableFolder
+from txnframework_spark.errors import ExportConflict, UnusableFolder
 from txnframework_spark.jobs import export_folder as exports
 from txnframework_spark.jobs.export import require_shared
 from txnframework_spark.jobs.export_folder import Exported, ExportFolder
@@ -68,11 +68,11 @@ def test_of_two_exports_of_one_number_one_finishes(tmp_path: Path) -> None:
     folder = ExportFolder.of(str(tmp_path))
     late, later = stage(folder, 1, [7], "late"), stage(folder, 1, [8], "later")
     folder.finish(stage(folder, 1, [1]), exported(1))
-    with pytest.raises(ExportInTheWay, match="run it again"):
+    with pytest.raises(ExportConflict, match="run it again"):
         folder.finish(late, exported(1))
     folder.clean(1)
     assert not later.exists()
-    with pytest.raises(ExportInTheWay):
+    with pytest.raises(ExportConflict):
         folder.finish(later, exported(1))
     assert visible(folder) == [1]
     assert folder.last() == exported(1)

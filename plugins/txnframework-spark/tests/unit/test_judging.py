@@ -12,8 +12,8 @@ from txnframework_spark.microbatch.registration import Range
 from txnframework_spark.sink.verdict import (
     JOBS,
     AcknowledgedRange,
-    Verdict,
-    judge,
+    BatchVerdict,
+    judge_batch,
     judge_by_version,
     judge_job,
     require_kind,
@@ -38,35 +38,35 @@ def acknowledged(start: int, end: int, cursor: int, incarnation: int = 1) -> Ack
 @pytest.mark.parametrize(
     ("start", "end", "cursor", "verdict"),
     [
-        (0, 5, 0, Verdict.FRESH),
-        (3, 5, 0, Verdict.FRESH),
-        (0, 5, 5, Verdict.REPLAY),
-        (0, 5, 9, Verdict.REPLAY),
-        (5, 5, 5, Verdict.UNACKNOWLEDGED),
+        (0, 5, 0, BatchVerdict.FRESH),
+        (3, 5, 0, BatchVerdict.FRESH),
+        (0, 5, 5, BatchVerdict.REPLAY),
+        (0, 5, 9, BatchVerdict.REPLAY),
+        (5, 5, 5, BatchVerdict.UNACKNOWLEDGED),
     ],
 )
 def test_a_range_is_fresh_from_the_cursor_on_and_a_replay_up_to_it(
-    start: int, end: int, cursor: int, verdict: Verdict
+    start: int, end: int, cursor: int, verdict: BatchVerdict
 ) -> None:
-    assert judge([acknowledged(start, end, cursor)]) is verdict
+    assert judge_batch([acknowledged(start, end, cursor)]) is verdict
 
 
 def test_a_range_that_the_cursor_stands_in_diverges() -> None:
     with pytest.raises(Diverged, match="inside"):
-        judge([acknowledged(0, 5, 3)])
+        judge_batch([acknowledged(0, 5, 3)])
 
 
 def test_another_incarnation_diverges_whatever_the_positions_say() -> None:
     """Committing would take a confirmed seek back."""
     with pytest.raises(Diverged, match="seek"):
-        judge([acknowledged(0, 5, 0, incarnation=2)])
+        judge_batch([acknowledged(0, 5, 0, incarnation=2)])
 
 
 def test_replays_and_fresh_ranges_do_not_mix_and_empty_ones_do_not_count() -> None:
     with pytest.raises(MixedBatch):
-        judge([acknowledged(0, 5, 0), acknowledged(0, 5, 5)])
-    assert judge([acknowledged(0, 5, 5), acknowledged(7, 7, 0)]) is Verdict.REPLAY
-    assert judge([]) is Verdict.UNACKNOWLEDGED
+        judge_batch([acknowledged(0, 5, 0), acknowledged(0, 5, 5)])
+    assert judge_batch([acknowledged(0, 5, 5), acknowledged(7, 7, 0)]) is BatchVerdict.REPLAY
+    assert judge_batch([]) is BatchVerdict.UNACKNOWLEDGED
 
 
 # -- by numbers ---------------------------------------------------------------------------------------
@@ -84,15 +84,15 @@ def batch(query: str, version: int) -> BatchID:
 @pytest.mark.parametrize(
     ("committed", "version", "verdict"),
     [
-        ([], 0, Verdict.FRESH),
-        ([("q", 3)], 4, Verdict.FRESH),
-        ([("q", 3)], 3, Verdict.REPLAY),
-        ([("q", 3), ("q", 4)], 3, Verdict.REPLAY),
-        ([("other", 9), ("q", 3)], 4, Verdict.FRESH),
+        ([], 0, BatchVerdict.FRESH),
+        ([("q", 3)], 4, BatchVerdict.FRESH),
+        ([("q", 3)], 3, BatchVerdict.REPLAY),
+        ([("q", 3), ("q", 4)], 3, BatchVerdict.REPLAY),
+        ([("other", 9), ("q", 3)], 4, BatchVerdict.FRESH),
     ],
 )
 def test_without_acknowledgments_a_batch_is_judged_by_its_number_within_its_query(
-    committed: list[tuple[str, int]], version: int, verdict: Verdict
+    committed: list[tuple[str, int]], version: int, verdict: BatchVerdict
 ) -> None:
     assert judge_by_version(application(*committed), batch("q", version), 1, False) is verdict
 
@@ -101,13 +101,13 @@ def test_a_new_query_of_an_old_application_is_refused_unless_reset() -> None:
     """Numbers of another query say nothing about its batches."""
     with pytest.raises(NotJudgeable, match="txnAppReset"):
         judge_by_version(application(("old", 3)), batch("new", 9), 1, False)
-    assert judge_by_version(application(("old", 3)), batch("new", 9), 1, True) is Verdict.FRESH
+    assert judge_by_version(application(("old", 3)), batch("new", 9), 1, True) is BatchVerdict.FRESH
 
 
 def test_an_empty_batch_of_such_a_query_is_dropped_and_not_committed() -> None:
     """Committed, it would make the query one that is known, and its next batch one that counts."""
-    assert judge_by_version(application(("old", 3)), batch("new", 0), 0, False) is Verdict.REPLAY
-    assert judge_by_version(application(), batch("new", 0), 0, False) is Verdict.FRESH
+    assert judge_by_version(application(("old", 3)), batch("new", 0), 0, False) is BatchVerdict.REPLAY
+    assert judge_by_version(application(), batch("new", 0), 0, False) is BatchVerdict.FRESH
 
 
 @pytest.mark.parametrize(

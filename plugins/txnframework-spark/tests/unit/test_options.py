@@ -9,7 +9,7 @@ from txnframework.model.positions import Position
 from txnframework.model.reads import Isolation
 from txnframework_spark.errors import InvalidOption, UnknownOption
 from txnframework_spark.options.parser import StoreOptions
-from txnframework_spark.options.selection import Edge, Places
+from txnframework_spark.options.selection import Bounds, Edge
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
 
@@ -118,9 +118,9 @@ def test_what_only_a_stream_takes_is_refused_by_a_batch(given: dict[str, str], o
 
 def test_a_stream_begins_at_the_end_and_a_batch_reads_from_the_beginning_to_the_end() -> None:
     options = SourceOptions.parse({"subscribe": "a"})
-    assert options.for_stream().starting == Places(Edge.LATEST)
+    assert options.for_stream().starting == Bounds(Edge.LATEST)
     batch = options.for_batch()
-    assert (batch.starting, batch.ending) == (Places(Edge.EARLIEST), Places(Edge.LATEST))
+    assert (batch.starting, batch.ending) == (Bounds(Edge.EARLIEST), Bounds(Edge.LATEST))
 
 
 def test_places_are_named_by_topic_and_segment() -> None:
@@ -131,14 +131,14 @@ def test_places_are_named_by_topic_and_segment() -> None:
     )
     topic = TopicName.parse("a")
     named = {0: Position(1, 2, 3), 7: Edge.LATEST, 8: Position(0, 0, 0)}
-    assert options.starting == Places(Edge.EARLIEST, {topic: named})
-    assert options.ending == Places(Edge.LATEST, {topic: {0: Edge.LATEST}})
+    assert options.starting == Bounds(Edge.EARLIEST, {topic: named})
+    assert options.ending == Bounds(Edge.LATEST, {topic: {0: Edge.LATEST}})
 
 
 def test_a_pattern_matches_the_whole_of_any_name_that_a_topic_has() -> None:
     def matches(pattern: str, *names: str) -> list[bool]:
-        choice = SourceOptions.parse({"subscribePattern": pattern}).choice
-        return [choice.matches(TopicName.parse(name)) for name in names]
+        selection = SourceOptions.parse({"subscribePattern": pattern}).selection
+        return [selection.matches(TopicName.parse(name)) for name in names]
 
     assert matches("orders-.*", "orders-eu", "my-orders-eu", "t/n/orders-eu", "orders-") == [True, False, False, True]
     assert matches("t/.*/orders", "t/n/orders", "orders", "t/n/orders-eu") == [True, False, False]
@@ -149,8 +149,8 @@ def test_a_pattern_matches_the_whole_of_any_name_that_a_topic_has() -> None:
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|a)*b", "(a|aa)+$", "(.*a){20}b", "([a-z]+)*="])
 def test_a_pattern_takes_linear_time(pattern: str) -> None:
     """With Python's own expressions each of these would take years on such a name, and hold up the whole query."""
-    choice = SourceOptions.parse({"subscribePattern": pattern}).choice
-    assert not choice.matches(TopicName("topic", "public", "default", "a" * 200 + "!"))
+    selection = SourceOptions.parse({"subscribePattern": pattern}).selection
+    assert not selection.matches(TopicName("topic", "public", "default", "a" * 200 + "!"))
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "[", "a{100000}", "(" * 5_000])
@@ -163,7 +163,7 @@ def test_a_pattern_that_cannot_be_linear_is_refused(pattern: str) -> None:
 
 def test_one_topic_and_segments_of_topics_may_be_named_instead() -> None:
     assert SourceOptions.parse({"topic": "a"}).topics == SourceOptions.parse({"topics": "a"}).topics
-    assigned = SourceOptions.parse({"assign": '{"a": [0, 2], "b": [1]}'}).choice
+    assigned = SourceOptions.parse({"assign": '{"a": [0, 2], "b": [1]}'}).selection
     assert assigned.assigned == {TopicName.parse("a"): {0, 2}, TopicName.parse("b"): {1}}
 
 

@@ -9,12 +9,12 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework_spark.microbatch.registration import Range
 from txnframework_spark.source.batch_plan import (
-    left_to_read,
-    part_of,
     parts,
     ranges_between,
     readable,
+    select_segments,
     shares,
+    unfinished_segments,
     within_cursors,
 )
 from txnframework_spark.source.offsets import Offset, SegmentOffset
@@ -53,7 +53,7 @@ def test_a_finished_parent_that_left_does_not_come_back() -> None:
 def test_assigned_segments_follow_the_nearest_assigned_ones_that_they_descend_from() -> None:
     """Segment 0 was split into 1 and 2, and 1 into 3 and 4; 1 and 4 are not assigned."""
     layout = finish_change(plan_split(split_once(), 1), (1,))
-    part = part_of(layout, {0, 2, 3})
+    part = select_segments(layout, {0, 2, 3})
     root, second, third = names(part)
     assert {number: (found.parents, found.children) for number, found in part.segments.items()} == {
         0: ((), (2, 3)),
@@ -67,9 +67,9 @@ def test_assigned_segments_follow_the_nearest_assigned_ones_that_they_descend_fr
 def test_what_a_held_segment_descends_from_is_not_left_to_read() -> None:
     layout = split_once()
     parent, low, high = names(layout)
-    assert left_to_read(layout, {parent}) == [parent, low, high]
-    assert left_to_read(layout, {low}) == [low, high]
-    assert left_to_read(layout, {low, parent}) == [parent, low, high]
+    assert unfinished_segments(layout, {parent}) == [parent, low, high]
+    assert unfinished_segments(layout, {low}) == [low, high]
+    assert unfinished_segments(layout, {low, parent}) == [parent, low, high]
 
 
 @pytest.mark.parametrize(

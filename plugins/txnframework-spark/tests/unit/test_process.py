@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark import SparkFiles
 
-from txnframework_spark.process import shipped_file
+from txnframework_spark.process import find_shipped_file
 
 
 def test_a_file_that_came_with_the_job_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it lay with the driver; without one, the path counts as it stands."""
     monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
     monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
-    assert shipped_file("/of/the/driver/txnframework.toml") is None
+    assert find_shipped_file("/of/the/driver/txnframework.toml") is None
     (tmp_path / "txnframework.toml").touch()
-    assert shipped_file("/of/the/driver/txnframework.toml") == tmp_path / "txnframework.toml"
+    assert find_shipped_file("/of/the/driver/txnframework.toml") == tmp_path / "txnframework.toml"

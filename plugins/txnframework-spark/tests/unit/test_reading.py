@@ -16,7 +16,7 @@ from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework_spark.errors import DataLost
 from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.source.partitions import SegmentPartition
-from txnframework_spark.source.reader import ROWS_OF_OWN, Pages, page_batches
+from txnframework_spark.source.reader import LARGE_ENTRY_ROWS, PageReader, page_batches
 
 SCHEMA = pa.schema([("value", pa.binary())])
 SEGMENT = "segment://public/default/in/0000-ffff-0"
@@ -58,10 +58,10 @@ def test_large_entries_are_batches_of_their_own_and_small_ones_are_put_together_
         messages = [EntryMessage(None, b"%d" % number, (), index, 0) for index in range(count)]
         return LedgerEntry(Position(0, number), encode_entry(messages, "p", None))
 
-    counts = [2, 3, ROWS_OF_OWN, 1, ROWS_OF_OWN + 1, ROWS_OF_OWN, 4]
+    counts = [2, 3, LARGE_ENTRY_ROWS, 1, LARGE_ENTRY_ROWS + 1, LARGE_ENTRY_ROWS, 4]
     partition = SegmentPartition(StoreOptions(), SEGMENT, EARLIEST, Position(0, 9))
     batches = page_batches([entry(number, count) for number, count in enumerate(counts)], partition, SCHEMA)
-    assert [batch.num_rows for batch in batches] == [5, ROWS_OF_OWN, 1, ROWS_OF_OWN + 1, ROWS_OF_OWN, 4]
+    assert [batch.num_rows for batch in batches] == [5, LARGE_ENTRY_ROWS, 1, LARGE_ENTRY_ROWS + 1, LARGE_ENTRY_ROWS, 4]
     found = [value for batch in batches for value in batch.column(0).to_pylist()]
     assert found == [b"%d" % number for number, count in enumerate(counts) for _ in range(count)]
 
@@ -88,7 +88,7 @@ class Entries:
 
 def pages_of(ledger: Any, **given: Any) -> list[list[int]]:
     async def run() -> list[list[int]]:
-        pages = Pages(ledger, SegmentPartition(StoreOptions(), SEGMENT, EARLIEST, Position(0, 4), **given))
+        pages = PageReader(ledger, SegmentPartition(StoreOptions(), SEGMENT, EARLIEST, Position(0, 4), **given))
         found: list[list[int]] = []
         while page := await pages.following():
             found.append([entry.position.entry_id for entry in page])

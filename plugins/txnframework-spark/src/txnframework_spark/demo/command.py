@@ -19,7 +19,7 @@ from txnframework.plugin import load_plugins
 from txnframework.testing.servers.embedded import started
 from txnframework_spark.demo.input import movielens_path, read_input
 from txnframework_spark.demo.report import Outcome
-from txnframework_spark.demo.run import Settings, run_demo
+from txnframework_spark.demo.run import DemoSettings, run_demo
 from txnframework_spark.demo.stores import StoreUrls
 from txnframework_spark.errors import UnusableDirectory
 from txnframework_spark.session import check_java
@@ -96,7 +96,7 @@ def demo(
         _interrupted_by_sigterm(),
         started(load_plugins(), metadata, ledger) as (metadata_url, ledger_url),
     ):
-        settings = Settings(read, place, StoreUrls.of(metadata_url, ledger_url, place), batch_size)
+        settings = DemoSettings(read, place, StoreUrls.of(metadata_url, ledger_url, place), batch_size)
         outcome = run_demo(settings, terminal.console(stderr=True))
         if not outcome.ok:
             keep()

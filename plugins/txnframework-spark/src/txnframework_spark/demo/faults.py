@@ -24,7 +24,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.metadata import KeyRange
 from txnframework_spark.errors import DemoFailed, DemoPipelineFailed
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, MID_WRITE, PLANNED
-from txnframework_spark.processes import FAILURE, Driver
+from txnframework_spark.processes import FAILURE, DriverProcess
 
 BATCHES_WANTED: Final = 13
 SEGMENTS: Final = 2
@@ -50,7 +50,7 @@ POINT_NAMES: Final = {
 """The same in short words, for a list of steps."""
 
 
-class Deed(Enum):
+class Fault(Enum):
     """The fault that is applied while the pipeline waits."""
 
     KILL = "kill"
@@ -59,11 +59,11 @@ class Deed(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A stop: at ``point`` in ``batch`` (as the query numbers them) the pipeline waits and ``deed`` is applied."""
+    """A stop: at ``point`` in ``batch`` (as the query numbers them) the pipeline waits and ``fault`` is applied."""
 
     point: str
     batch: int
-    deed: Deed = Deed.KILL
+    fault: Fault = Fault.KILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def make_plan(batches: int) -> tuple[Start, ...]:
         return (
             Start((Stop(PLANNED, 0),)),
             Start((Stop(MID_WRITE, 0),)),
-            Start((Stop(MID_WRITE, 0, Deed.SPLIT), Stop(ACKS_PUT, 0))),
+            Start((Stop(MID_WRITE, 0, Fault.SPLIT), Stop(ACKS_PUT, 0))),
             Start((Stop(COMMITTED, 0),), lose_checkpoint=True),
             Start(),
         )
@@ -115,7 +115,7 @@ def make_plan(batches: int) -> tuple[Start, ...]:
         Start((Stop(COMMITTED, 0),)),
         Start((Stop(PLANNED, 2),)),
         Start((Stop(MID_WRITE, 3),)),
-        Start((Stop(MID_WRITE, 4, Deed.SPLIT), Stop(ACKS_PUT, 5))),
+        Start((Stop(MID_WRITE, 4, Fault.SPLIT), Stop(ACKS_PUT, 5))),
         Start((Stop(COMMITTED, 7),), lose_checkpoint=True),
         # A new query: its batches count from 0 again, and must not be mistaken for those of the old one.
         Start((Stop(COMMITTED, 0),)),
@@ -123,9 +123,9 @@ def make_plan(batches: int) -> tuple[Start, ...]:
     )
 
 
-def stops_in(plan: tuple[Start, ...], deed: Deed) -> tuple[Stop, ...]:
+def stops_in(plan: tuple[Start, ...], fault: Fault) -> tuple[Stop, ...]:
     """Return all stops of one kind, in order."""
-    return tuple(stop for start in plan for stop in start.stops if stop.deed is deed)
+    return tuple(stop for start in plan for stop in start.stops if stop.fault is fault)
 
 
 _SCAN_ITEMS_MAX = 500
@@ -134,7 +134,7 @@ _STATE_COMMITTED = "COMMITTED"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class PauseReport:
     """The report of the process that waits at a pause point; ``txn`` None: it does not know the transaction yet."""
 
     point: str
@@ -145,7 +145,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class BatchRecords:
     """The records at that moment.
 
     ``planned`` and ``known_to_spark``: the checkpoint has ``offsets/N`` and ``commits/N``; ``registered``: the batch's
@@ -161,11 +161,13 @@ class Sight:
     acks: int = 0
 
 
-def find_report(directory: Path, point: str, batch: int) -> Report | None:
+def find_report(directory: Path, point: str, batch: int) -> PauseReport | None:
     """Return the first report of the point, or None."""
     for path in sorted(directory.glob(f"{point}-{batch}-*.json")):
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return Report(said["point"], said["batch"], said["pid"], said.get("run"), said.get("txn"))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return PauseReport(
+            document["point"], document["batch"], document["pid"], document.get("run"), document.get("txn")
+        )
     return None
 
 
@@ -174,50 +176,52 @@ def release(directory: Path, point: str, batch: int) -> None:
     (directory / f"{point}-{batch}.release").touch()
 
 
-def why_missed(point: str, sight: Sight) -> str | None:
+def find_contradiction(point: str, batch_records: BatchRecords) -> str | None:
     """Return how the records contradict the point; None if they do not."""
-    if not sight.planned:
+    if not batch_records.planned:
         return "Spark has not planned the batch"
-    if sight.known_to_spark:
+    if batch_records.known_to_spark:
         return "Spark knows already that the batch is committed"
     if point == PLANNED:
-        return "what the batch reads is registered already" if sight.registered else None
-    if not sight.registered:
+        return "what the batch reads is registered already" if batch_records.registered else None
+    if not batch_records.registered:
         return "what the batch reads is not registered"
     if point == COMMITTED:
-        return None if sight.state == _STATE_COMMITTED else f"its transaction is {sight.state}"
-    if sight.state != _STATE_OPEN:
-        return f"its transaction is {sight.state}"
-    if not sight.writes:
+        return None if batch_records.state == _STATE_COMMITTED else f"its transaction is {batch_records.state}"
+    if batch_records.state != _STATE_OPEN:
+        return f"its transaction is {batch_records.state}"
+    if not batch_records.writes:
         return "its transaction has written nothing"
     if point == MID_WRITE:
-        return "acknowledgments are put already" if sight.acks else None
+        return "acknowledgments are put already" if batch_records.acks else None
     if point == ACKS_PUT:
-        return None if sight.acks else "no acknowledgment is put"
+        return None if batch_records.acks else "no acknowledgment is put"
     return f"there is no point {point}"
 
 
-async def look(store: IMetadataStore, checkpoint: Path, subscription: tuple[str, str], report: Report) -> Sight:
+async def load_batch_records(
+    store: IMetadataStore, checkpoint: Path, subscription: tuple[str, str], report: PauseReport
+) -> BatchRecords:
     """Return the current records; ``subscription``: the topic that is read, and the name."""
     record = await store.get(paths.subscription_key(*subscription))
     registered = record is not None and any(
         registration.batch == report.batch and registration.run == (report.run or registration.run)
         for registration in records.decode(records.SubscriptionRecord, record).registrations
     )
-    sight = Sight(
+    batch_records = BatchRecords(
         planned=(checkpoint / "offsets" / str(report.batch)).exists(),
         known_to_spark=(checkpoint / "commits" / str(report.batch)).exists(),
         registered=registered,
     )
     if report.txn is None:
-        return sight
+        return batch_records
     txn_id = TxnID.parse(report.txn)
     header = await store.get(paths.header_key(txn_id))
     state = None if header is None else records.decode(records.TransactionHeader, header).state
     operations = await _operations_of(store, txn_id)
     writes = tuple(sorted({one.segment for one in operations if isinstance(one, records.WriteOperation)}))
     acks = sum(isinstance(one, records.AckOperation) for one in operations)
-    return Sight(sight.planned, sight.known_to_spark, registered, state, writes, acks)
+    return BatchRecords(batch_records.planned, batch_records.known_to_spark, registered, state, writes, acks)
 
 
 async def _operations_of(store: IMetadataStore, txn_id: TxnID) -> list[records.AnyOperation]:
@@ -236,8 +240,8 @@ _LOOK_EVERY_S: Final = 0.05
 
 
 def wait_for_point(
-    driver: Driver, pauses: Path, checkpoint: Path, stop: Stop, note: Callable[[str], None]
-) -> Report | str:
+    driver: DriverProcess, pauses: Path, checkpoint: Path, stop: Stop, note: Callable[[str], None]
+) -> PauseReport | str:
     """Return the report of a process that waits at the point, or why none will; DemoPipelineFailed if it fails."""
     for _ in _while_it_runs(driver, checkpoint, note):
         report = find_report(pauses, stop.point, stop.batch)
@@ -248,7 +252,7 @@ def wait_for_point(
     return "the pipeline had come to its end before"
 
 
-def wait_for_end(driver: Driver, checkpoint: Path, note: Callable[[str], None]) -> None:
+def wait_for_end(driver: DriverProcess, checkpoint: Path, note: Callable[[str], None]) -> None:
     """Wait until the pipeline has ended successfully; DemoPipelineFailed if it fails, DemoFailed without progress."""
     for _ in _while_it_runs(driver, checkpoint, note):
         pass
@@ -263,7 +267,7 @@ def last_committed(checkpoint: Path) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def _while_it_runs(driver: Driver, checkpoint: Path, note: Callable[[str], None]) -> Iterator[None]:
+def _while_it_runs(driver: DriverProcess, checkpoint: Path, note: Callable[[str], None]) -> Iterator[None]:
     """Yield repeatedly until the pipeline has ended or makes no more progress."""
     since, seen = time.monotonic(), last_committed(checkpoint)
     while driver.status() is None and time.monotonic() - since < STUCK_AFTER_S:
@@ -275,10 +279,14 @@ def _while_it_runs(driver: Driver, checkpoint: Path, note: Callable[[str], None]
         time.sleep(_LOOK_EVERY_S)
     status = driver.status()
     if status:
-        raise DemoPipelineFailed(status, _last_words(driver.log), driver.log)
+        raise DemoPipelineFailed(status, _failure_reason(driver.log), driver.log)
 
 
-def _last_words(log: Path) -> str:
+def _failure_reason(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    said = [line.removeprefix(FAILURE) for line in lines if line.startswith(FAILURE)]
-    return said[-1] if said else next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    document = [line.removeprefix(FAILURE) for line in lines if line.startswith(FAILURE)]
+    return (
+        document[-1]
+        if document
+        else next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    )

@@ -36,7 +36,7 @@ _DECIMAL: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3})?")
 _TIMESTAMP_MAX: Final = 253_402_300_799
 
 
-class Kind(Enum):
+class InputFormat(Enum):
     """The format of a file, which determines how the pipeline processes its rows."""
 
     MOVIELENS = "movielens"
@@ -67,7 +67,7 @@ class Input:
     """All rows of a file."""
 
     path: Path
-    kind: Kind
+    kind: InputFormat
     rows: tuple[InputRow, ...]
 
 
@@ -97,15 +97,15 @@ def read_input(path: Path) -> Input:
     return Input(path, kind, rows)
 
 
-def _kind_of(path: Path, first: bytes) -> Kind:
+def _kind_of(path: Path, first: bytes) -> InputFormat:
     suffix = path.suffix.lower()
     if suffix in (".jsonl", ".ndjson"):
-        return Kind.JSONL
+        return InputFormat.JSONL
     if suffix == ".csv":
-        return Kind.CSV
+        return InputFormat.CSV
     if _RATING_LINE.fullmatch(first):
-        return Kind.MOVIELENS
-    return Kind.JSONL if first.lstrip()[:1] in (b"{", b"[") else Kind.CSV
+        return InputFormat.MOVIELENS
+    return InputFormat.JSONL if first.lstrip()[:1] in (b"{", b"[") else InputFormat.CSV
 
 
 def _bounded(path: Path, rows: Iterator[InputRow]) -> Iterator[InputRow]:
@@ -217,10 +217,10 @@ _JSON_NAMES: Final[dict[type, str]] = {
     type(None): "null",
 }
 
-_READERS: Final[dict[Kind, Callable[[Path, list[bytes]], Iterator[InputRow]]]] = {
-    Kind.MOVIELENS: _read_movielens,
-    Kind.CSV: _read_csv,
-    Kind.JSONL: _read_jsonl,
+_READERS: Final[dict[InputFormat, Callable[[Path, list[bytes]], Iterator[InputRow]]]] = {
+    InputFormat.MOVIELENS: _read_movielens,
+    InputFormat.CSV: _read_csv,
+    InputFormat.JSONL: _read_jsonl,
 }
 
 
@@ -234,7 +234,7 @@ Value = Mapping[str, object]
 """An output row's value: a JSON object, without the row's origin."""
 
 
-def expected_outputs(kind: Kind, rows: Iterable[InputRow]) -> dict[str, dict[int, Value]]:
+def expected_outputs(kind: InputFormat, rows: Iterable[InputRow]) -> dict[str, dict[int, Value]]:
     """Return the expected values of each output, by line number."""
     enriched: dict[int, Value] = {}
     alerts: dict[int, Value] = {}
@@ -250,8 +250,8 @@ def _digest(row: InputRow) -> str:
     return hashlib.sha256(row.to_message()).hexdigest()[:16]
 
 
-def _enriched(kind: Kind, row: InputRow) -> Value:
-    if kind is not Kind.MOVIELENS:
+def _enriched(kind: InputFormat, row: InputRow) -> Value:
+    if kind is not InputFormat.MOVIELENS:
         return {"line": row.line, "fields": row.fields, "digest": _digest(row)}
     rating = float(row.fields["rating"])
     rated_at = datetime.fromtimestamp(int(row.fields["timestamp"]), UTC)
@@ -266,14 +266,14 @@ def _enriched(kind: Kind, row: InputRow) -> Value:
     }
 
 
-def _is_alert(kind: Kind, row: InputRow) -> bool:
-    if kind is Kind.MOVIELENS:
+def _is_alert(kind: InputFormat, row: InputRow) -> bool:
+    if kind is InputFormat.MOVIELENS:
         return float(row.fields["rating"]) >= ALERT_RATING_MIN
     return _digest(row).startswith(ALERT_DIGESTS)
 
 
-def _alert(kind: Kind, row: InputRow, enriched: Value) -> Value:
-    if kind is not Kind.MOVIELENS:
+def _alert(kind: InputFormat, row: InputRow, enriched: Value) -> Value:
+    if kind is not InputFormat.MOVIELENS:
         return {"line": row.line, "reason": f"digest {enriched['digest']}"}
     reason = f"user {row.fields['user']} gave movie {row.fields['movie']} {enriched['stars']}"
     return {"line": row.line, "reason": reason}

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from txnframework_spark.demo.input import ALERT_DIGESTS, ALERT_RATING_MIN, Kind
-from txnframework_spark.errors import reason_in
+from txnframework_spark.demo.input import ALERT_DIGESTS, ALERT_RATING_MIN, InputFormat
+from txnframework_spark.errors import extract_reason
 from txnframework_spark.processes import FAILURE, exit_with_parent
 from txnframework_spark.session import LOCAL_CHECKPOINT, WORKER_SETTINGS, require_this_interpreter, worker_nursery
 
@@ -28,12 +28,12 @@ _ROW: Final = "line BIGINT, fields MAP<STRING, STRING>"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DemoJob:
     """The parameters of a pipeline: its input and outputs, and its names."""
 
     config: Path
     checkpoint: Path
-    kind: Kind
+    kind: InputFormat
     source: str
     enriched: str
     alerts: str
@@ -56,12 +56,14 @@ class Job:
         ]
 
     @classmethod
-    def parse(cls, arguments: Sequence[str]) -> Job:
+    def parse(cls, arguments: Sequence[str]) -> DemoJob:
         """Return the job that a command line describes."""
         parser = argparse.ArgumentParser(prog="python -m txnframework_spark.demo.pipeline", description=__doc__)
         parser.add_argument("--config", type=Path, required=True, help="configuration file that names the stores")
         parser.add_argument("--checkpoint", type=Path, required=True, help="Spark's checkpoint directory")
-        parser.add_argument("--kind", type=Kind, required=True, help="what the rows are: movielens, csv or jsonl")
+        parser.add_argument(
+            "--kind", type=InputFormat, required=True, help="what the rows are: movielens, csv or jsonl"
+        )
         parser.add_argument("--source", required=True, help="topic to read")
         parser.add_argument("--enriched", required=True, help="topic for every row")
         parser.add_argument("--alerts", required=True, help="topic for some rows")
@@ -71,7 +73,7 @@ class Job:
         return cls(**vars(parser.parse_args(arguments)))
 
 
-def transform(events: DataFrame, job: Job) -> DataFrame:
+def transform(events: DataFrame, job: DemoJob) -> DataFrame:
     """Return the rows for both outputs: topic, key and value; written in Spark, independent of ``expected``."""
     from pyspark.sql import functions as f
 
@@ -81,7 +83,7 @@ def transform(events: DataFrame, job: Job) -> DataFrame:
         f.substring(f.sha2(f.col("value"), 256), 1, 16).alias("digest"),
         f.struct("segment", "offset.ledger", "offset.entry", "offset.index").alias("place"),
     ).select("key", "row.line", "row.fields", "digest", "place")
-    enriched, is_alert, reason = _of_ratings() if job.kind is Kind.MOVIELENS else _of_any_row()
+    enriched, is_alert, reason = _of_ratings() if job.kind is InputFormat.MOVIELENS else _of_any_row()
     outputs = f.array(
         f.struct(f.lit(job.enriched).alias("topic"), f.to_json(f.struct("line", *enriched, "place")).alias("value")),
         f.when(
@@ -148,7 +150,7 @@ def open_session(scratch: Path) -> SparkSession:
     return session
 
 
-def run(job: Job) -> None:
+def run(job: DemoJob) -> None:
     """Run the job until all input that exists now is read."""
     scratch = job.checkpoint.parent / "spark"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -158,7 +160,7 @@ def run(job: Job) -> None:
         session.stop()
 
 
-def _copy(session: SparkSession, job: Job) -> None:
+def _copy(session: SparkSession, job: DemoJob) -> None:
     events = (
         session.readStream.format("txnframework")
         .option("config", str(job.config))
@@ -182,7 +184,7 @@ def _copy(session: SparkSession, job: Job) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job that the command line describes; the last line of standard error gives the reason of a failure."""
-    job = Job.parse(sys.argv[1:] if arguments is None else arguments)
+    job = DemoJob.parse(sys.argv[1:] if arguments is None else arguments)
     exit_with_parent()
     require_this_interpreter()
     try:
@@ -191,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         import traceback
 
         traceback.print_exc()
-        sys.stderr.write(f"{FAILURE}{reason_in(str(error)) or type(error).__name__}\n")
+        sys.stderr.write(f"{FAILURE}{extract_reason(str(error)) or type(error).__name__}\n")
         return 1
     return 0
 

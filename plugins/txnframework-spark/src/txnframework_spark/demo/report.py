@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from txnframework_spark.demo.faults import POINT_MEANINGS
-from txnframework_spark.demo.verdict import Finding, Verdict
+from txnframework_spark.demo.verdict import Finding, OutputVerdict
 
 _REFRESHES_A_SECOND = 5
 _BAR_WIDTH = 40
@@ -33,7 +33,7 @@ class _Step:
     ok: bool = True
 
 
-class Progress:
+class StepDisplay:
     """The steps of the demo in order; ``begin`` starts the next one, ``end`` shows its result."""
 
     def __init__(self, console: Console, titles: Sequence[str]) -> None:
@@ -165,7 +165,7 @@ class Outcome:
     """All actions of the demo and their results; ``errors``: the reasons why the demo was not completed."""
 
     source: str
-    verdict: Verdict
+    verdict: OutputVerdict
     expected: dict[str, int]
     discarded: int
     starts: int
@@ -222,7 +222,7 @@ class Outcome:
 
     def print_to(self, console: Console) -> None:
         """Print the tables and the verdict in words."""
-        console.print(Group(_done_to_it(self), _came_of_it(self)))
+        console.print(Group(_fault_table(self), _result_table(self)))
         shown = self.shown_findings()
         for finding in shown:
             console.print(Text(f"  {finding.kind}: {finding.text}", style="red"))
@@ -234,7 +234,7 @@ class Outcome:
         console.print(_summary(self))
 
 
-def _done_to_it(outcome: Outcome) -> Table:
+def _fault_table(outcome: Outcome) -> Table:
     table = Table(title="What was done to the pipeline", box=SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.add_column("start", justify="right")
     table.add_column("killed at")
@@ -247,7 +247,7 @@ def _done_to_it(outcome: Outcome) -> Table:
     return table
 
 
-def _came_of_it(outcome: Outcome) -> Table:
+def _result_table(outcome: Outcome) -> Table:
     verdict = outcome.verdict
     table = Table(title="What came of it", box=SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.add_column("")

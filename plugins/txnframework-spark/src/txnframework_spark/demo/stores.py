@@ -29,10 +29,10 @@ from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.plugin import Role, load_plugins
-from txnframework_spark.demo.faults import SEGMENTS, Report, Sight, look
+from txnframework_spark.demo.faults import SEGMENTS, BatchRecords, PauseReport, load_batch_records
 from txnframework_spark.demo.input import ENRICHED, OUTPUTS, InputRow
 from txnframework_spark.demo.report import SplitOutcome
-from txnframework_spark.demo.verdict import OutputRow, Place
+from txnframework_spark.demo.verdict import InputPosition, OutputRow
 from txnframework_spark.errors import UnsharedStore, UnusableStore
 
 T = TypeVar("T")
@@ -65,13 +65,13 @@ class StoreUrls:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class DemoNames:
     """Names that are unique to this demo on the stores."""
 
     token: str
 
     @classmethod
-    def make(cls) -> Names:
+    def make(cls) -> DemoNames:
         """Return new names."""
         return cls(secrets.token_hex(4))
 
@@ -114,17 +114,17 @@ def _toml(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-class Stage:
+class DemoStores:
     """One client of the stores for synchronous callers; created by ``open``."""
 
-    def __init__(self, client: txnframework.Client, loop: LoopThread, names: Names) -> None:
+    def __init__(self, client: txnframework.Client, loop: LoopThread, names: DemoNames) -> None:
         self._client = client
         self._loop = loop
         self._names = names
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, config: Path, names: Names) -> Iterator[Stage]:
+    def open(cls, config: Path, names: DemoNames) -> Iterator[DemoStores]:
         """Open the stores of the configuration; UnsharedStore if other processes cannot use them too."""
         loop = LoopThread.shared()
         opening = txnframework.open(config)
@@ -147,14 +147,14 @@ class Stage:
         for topic in (self._names.input, *map(self._names.output, OUTPUTS)):
             self._run(self._client.create_topic(topic, segments=SEGMENTS))
 
-    def load(self, rows: Sequence[InputRow]) -> dict[int, Place]:
+    def load(self, rows: Sequence[InputRow]) -> dict[int, InputPosition]:
         """Send rows to the input; return the position of each line."""
         return self._run(self._load(rows))
 
-    def look(self, checkpoint: Path, report: Report) -> Sight:
+    def load_batch_records(self, checkpoint: Path, report: PauseReport) -> BatchRecords:
         """Return the records while the pipeline waits."""
         subscription = (self._names.input, self._names.group)
-        return self._run(look(self._client.host.metadata, checkpoint, subscription, report))
+        return self._run(load_batch_records(self._client.host.metadata, checkpoint, subscription, report))
 
     def split(self, written: Collection[str], transaction: str) -> tuple[SplitOutcome, ...]:
         """Split a segment of ``enriched`` that an open transaction has written to, and one of the input it reads."""
@@ -184,14 +184,16 @@ class Stage:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run(work)
 
-    async def _load(self, rows: Sequence[InputRow]) -> dict[int, Place]:
-        places: dict[int, Place] = {}
+    async def _load(self, rows: Sequence[InputRow]) -> dict[int, InputPosition]:
+        places: dict[int, InputPosition] = {}
         async with await self._client.producer(self._names.input) as producer:
             for first in range(0, len(rows), _SENDS_AT_ONCE):
                 part = rows[first : first + _SENDS_AT_ONCE]
                 # Concurrent sends share entries, up to the configured size.
                 ids = await asyncio.gather(*(producer.send(row.to_message(), key=row.key) for row in part))
-                places.update((row.line, Place(at.segment, at.position)) for row, at in zip(part, ids, strict=True))
+                places.update(
+                    (row.line, InputPosition(at.segment, at.position)) for row, at in zip(part, ids, strict=True)
+                )
         return places
 
     async def _layout(self, topic: str) -> Layout:
@@ -278,7 +280,9 @@ def output_row(output: str, message: Message, segments: Mapping[int, str]) -> Ou
         document = json.loads(message.value or b"")
         place = document.pop("place")
         position = Position(int(place["ledger"]), int(place["entry"]), int(place["index"]))
-        return OutputRow(output, txn, int(document["line"]), Place(segments[place["segment"]], position), document)
+        return OutputRow(
+            output, txn, int(document["line"]), InputPosition(segments[place["segment"]], position), document
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return OutputRow(output, txn, None, None, {"unreadable": repr(message.value and message.value[:200])})
 

@@ -25,7 +25,7 @@ COMMITTED = "COMMITTED"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InputPosition:
     """The position of a message in the input."""
 
     segment: str
@@ -42,7 +42,7 @@ class OutputRow:
     output: str
     txn: str | None
     line: int | None
-    place: Place | None
+    place: InputPosition | None
     value: Value
 
 
@@ -56,7 +56,7 @@ class Evidence:
 
     expected: Mapping[str, Mapping[int, Value]]
     found: tuple[OutputRow, ...]
-    places: Mapping[int, Place]
+    places: Mapping[int, InputPosition]
     cursors: Mapping[str, Cursor]
     outcomes: Mapping[str, str]
 
@@ -70,7 +70,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OutputVerdict:
     """The number of defects of each kind; ``findings`` describes each of them."""
 
     rows_in: int
@@ -88,14 +88,14 @@ class Verdict:
         return not (self.duplicates or self.lost or self.wrong or self.torn)
 
 
-def judge(evidence: Evidence) -> Verdict:
+def judge_outputs(evidence: Evidence) -> OutputVerdict:
     """Return the verdict on the evidence."""
     duplicates = tuple(find_duplicates(evidence.found))
     lost = tuple(find_lost(evidence.expected, evidence.found))
     wrong = tuple(find_wrong(evidence))
     torn = find_torn(evidence)
     rows_out = Counter(row.output for row in evidence.found)
-    return Verdict(
+    return OutputVerdict(
         rows_in=len(evidence.expected[ENRICHED]),
         rows_out={output: rows_out[output] for output in evidence.expected},
         transactions=len({row.txn for row in evidence.found if row.txn is not None}),

@@ -13,7 +13,7 @@ from txnframework.cli import terminal
 from txnframework.cli.output import output_option, print_json, print_records
 from txnframework.model.names import TopicName
 from txnframework_spark import process
-from txnframework_spark.jobs.compaction import Compaction, Result, chosen
+from txnframework_spark.jobs.compaction import Compaction, CompactionReport, select_segments
 from txnframework_spark.jobs.export import Export
 from txnframework_spark.jobs.export_folder import ExportFolder
 from txnframework_spark.jobs.session import JobProgress, session
@@ -90,7 +90,7 @@ def compact(
     stores = stores_of(config)
     name = TopicName.parse(topic)
     host = process.host(stores)
-    segments = chosen(process.run(host.topics.layout(name)), segment)
+    segments = select_segments(process.run(host.topics.layout(name)), segment)
     progress = JobProgress(terminal.console(stderr=True))
     with session(master, f"txnframework job compact {name.name}", stores) as spark, progress.shown():
         found = Compaction(stores, order, task_messages, dry_run).run(spark, segments, progress)
@@ -99,7 +99,7 @@ def compact(
         print_json({"topic": str(name), "order": order, "dry_run": dry_run, "segments": documents})
         return
     print_records(documents)
-    _say_what_waits(found)
+    _print_open_transactions(found)
 
 
 @job.command()
@@ -150,12 +150,12 @@ def stores_of(config: Path | None) -> StoreOptions:
     return StoreOptions(config=None if found is None else str(found.resolve()))
 
 
-def _say_what_waits(found: list[Result]) -> None:
+def _print_open_transactions(found: list[CompactionReport]) -> None:
     for one in found:
-        held_by = one.standing.held_by
+        held_by = one.status.held_by
         if held_by:
             whom = f"transaction {held_by[0]}" if len(held_by) == 1 else f"transactions {', '.join(held_by)}"
-            place = f"{one.standing.plan.upto} of {one.standing.segment}"
+            place = f"{one.status.plan.upto} of {one.status.segment}"
             click.echo(
                 f"What stands behind {place} waits for {whom}: run this again when it has ended, or end it with"
                 " 'txnframework transaction abort ID'.",

@@ -21,7 +21,7 @@ from txnframework.model.names import parse_name, segment_id_of, topic_of
 from txnframework.model.positions import EARLIEST, Limit
 from txnframework.model.transactions import OpenQuery
 from txnframework_spark import process
-from txnframework_spark.errors import JobFailed, sentence_of
+from txnframework_spark.errors import JobFailed, describe_error
 from txnframework_spark.jobs.session import JobProgress, Meter
 from txnframework_spark.options.parser import StoreOptions
 
@@ -36,7 +36,7 @@ LEDGERS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class SegmentStatus:
     """
     The state of a segment before its compaction.
 
@@ -52,7 +52,7 @@ class Standing:
     held_by: tuple[str, ...]
 
     @property
-    def looked_at(self) -> int:
+    def message_count(self) -> int:
         """The number of messages to examine."""
         return sum(one.messages for one in self.plan.ranges)
 
@@ -72,7 +72,7 @@ class Standing:
         )
 
 
-def chosen(layout: Layout, segment: int | None) -> tuple[str, ...]:
+def select_segments(layout: Layout, segment: int | None) -> tuple[str, ...]:
     """Return the names of the segments to compact, parents before children."""
     made = layout.made()
     if segment is not None and segment not in made:
@@ -81,7 +81,7 @@ def chosen(layout: Layout, segment: int | None) -> tuple[str, ...]:
     return tuple(str(layout.name_of(one)) for one in made if segment in (None, one))
 
 
-async def standing(host: Host, segment: str, order: Order, messages_max: int) -> Standing:
+async def load_segment_status(host: Host, segment: str, order: Order, messages_max: int) -> SegmentStatus:
     """
     Return the state of a segment; changes nothing.
 
@@ -96,7 +96,7 @@ async def standing(host: Host, segment: str, order: Order, messages_max: int) ->
         size, last = size + sum(one.bytes for one in found), found[-1].ledger_id
     undecided = plan.upto < tail.last_confirmed
     held_by = await _open_in(host, segment) if undecided else ()
-    return Standing(segment, earlier, plan, size, undecided, held_by)
+    return SegmentStatus(segment, earlier, plan, size, undecided, held_by)
 
 
 async def _open_in(host: Host, segment: str) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def _pages(host: Host, plan: CopyPlan, planned: CopyRange) -> Iterator[list[Copi
                 break
         return taken
 
-    with process.entered(aclosing(copies(host.ledgers, planned, plan.aborted, times))) as found:
+    with process.enter_context(aclosing(copies(host.ledgers, planned, plan.aborted, times))) as found:
         while taken := process.run(page()):
             yield taken
 
@@ -205,7 +205,7 @@ def writing(stores: StoreOptions, attempt: Attempt) -> Callable[[Batches], Batch
             return
         part = f"{context.partitionId():06}-{host.environment.random_bits(_RANDOM_BITS):016x}"
         entries = messages = size = 0
-        with process.entered(host.compaction.attempts.writing(attempt, part)) as writer:
+        with process.enter_context(host.compaction.attempts.writing(attempt, part)) as writer:
             for batch in chain((first,), filled):
                 datas, counts = batch.column("data").to_pylist(), batch.column("messages").to_pylist()
                 process.run(writer.add_all(tuple(zip(datas, counts, strict=True))))
@@ -225,10 +225,10 @@ NOTHING_YET: Final = "nothing is decided yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """The result for a segment: ``kept_messages`` of those ``looked_at``, with a size of ``kept_bytes``."""
+class CompactionReport:
+    """The result for a segment: ``kept_messages`` of those ``message_count``, with a size of ``kept_bytes``."""
 
-    standing: Standing
+    status: SegmentStatus
     state: str
     kept_messages: int
     kept_bytes: int
@@ -236,15 +236,15 @@ class Result:
 
     def document(self) -> dict[str, object]:
         """Return the result for a table or for JSON."""
-        before = self.standing
+        before = self.status
         done = self.state in (COMPACTED, WOULD_BE)
         return {
             "segment": segment_id_of(parse_name(before.segment)),
             "state": self.state,
             "upto": str(before.plan.upto),
-            "messages": before.looked_at if done else None,
+            "messages": before.message_count if done else None,
             "kept": self.kept_messages if done else None,
-            "dropped": before.looked_at - self.kept_messages if done else None,
+            "dropped": before.message_count - self.kept_messages if done else None,
             "segment_bytes": before.stored_bytes,
             "kept_bytes": self.kept_bytes if done else None,
             "ledgers": self.ledgers if self.state == COMPACTED else None,
@@ -261,7 +261,7 @@ class Compaction:
     messages_max: int
     dry_run: bool = False
 
-    def run(self, spark: SparkSession, segments: Sequence[str], progress: JobProgress) -> list[Result]:
+    def run(self, spark: SparkSession, segments: Sequence[str], progress: JobProgress) -> list[CompactionReport]:
         """
         Compact segments.
 
@@ -272,12 +272,12 @@ class Compaction:
         host = process.host(self.stores)
         return [self._segment(spark, host, segment, progress) for segment in segments]
 
-    def _segment(self, spark: SparkSession, host: Host, segment: str, progress: JobProgress) -> Result:
+    def _segment(self, spark: SparkSession, host: Host, segment: str, progress: JobProgress) -> CompactionReport:
         title = f"segment {segment_id_of(parse_name(segment))}"
         with progress.step(f"{title}: planning"):
-            before = process.run(standing(host, segment, self.order, self.messages_max))
+            before = process.run(load_segment_status(host, segment, self.order, self.messages_max))
         if before.is_empty or before.is_done:
-            return Result(before, NOTHING_YET if before.is_empty else UP_TO_DATE, 0, 0)
+            return CompactionReport(before, NOTHING_YET if before.is_empty else UP_TO_DATE, 0, 0)
         meter = Meter(spark)
         if self.dry_run:
             with progress.tasks(f"{title}: reading", spark, meter):
@@ -285,7 +285,7 @@ class Compaction:
         attempt = process.run(host.compaction.attempts.begin(segment))
         try:
             if attempt.earlier != before.earlier:  # another compaction has finished since
-                before = process.run(standing(host, segment, self.order, self.messages_max))
+                before = process.run(load_segment_status(host, segment, self.order, self.messages_max))
             with progress.tasks(f"{title}: copying", spark, meter):
                 return self._copied(spark, host, before, attempt, meter)
         except BaseException as error:
@@ -295,14 +295,16 @@ class Compaction:
                 raise
             raise raise_as from error
 
-    def _measured(self, spark: SparkSession, before: Standing, meter: Meter) -> Result:
+    def _measured(self, spark: SparkSession, before: SegmentStatus, meter: Meter) -> CompactionReport:
         try:
             found = self._copies(spark, before, meter).selectExpr("sum(messages)", "sum(length(data))").collect()[0]
         except Exception as error:
-            raise JobFailed(sentence_of(error)) from error
-        return Result(before, WOULD_BE, found[0] or 0, found[1] or 0)
+            raise JobFailed(describe_error(error)) from error
+        return CompactionReport(before, WOULD_BE, found[0] or 0, found[1] or 0)
 
-    def _copied(self, spark: SparkSession, host: Host, before: Standing, attempt: Attempt, meter: Meter) -> Result:
+    def _copied(
+        self, spark: SparkSession, host: Host, before: SegmentStatus, attempt: Attempt, meter: Meter
+    ) -> CompactionReport:
         copied = self._copies(spark, before, meter)
         if self.order == "commit":
             # Spark reads the copies twice to sort them: persisted on the executors, they are read from the ledger once.
@@ -319,9 +321,9 @@ class Compaction:
         kept = CompactionResult(ledgers, before.plan.upto, EVERYTHING, self.order)
         process.run(host.compaction.attempts.finish(attempt, kept))
         messages, size = sum(row["messages"] for row in rows), sum(row["bytes"] for row in rows)
-        return Result(before, COMPACTED, messages, size, len(ledgers))
+        return CompactionReport(before, COMPACTED, messages, size, len(ledgers))
 
-    def _copies(self, spark: SparkSession, before: Standing, meter: Meter) -> DataFrame:
+    def _copies(self, spark: SparkSession, before: SegmentStatus, meter: Meter) -> DataFrame:
         numbers = spark.range(0, len(before.plan.ranges), 1, max(1, len(before.plan.ranges)))
         return numbers.mapInArrow(copying(self.stores, before.plan, meter), COPIES)
 
@@ -331,7 +333,7 @@ class Compaction:
             return error
         if not process.run(host.compaction.attempts.goes_on(attempt)):
             return Fenced(f"compaction of {attempt.segment}", "one that began later")
-        return JobFailed(f"{attempt.segment} was not compacted: {sentence_of(error)}")
+        return JobFailed(f"{attempt.segment} was not compacted: {describe_error(error)}")
 
 
 async def _empty(host: Host, attempt: Attempt) -> str:

@@ -15,22 +15,22 @@ from txnframework.model.layout import Layout
 from txnframework.model.names import PERSISTENT, TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework_spark import process
-from txnframework_spark.errors import DataLost, ExportInTheWay, JobFailed, TopicLost, UnusableFolder, sentence_of
+from txnframework_spark.errors import DataLost, ExportConflict, JobFailed, TopicLost, UnusableFolder, describe_error
 from txnframework_spark.jobs.export_folder import Exported, ExportFolder
 from txnframework_spark.jobs.session import JobProgress, Meter
 from txnframework_spark.microbatch.registration import Range
 from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.offsets import first_left
-from txnframework_spark.source.partitions import Cutting, SegmentPartition
-from txnframework_spark.source.reader import columns_of, read_entries
+from txnframework_spark.source.offsets import first_untrimmed
+from txnframework_spark.source.partitions import RangePartitioner, SegmentPartition
+from txnframework_spark.source.reader import read_entries, source_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class ExportPlan:
     """The ranges of one export, and the end of each segment; ``life`` identifies the topic across deletions."""
 
     life: int
@@ -38,7 +38,7 @@ class Due:
     upto: Mapping[str, Position]
 
 
-async def due(host: Host, layout: Layout, last: Exported | None) -> Due:
+async def plan_export(host: Host, layout: Layout, last: Exported | None) -> ExportPlan:
     """
     Return the ranges after the last export.
 
@@ -50,15 +50,15 @@ async def due(host: Host, layout: Layout, last: Exported | None) -> Due:
     for segment_id in layout.made():
         name = str(layout.name_of(segment_id))
         opened = await host.segment(name)
-        start = before.get(name, EARLIEST) if last is not None else await first_left(opened.ledger)
+        start = before.get(name, EARLIEST) if last is not None else await first_untrimmed(opened.ledger)
         # This process may know an older max read position than the last export; exported messages are not repeated.
         end = upto[name] = max(start, await opened.buffer.max_read_position())
         if start < end:
             ranges.append(Range(str(layout.topic), name, start, end))
-    return Due(layout.life, tuple(ranges), {**before, **upto})
+    return ExportPlan(layout.life, tuple(ranges), {**before, **upto})
 
 
-def check_same(last: Exported | None, store: str, layout: Layout, folder: str) -> None:
+def check_topic(last: Exported | None, store: str, layout: Layout, folder: str) -> None:
     """
     Reject the export of two topics into one folder.
 
@@ -77,7 +77,7 @@ def check_same(last: Exported | None, store: str, layout: Layout, folder: str) -
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
-COLUMNS: Final = columns_of(headers=True, transaction=False)
+COLUMNS: Final = source_columns(headers=True, transaction=False)
 
 
 def reading(stores: StoreOptions, tasks: Sequence[SegmentPartition], meter: Meter) -> Callable[[Batches], Batches]:
@@ -106,7 +106,7 @@ _TOKEN_BITS: Final = 62
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExportReport:
     """The result of an export; ``exported`` None: nothing was committed since the last export."""
 
     folder: ExportFolder
@@ -139,7 +139,7 @@ class Export:
     by_date: bool = False
     skip_trimmed: bool = False
 
-    def plan(self, host: Host) -> tuple[Exported | None, Due, list[SegmentPartition]]:
+    def plan(self, host: Host) -> tuple[Exported | None, ExportPlan, list[SegmentPartition]]:
         """
         Return the last export, the ranges to export, and the tasks that read them; changes nothing.
 
@@ -148,14 +148,14 @@ class Export:
         """
         return process.run(self._plan(host))
 
-    async def _plan(self, host: Host) -> tuple[Exported | None, Due, list[SegmentPartition]]:
+    async def _plan(self, host: Host) -> tuple[Exported | None, ExportPlan, list[SegmentPartition]]:
         if self.topic.domain == PERSISTENT:
             raise InvalidInput(f"{self.topic} cannot be exported; only topic:// topics can")
         layout = await host.topics.layout(self.topic)
         last = self.folder.last()
-        check_same(last, host.metadata.identity, layout, str(self.folder.path))
-        found = await due(host, layout, last)
-        cutting = Cutting(host, self._options(), {}, {})
+        check_topic(last, host.metadata.identity, layout, str(self.folder.path))
+        found = await plan_export(host, layout, last)
+        cutting = RangePartitioner(host, self._options(), {}, {})
         try:
             return last, found, await cutting.tasks(found.ranges)
         except (DataLost, TopicLost) as error:
@@ -173,7 +173,7 @@ class Export:
             }
         )
 
-    def run(self, spark: SparkSession, progress: JobProgress) -> Result:
+    def run(self, spark: SparkSession, progress: JobProgress) -> ExportReport:
         """
         Export the messages that were committed since the last export.
 
@@ -185,7 +185,7 @@ class Export:
             last, found, tasks = self.plan(host)
         self.folder.clean(0 if last is None else last.number)
         if not tasks:
-            return Result(self.folder, last)
+            return ExportReport(self.folder, last)
         number = 1 if last is None else last.number + 1
         staged = self.folder.staged(number, f"{host.environment.random_bits(_TOKEN_BITS):016x}")
         try:
@@ -195,7 +195,7 @@ class Export:
             files, size, messages = _written(staged)
             require_shared(self.folder.path, rows, messages)
             if not messages:  # all messages were aborted
-                return Result(self.folder, last)
+                return ExportReport(self.folder, last)
             exported = Exported(
                 store=host.metadata.identity,
                 topic=str(self.topic),
@@ -206,21 +206,21 @@ class Export:
                 created_ms=host.environment.now_ms(),
             )
             self.folder.finish(staged, exported)
-        except ExportInTheWay:
+        except ExportConflict:
             raise
         except Exception as error:
             raise self._why(number, error) from error
         finally:
             self.folder.remove(staged)
         self.folder.clean(number)
-        return Result(self.folder, last, exported, files, size)
+        return ExportReport(self.folder, last, exported, files, size)
 
     def _why(self, number: int, error: Exception) -> Exception:
         """Return the error to raise: after another export finished, its cleanup may cause any error here."""
         last = self.folder.last()
         if last is not None and last.number >= number:
-            return ExportInTheWay(str(self.folder.path), number)
-        return JobFailed(f"{self.topic} was not exported: {sentence_of(error)}")
+            return ExportConflict(str(self.folder.path), number)
+        return JobFailed(f"{self.topic} was not exported: {describe_error(error)}")
 
     def _write(self, spark: SparkSession, tasks: Sequence[SegmentPartition], staged: Path, meter: Meter) -> int:
         """Write all ranges; return the minimum number of rows that executors have written."""

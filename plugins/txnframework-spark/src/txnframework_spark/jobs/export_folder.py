@@ -26,7 +26,7 @@ import msgspec
 
 from txnframework.errors import UnknownFormat
 from txnframework.model.positions import Position
-from txnframework_spark.errors import ExportInTheWay, UnusableFolder
+from txnframework_spark.errors import ExportConflict, UnusableFolder
 
 COLUMN: Final = "export"
 """The partition column that Parquet readers see: the number of a message's export."""
@@ -124,7 +124,7 @@ class ExportFolder:
             staged.rename(target)
         except OSError as error:
             if target.exists() and error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT):
-                raise ExportInTheWay(str(self.path), exported.number) from error
+                raise ExportConflict(str(self.path), exported.number) from error
             raise
         _sync(self.path)
         return target

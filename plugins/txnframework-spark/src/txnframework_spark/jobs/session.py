@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-from txnframework_spark.errors import StoresUnnamed
+from txnframework_spark.errors import StoresNotConfigured
 from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.session import is_local, scratch_folder, spark_session
 
@@ -105,7 +105,7 @@ def session(master: str, name: str, stores: StoreOptions) -> Iterator[SparkSessi
     """
     local = is_local(master)
     if not local and stores.config is None:
-        raise StoresUnnamed(master)
+        raise StoresNotConfigured(master)
     with scratch_folder("txnframework-job-") as scratch:
         log = scratch / "spark.log"
         try:

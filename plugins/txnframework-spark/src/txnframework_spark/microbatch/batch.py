@@ -12,7 +12,7 @@ from txnframework_spark.errors import Unsupported
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFacts:
+class MicroBatch:
     """One micro-batch: ``query`` is stable for the life of the checkpoint, ``run`` until the query stops."""
 
     query: str
@@ -21,10 +21,10 @@ class BatchFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFacts:
+class TaskAttempt:
     """One attempt of one task of a micro-batch."""
 
-    batch: BatchFacts
+    batch: MicroBatch
     partition: int
     attempt: int
 
@@ -39,7 +39,7 @@ def current_attempt() -> tuple[int, int]:
     return context.partitionId(), context.attemptNumber()
 
 
-def current_task() -> TaskFacts:
+def current_task() -> TaskAttempt:
     """Return the facts of the task that this process runs; Unsupported outside of a micro-batch's tasks."""
     from pyspark.taskcontext import TaskContext  # imported late: unit tests of the decisions need no Spark
 
@@ -55,10 +55,10 @@ def current_task() -> TaskFacts:
             "a stream of the txnframework format is read and written in micro-batches, and this task belongs to none;"
             " use trigger processingTime or availableNow"
         )
-    return TaskFacts(BatchFacts(query, run, int(batch)), context.partitionId(), context.attemptNumber())
+    return TaskAttempt(MicroBatch(query, run, int(batch)), context.partitionId(), context.attemptNumber())
 
 
-async def coordinator_of(host: Host) -> IApplicationCoordinator:
+async def application_coordinator(host: Host) -> IApplicationCoordinator:
     """Return the coordinator of scalable topics, or raise Unsupported if it keeps no application records."""
     coordinator = await host.coordinator("segment")
     if not IApplicationCoordinator.providedBy(coordinator):
@@ -69,14 +69,14 @@ async def coordinator_of(host: Host) -> IApplicationCoordinator:
     return coordinator
 
 
-def batch_id(application: str, facts: BatchFacts, follows: str | None = None) -> BatchID:
+def batch_id(application: str, facts: MicroBatch, follows: str | None = None) -> BatchID:
     """Return the coordinator's id of the batch."""
     return BatchID(application, facts.query, facts.run, facts.batch, follows)
 
 
-async def current_run(host: Host, application: str) -> str:
+async def load_current_run(host: Host, application: str) -> str:
     """Return the current run of the application; empty if it has none."""
-    found = await (await coordinator_of(host)).application(application)
+    found = await (await application_coordinator(host)).application(application)
     return "" if found is None else found.run
 
 
@@ -89,4 +89,4 @@ async def begin(host: Host, batch: BatchID, timeout_ms: int) -> TxnID:
 
     :raises Fenced: a newer run of the application has begun; this run must stop.
     """
-    return (await (await coordinator_of(host)).begin_batch(batch, timeout_ms)).txn_id
+    return (await (await application_coordinator(host)).begin_batch(batch, timeout_ms)).txn_id

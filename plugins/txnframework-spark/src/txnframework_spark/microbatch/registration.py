@@ -20,7 +20,7 @@ from txnframework.model.metadata import IndexRange, Key, KeyRange, Put
 from txnframework.model.positions import Position
 from txnframework.model.records import RegistrationDocument, SubscriptionRecord
 from txnframework_spark.errors import Diverged, Unsupported
-from txnframework_spark.microbatch.batch import BatchFacts
+from txnframework_spark.microbatch.batch import MicroBatch
 
 REGISTRATIONS_MAX: Final = 100
 """
@@ -32,7 +32,7 @@ _PAGE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Registration:
     """The ranges that a batch reads of one subscription, and the epoch of the take-over that planned them."""
 
     topic: str
@@ -41,7 +41,7 @@ class Reading:
     ranges: tuple[Range, ...]
 
 
-async def register(store: IMetadataStore, facts: BatchFacts, reading: Reading) -> None:
+async def register(store: IMetadataStore, facts: MicroBatch, registration: Registration) -> None:
     """
     Register ``reading`` for the batch; idempotent, callable from any of its tasks.
 
@@ -49,14 +49,14 @@ async def register(store: IMetadataStore, facts: BatchFacts, reading: Reading) -
     :raises Unsupported: two loads of the query read the same subscription.
     :raises Diverged: the batch is already registered with another range.
     """
-    wanted = _document(facts, reading)
+    wanted = _encode(facts, registration)
     while True:
-        version, record = await load_subscription(store, reading.topic, reading.subscription)
-        _check(record, wanted, reading)
+        version, record = await load_subscription(store, registration.topic, registration.subscription)
+        _check(record, wanted, registration)
         if wanted in record.registrations:
             return
         record.registrations = [*record.registrations, wanted][-REGISTRATIONS_MAX:]
-        key = paths.subscription_key(reading.topic, reading.subscription)
+        key = paths.subscription_key(registration.topic, registration.subscription)
         try:
             await store.put(Put(key, records.encode(record), version, subscription_indexes(record)))
             return
@@ -65,25 +65,27 @@ async def register(store: IMetadataStore, facts: BatchFacts, reading: Reading) -
             continue
 
 
-def _check(record: SubscriptionRecord, wanted: RegistrationDocument, reading: Reading) -> None:
+def _check(record: SubscriptionRecord, wanted: RegistrationDocument, registration: Registration) -> None:
     for known in record.registrations:
         if (known.query, known.run, known.batch) != (wanted.query, wanted.run, wanted.batch):
             continue
         if known.epoch != wanted.epoch:
             raise Unsupported(
-                f"the query loads subscription {reading.subscription} of {reading.topic} twice; give each load its own"
-                " groupId, or load it once and use the DataFrame twice"
+                f"the query loads subscription {registration.subscription} of {registration.topic} twice; give each"
+                " load its own groupId, or load the topic once and use the DataFrame twice"
             )
         if known != wanted:
-            raise Diverged(reading.topic, reading.subscription, "the batch was registered with another range before")
+            raise Diverged(
+                registration.topic, registration.subscription, "the batch was registered with another range before"
+            )
     if record.epoch != wanted.epoch:
-        what = f"subscription {reading.subscription} of {reading.topic}"
+        what = f"subscription {registration.subscription} of {registration.topic}"
         raise Fenced(what, "a newer run, or a second load of the same groupId in this query")
 
 
-async def readings_of(store: IMetadataStore, facts: BatchFacts) -> tuple[Reading, ...]:
+async def load_registrations(store: IMetadataStore, facts: MicroBatch) -> tuple[Registration, ...]:
     """Return all registrations of the batch."""
-    found: list[Reading] = []
+    found: list[Registration] = []
     rest: IndexRange | KeyRange | None = index_keys.prefix_range(
         REGISTRATIONS_BY_BATCH, facts.query, facts.run, facts.batch
     )
@@ -94,7 +96,7 @@ async def readings_of(store: IMetadataStore, facts: BatchFacts) -> tuple[Reading
             record = records.decode(SubscriptionRecord, stored)
             for known in record.registrations:
                 if (known.query, known.run, known.batch) == (facts.query, facts.run, facts.batch):
-                    found.append(_reading(topic, subscription, known))
+                    found.append(_decode(topic, subscription, known))
         rest = page.resume
     return tuple(found)
 
@@ -111,25 +113,27 @@ async def load_subscription(store: IMetadataStore, topic: str, subscription: str
     return stored.version, record
 
 
-def _document(facts: BatchFacts, reading: Reading) -> RegistrationDocument:
+def _encode(facts: MicroBatch, registration: Registration) -> RegistrationDocument:
     return RegistrationDocument(
         query=facts.query,
         run=facts.run,
         batch=facts.batch,
-        epoch=reading.epoch,
-        start={found.segment: str(found.start) for found in reading.ranges},
-        end={found.segment: str(found.end) for found in reading.ranges},
-        incarnations={found.segment: found.incarnation for found in reading.ranges if found.incarnation is not None},
+        epoch=registration.epoch,
+        start={found.segment: str(found.start) for found in registration.ranges},
+        end={found.segment: str(found.end) for found in registration.ranges},
+        incarnations={
+            found.segment: found.incarnation for found in registration.ranges if found.incarnation is not None
+        },
     )
 
 
-def _reading(topic: str, subscription: str, known: RegistrationDocument) -> Reading:
+def _decode(topic: str, subscription: str, known: RegistrationDocument) -> Registration:
     ends: Mapping[str, str] = known.end
     ranges = tuple(
         Range(topic, segment, Position.parse(start), Position.parse(ends[segment]), known.incarnations.get(segment))
         for segment, start in sorted(known.start.items())
     )
-    return Reading(topic, subscription, known.epoch, ranges)
+    return Registration(topic, subscription, known.epoch, ranges)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ _DIGITS_MAX: Final = 30
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 
 
-class GivenOptions:
+class OptionParser:
     """Options by lower-case name; errors show the documented spelling."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...], where: str) -> None:
@@ -139,7 +139,7 @@ class GivenOptions:
         return stores
 
 
-def topic_of(option: str, text: str) -> TopicName:
+def parse_topic(option: str, text: str) -> TopicName:
     """Return the scalable topic that ``text`` names, or raise InvalidOption."""
     try:
         topic = TopicName.parse(text.strip())

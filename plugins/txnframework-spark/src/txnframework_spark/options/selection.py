@@ -25,7 +25,7 @@ from txnframework.errors import excerpt
 from txnframework.model.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, SEGMENT_ID_MAX, TOPIC, TopicName
 from txnframework.model.positions import Position
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.options.parser import INT64_MAX, GivenOptions, topic_of
+from txnframework_spark.options.parser import INT64_MAX, OptionParser, parse_topic
 
 CHOICE_OPTIONS: Final = ("subscribe", "topics", "topic", "subscribePattern", "topicsPattern", "assign")
 
@@ -35,7 +35,7 @@ _Assigned = dict[
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TopicSelection:
     """Topics by name, or all topics that match ``pattern``; ``assigned`` restricts a topic to these segment ids."""
 
     topics: tuple[TopicName, ...] = ()
@@ -75,7 +75,7 @@ def compiled(pattern: str) -> Any:
         raise ValueError(f"{told[:100]}..." if len(told) > 100 else told) from error
 
 
-def choice_of(options: GivenOptions) -> Choice:
+def parse_selection(options: OptionParser) -> TopicSelection:
     """Return the choice that the options make; InvalidOption if none or more than one is given."""
     given = [name for name in CHOICE_OPTIONS if options.text(name) is not None]
     if not given:
@@ -87,9 +87,9 @@ def choice_of(options: GivenOptions) -> Choice:
         raise InvalidOption(given[1], f"the option {given[0]} already says what to read; keep one of the two")
     name, text = given[0], options.required(given[0], "what to read")
     if name == "topic":
-        return Choice((topic_of(name, text),))
+        return TopicSelection((parse_topic(name, text),))
     if name in ("subscribe", "topics"):
-        return Choice(_each_once(name, [topic_of(name, one) for one in text.split(",") if one.strip()]))
+        return TopicSelection(_each_once(name, [parse_topic(name, one) for one in text.split(",") if one.strip()]))
     if name == "assign":
         return _assigned(text)
     try:
@@ -98,17 +98,17 @@ def choice_of(options: GivenOptions) -> Choice:
         raise InvalidOption(
             name, f"{excerpt(text)} is not a regular expression as RE2 knows them, without lookaround: {error}"
         ) from error
-    return Choice(pattern=text)
+    return TopicSelection(pattern=text)
 
 
-def _assigned(text: str) -> Choice:
+def _assigned(text: str) -> TopicSelection:
     try:
         table = msgspec.json.decode(text, type=_Assigned)
     except msgspec.DecodeError as error:
         form = '{"orders": [0, 2]}, segment ids by topic'
         raise InvalidOption("assign", f"expected JSON like {form}; {error}") from error
-    topics = _each_once("assign", [topic_of("assign", name) for name in table])
-    return Choice(topics, assigned={topic_of("assign", name): frozenset(ids) for name, ids in table.items()})
+    topics = _each_once("assign", [parse_topic("assign", name) for name in table])
+    return TopicSelection(topics, assigned={parse_topic("assign", name): frozenset(ids) for name, ids in table.items()})
 
 
 def _each_once(option: str, topics: list[TopicName]) -> tuple[TopicName, ...]:
@@ -126,7 +126,7 @@ class Edge(Enum):
     LATEST = "latest"
 
 
-Place = Edge | Position
+Bound = Edge | Position
 """An edge, or the position of a message, with index."""
 
 _FORM: Final = '{"orders": {"0": "earliest", "1": {"ledger": 0, "entry": 41}}}'
@@ -140,20 +140,20 @@ class _Written(msgspec.Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Bounds:
     """Places ``named`` by topic and segment id, ``everywhere`` for the rest; or one time for all segments."""
 
-    everywhere: Edge
-    named: Mapping[TopicName, Mapping[int, Place]] = field(default_factory=dict)
+    default: Edge
+    named: Mapping[TopicName, Mapping[int, Bound]] = field(default_factory=dict)
     at_ms: int | None = None
 
     @property
     def edge(self) -> Edge | None:
         """The edge that applies to all segments; None if a position or a time is named."""
-        return None if self.named or self.at_ms is not None else self.everywhere
+        return None if self.named or self.at_ms is not None else self.default
 
 
-def places_of(options: GivenOptions, side: str, choice: Choice) -> Places | None:
+def parse_bounds(options: OptionParser, side: str, selection: TopicSelection) -> Bounds | None:
     """Return the places of ``startingOffsets`` or ``startingTimestamp``, if given; or those of side ``ending``."""
     offsets, timestamp = f"{side}Offsets", f"{side}Timestamp"
     rest = Edge.EARLIEST if side == "starting" else Edge.LATEST
@@ -161,34 +161,34 @@ def places_of(options: GivenOptions, side: str, choice: Choice) -> Places | None
     if at_ms is not None:
         if text is not None:
             raise InvalidOption(timestamp, f"{offsets} already says where; keep one of the two")
-        return Places(rest, at_ms=at_ms)
+        return Bounds(rest, at_ms=at_ms)
     if text is None:
         return None
     if text.strip().startswith("{"):
-        return _named_bounds(offsets, text, rest, choice)
-    return Places(
+        return _named_bounds(offsets, text, rest, selection)
+    return Bounds(
         Edge(options.one_of(offsets, tuple(edge.value for edge in Edge), rest.value, f" or JSON like {_FORM}"))
     )
 
 
-def _named_bounds(option: str, text: str, rest: Edge, choice: Choice) -> Places:
+def _named_bounds(option: str, text: str, rest: Edge, selection: TopicSelection) -> Bounds:
     try:
         table = msgspec.json.decode(text, type=dict[str, dict[_Natural, Edge | _Written]])
     except msgspec.DecodeError as error:
         raise InvalidOption(option, f"expected JSON like {_FORM}; {error}") from error
-    named: dict[TopicName, dict[int, Place]] = {}
+    named: dict[TopicName, dict[int, Bound]] = {}
     for name, segments in table.items():
-        named[topic_of(option, name)] = {
+        named[parse_topic(option, name)] = {
             number: place if isinstance(place, Edge) else Position(place.ledger, place.entry, place.index)
             for number, place in segments.items()
         }
     for topic, places in named.items():
-        if topic not in choice.topics if choice.pattern is None else not choice.matches(topic):
+        if topic not in selection.topics if selection.pattern is None else not selection.matches(topic):
             raise InvalidOption(option, f"it names {topic}, which is not among what is read; leave it out")
-        stray = sorted(places.keys() - choice.assigned.get(topic, places.keys()))
+        stray = sorted(places.keys() - selection.assigned.get(topic, places.keys()))
         if stray:
             raise InvalidOption(option, f"it names segment {stray[0]} of {topic}, which assign does not; leave it out")
-    missing = [topic for topic in choice.topics if topic not in named]
+    missing = [topic for topic in selection.topics if topic not in named]
     if missing:
         raise InvalidOption(option, f'it does not name {missing[0]}; add "{missing[0]}": {{}} for all of it')
-    return Places(rest, named)
+    return Bounds(rest, named)

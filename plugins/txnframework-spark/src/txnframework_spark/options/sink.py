@@ -8,7 +8,7 @@ from typing import Final
 
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.options.parser import STORE_OPTIONS, GivenOptions, StoreOptions, topic_of
+from txnframework_spark.options.parser import STORE_OPTIONS, OptionParser, StoreOptions, parse_topic
 
 _KNOWN: Final = (
     *STORE_OPTIONS,
@@ -62,7 +62,7 @@ class SinkOptions:
     @classmethod
     def of_job(cls, given: Mapping[str, str]) -> SinkOptions:
         """Return the options of a ``write``, or raise InvalidOption or UnknownOption."""
-        options = GivenOptions(given, _KNOWN, "a txnframework sink")
+        options = OptionParser(given, _KNOWN, "a txnframework sink")
         for name in _OF_STREAMS:
             if options.text(name) is not None:
                 raise InvalidOption(name, "it goes with writeStream only; leave it out")
@@ -78,7 +78,7 @@ class SinkOptions:
 
     @classmethod
     def _parse(cls, given: Mapping[str, str]) -> SinkOptions:
-        options = GivenOptions(given, _KNOWN, "a txnframework sink")
+        options = OptionParser(given, _KNOWN, "a txnframework sink")
         topic = options.text("topic")
         transactional = options.flag("transactional", True)
         for name in _OF_TRANSACTIONS:
@@ -86,7 +86,7 @@ class SinkOptions:
                 raise InvalidOption(name, "with transactional=false there is no transaction that it could be about")
         return cls(
             stores=options.stores(),
-            topic=None if topic is None else topic_of("topic", topic),
+            topic=None if topic is None else parse_topic("topic", topic),
             transactional=transactional,
             application_id=options.new_name("txnAppId", "application id"),
             version=options.number("txnVersion", least=0),

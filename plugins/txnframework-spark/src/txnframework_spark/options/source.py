@@ -10,8 +10,15 @@ from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework.model.reads import Isolation
 from txnframework_spark.errors import InvalidOption
-from txnframework_spark.options.parser import STORE_OPTIONS, GivenOptions, StoreOptions
-from txnframework_spark.options.selection import CHOICE_OPTIONS, Choice, Edge, Places, choice_of, places_of
+from txnframework_spark.options.parser import STORE_OPTIONS, OptionParser, StoreOptions
+from txnframework_spark.options.selection import (
+    CHOICE_OPTIONS,
+    Bounds,
+    Edge,
+    TopicSelection,
+    parse_bounds,
+    parse_selection,
+)
 
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
@@ -55,10 +62,10 @@ class SourceOptions:
     """
 
     stores: StoreOptions
-    choice: Choice
+    selection: TopicSelection
     group_id: str | None = None
-    starting: Places | None = None
-    ending: Places | None = None
+    starting: Bounds | None = None
+    ending: Bounds | None = None
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
@@ -77,20 +84,20 @@ class SourceOptions:
     @property
     def topics(self) -> tuple[TopicName, ...]:
         """The named topics; empty with a pattern."""
-        return self.choice.topics
+        return self.selection.topics
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> SourceOptions:
         """Return the options in ``given``, or raise InvalidOption or UnknownOption."""
-        options = GivenOptions(given, _KNOWN, "a txnframework source")
-        choice = choice_of(options)
+        options = OptionParser(given, _KNOWN, "a txnframework source")
+        selection = parse_selection(options)
         refresh_ms, delay_ms = options.number("patternRefreshMs", least=0), options.duration_ms("maxTriggerDelay")
         found = cls(
             stores=options.stores(),
-            choice=choice,
+            selection=selection,
             group_id=options.known_name("groupId", "subscription name"),
-            starting=places_of(options, "starting", choice),
-            ending=places_of(options, "ending", choice),
+            starting=parse_bounds(options, "starting", selection),
+            ending=parse_bounds(options, "ending", selection),
             max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
             min_offsets_per_trigger=options.number("minOffsetsPerTrigger"),
             max_trigger_delay_ms=delay_ms or _MAX_TRIGGER_DELAY_MS,
@@ -116,7 +123,7 @@ class SourceOptions:
         for name in self.one_sided:
             if name in _BATCH_ONLY:
                 raise InvalidOption(name, "a stream has no end; leave it out, or read a batch with spark.read")
-        starting = self.starting or Places(Edge.LATEST)
+        starting = self.starting or Bounds(Edge.LATEST)
         for topic, places in starting.named.items():
             for number, place in places.items():
                 if isinstance(place, Position) and place.batch_index > 0:
@@ -138,10 +145,10 @@ class SourceOptions:
         for name in self.one_sided:
             if name in _STREAM_ONLY:
                 raise InvalidOption(name, "it is for readStream only; leave it out of spark.read")
-        starting = self.starting or Places(Edge.EARLIEST)
+        starting = self.starting or Bounds(Edge.EARLIEST)
         if starting.edge is Edge.LATEST:
             raise InvalidOption("startingOffsets", "a batch that begins at latest is empty; use earliest or JSON")
-        return replace(self, starting=starting, ending=self.ending or Places(Edge.LATEST))
+        return replace(self, starting=starting, ending=self.ending or Bounds(Edge.LATEST))
 
     def _check(self, has_delay: bool, has_refresh: bool) -> None:
         if self.group_id is not None and self.isolation is Isolation.READ_UNCOMMITTED:
@@ -168,5 +175,5 @@ class SourceOptions:
             raise InvalidOption("maxTriggerDelay", "it bounds how long minOffsetsPerTrigger waits; give that as well")
         if self.allow_unacknowledged and self.group_id is None:
             raise InvalidOption("allowUnacknowledged", "it is about groupId, which is not given; leave it out")
-        if has_refresh and self.choice.pattern is None:
+        if has_refresh and self.selection.pattern is None:
             raise InvalidOption("patternRefreshMs", "it is for subscribePattern, which is not given; leave it out")

@@ -18,9 +18,9 @@ from txnframework.config import Place
 from txnframework.errors import ConfigurationError
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.pipeline.description import Pipeline
-from txnframework_spark.pipeline.frames import ANALYSING, is_harmless, open_session, output_of, views_of
+from txnframework_spark.pipeline.frames import ANALYSING, build_output, create_views, is_harmless, open_session
 from txnframework_spark.pipeline.loader import sink_options
-from txnframework_spark.pipeline.python_transform import locate_python
+from txnframework_spark.pipeline.python_transform import find_function
 from txnframework_spark.session import is_local
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def stateful_operators(plan: Operator) -> tuple[str, ...]:
     return tuple(sorted({found.name for found in _all(plan) if _keeps_state(found)}))
 
 
-def plan_of(frame: DataFrame) -> Operator:
+def load_plan(frame: DataFrame) -> Operator:
     """
     Return the plan of a streaming DataFrame as Spark analysed it.
 
@@ -75,14 +75,14 @@ def plan_of(frame: DataFrame) -> Operator:
     """
     # EXPLAIN is the only public way to get a plan. It starts no query and writes nothing.
     explained = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {frame}", frame=frame).collect()[0][0]
-    plan = read_plan(explained)
+    plan = parse_plan(explained)
     if plan is None:
         reason = "is less than the length of the plan, so that state in it cannot be seen; leave it out"
         raise ConfigurationError("spark.conf.spark.sql.maxPlanStringLength", reason)
     return plan
 
 
-def read_plan(explained: str) -> Operator | None:
+def parse_plan(explained: str) -> Operator | None:
     """Return the analysed plan in the text of EXPLAIN EXTENDED; None: its end was truncated."""
     # The last heading ends the plan: an earlier one is part of a text in the query.
     tree, heading, _ = explained.partition(_BEGIN)[2].rpartition(_END)
@@ -141,17 +141,17 @@ def analyse(pipeline: Pipeline, file: Path, log: Path | None) -> Analysis:
     python = None if pipeline.transform is None else pipeline.transform.python
     place = Place(file=str(file))
     if python is not None:
-        locate_python(python, place / "transform" / "python")
+        find_function(python, place / "transform" / "python")
     harmless = {name: value for name, value in pipeline.spark.conf.items() if is_harmless(name)}
     quiet = msgspec.structs.replace(pipeline, spark=msgspec.structs.replace(pipeline.spark, conf=harmless))
     with open_session(quiet, log, ANALYSING) as spark:
         if python is not None:
             return Analysis(
-                {view: tuple(one.columns) for view, one in views_of(spark, pipeline, place).items()}, None, None
+                {view: tuple(one.columns) for view, one in create_views(spark, pipeline, place).items()}, None, None
             )
-        output = output_of(spark, pipeline, file)
+        output = build_output(spark, pipeline, file)
         views = {source.view: tuple(spark.table(source.view).columns) for source in pipeline.sources}
-        return Analysis(views, tuple(output.columns), stateful_operators(plan_of(output)))
+        return Analysis(views, tuple(output.columns), stateful_operators(load_plan(output)))
 
 
 def guarantee(pipeline: Pipeline, stateful: bool | None) -> str:

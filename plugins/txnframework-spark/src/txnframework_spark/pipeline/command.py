@@ -17,7 +17,7 @@ from txnframework_spark.pipeline.frames import open_session
 from txnframework_spark.pipeline.loader import load_pipeline
 from txnframework_spark.pipeline.query import Start, StopRequests, run_query
 from txnframework_spark.pipeline.screen import Screen
-from txnframework_spark.pipeline.status import abort_open, at_stores, check_topics, standing_of
+from txnframework_spark.pipeline.status import abort_open, at_stores, check_topics, load_status
 
 STATUS_INTERRUPTED = 130
 
@@ -92,12 +92,12 @@ def validate(file: Path, log: Path | None, output: str) -> None:
     refused, a function in Python is looked for and not called, and settings of Spark that may load code are left out.
     """
     told = load_pipeline(file)
-    readings = at_stores(check_topics(told))
+    sources = at_stores(check_topics(told))
     analysis = analyse(told, file, _log(log, terminal.console()))
     if output == "json":
-        print_json(shown.analysis_document(told, analysis, readings))
+        print_json(shown.analysis_document(told, analysis, sources))
     else:
-        shown.print_analysis(told, analysis, readings)
+        shown.print_analysis(told, analysis, sources)
 
 
 @pipeline.command()
@@ -111,11 +111,11 @@ def status(file: Path, output: str) -> None:
     and has not processed ("at most" where aborted ones may be among them).
     """
     told = load_pipeline(file)
-    standing = at_stores(standing_of(told))
+    status = at_stores(load_status(told))
     if output == "json":
-        print_json(shown.standing_document(told, standing))
+        print_json(shown.status_document(told, status))
     else:
-        shown.print_standing(told, standing)
+        shown.print_status(told, status)
 
 
 def _log(chosen: Path | None, console: Console) -> Path | None:

@@ -195,6 +195,6 @@ class Pipeline(Table, frozen=True, kw_only=True):
     transform: Transform | None = None
 
 
-def spelled(options: Mapping[str, OptionValue]) -> dict[str, str]:
+def option_texts(options: Mapping[str, OptionValue]) -> dict[str, str]:
     """Return options as text, in Spark's spelling."""
     return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}

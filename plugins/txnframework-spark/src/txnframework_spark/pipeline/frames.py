@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnframework.config import Place
 from txnframework.errors import ConfigurationError
-from txnframework_spark.errors import sentence_of
-from txnframework_spark.pipeline.description import Pipeline, Sink, Source, spelled
+from txnframework_spark.errors import describe_error
+from txnframework_spark.pipeline.description import Pipeline, Sink, Source, option_texts
 from txnframework_spark.pipeline.loader import config_file, source_options
-from txnframework_spark.pipeline.python_transform import call_python
+from txnframework_spark.pipeline.python_transform import call_function
 from txnframework_spark.session import LOCAL_CHECKPOINT, is_local, scratch_folder, spark_session
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def open_session(
         "spark.app.name": pipeline.pipeline.name,
         "spark.ui.showConsoleProgress": "false",
         **({} if "://" in pipeline.pipeline.checkpoint else LOCAL_CHECKPOINT),
-        **spelled(pipeline.spark.conf),
+        **option_texts(pipeline.spark.conf),
         **(settings or {}),
     }
     config = None if is_local(wanted["spark.master"]) else config_file(pipeline)
@@ -82,7 +82,7 @@ _TYPES: Final = {
 _TEXT: Final = ("string", "binary")
 
 
-def output_of(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
+def build_output(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
     """Return all rows that the pipeline writes, each with its topic.
 
     Nothing is read, only analysed; but a Python transform is called. The views remain registered in the session.
@@ -90,7 +90,7 @@ def output_of(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
     :raises ConfigurationError: the pipeline's description is invalid.
     """
     top = Place(file=str(file))
-    views = views_of(spark, pipeline, top)
+    views = create_views(spark, pipeline, top)
     made = _transformed(spark, pipeline, views, top)
     parts = [
         _written(frame, [(pipeline.sinks[index], (top / "sinks").at(index)) for index in indexes])
@@ -102,7 +102,7 @@ def output_of(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFrame:
     return whole
 
 
-def views_of(spark: SparkSession, pipeline: Pipeline, top: Place) -> dict[str, DataFrame]:
+def create_views(spark: SparkSession, pipeline: Pipeline, top: Place) -> dict[str, DataFrame]:
     """Return the DataFrames of the sources by view; the views remain registered in the session."""
     return {
         source.view: _view(spark, pipeline, source, (top / "sources").at(index))
@@ -137,7 +137,7 @@ def _transformed(
     if transform.sql is not None:
         return {None: _query(spark, transform.sql, top / "transform" / "sql")}
     assert transform.python is not None
-    return call_python(spark, transform.python, views, top / "transform" / "python")
+    return call_function(spark, transform.python, views, top / "transform" / "python")
 
 
 def _query(spark: SparkSession, text: str, place: Place) -> DataFrame:
@@ -247,4 +247,4 @@ def _analysed(work: Callable[[], R], place: Place) -> R:
     except ConfigurationError:
         raise
     except PySparkException as error:
-        raise place.error(sentence_of(error)) from error
+        raise place.error(describe_error(error)) from error

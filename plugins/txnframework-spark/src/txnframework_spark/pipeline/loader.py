@@ -10,10 +10,10 @@ from typing import Final, TypeVar
 
 from txnframework.config import Place, decode, parse_toml
 from txnframework.errors import InvalidInput
-from txnframework_spark.options.parser import topic_of
+from txnframework_spark.options.parser import parse_topic
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.pipeline.description import Pipeline, Source, spelled
+from txnframework_spark.pipeline.description import Pipeline, Source, option_texts
 from txnframework_spark.session import is_local
 
 DEFAULT_CONFIG: Final = "txnframework.toml"
@@ -21,12 +21,12 @@ DEFAULT_CONFIG: Final = "txnframework.toml"
 
 _STORES: Final = {"config": "[stores] config", "metadata": "[stores] metadata", "ledger": "[stores] ledger"}
 
-OWN_SOURCE_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+RESERVED_SOURCE_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {**_STORES, "subscribe": "subscribe of the source", "groupid": "group_id of the source"}
 )
 """Options by lower-case name that the file may not contain as options, and their replacements."""
 
-OWN_SINK_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+RESERVED_SINK_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {
         **_STORES,
         "topic": "topic of the sink",
@@ -38,7 +38,7 @@ OWN_SINK_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """The same for options of sinks."""
 
-OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
+RESERVED_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {"spark.master": "[spark] master", "spark.app.name": "[pipeline] name"}
 )
 """The same for Spark's settings."""
@@ -69,7 +69,7 @@ def source_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
         "groupId": source.group_id,
     }
     given = {name: value for name, value in named.items() if value is not None}
-    return {**spelled(source.options), **store_options(pipeline), **given}
+    return {**option_texts(source.options), **store_options(pipeline), **given}
 
 
 def sink_options(pipeline: Pipeline, stateful: bool, reset: bool = False) -> dict[str, str]:
@@ -77,7 +77,7 @@ def sink_options(pipeline: Pipeline, stateful: bool, reset: bool = False) -> dic
 
     So the guard of a stateful plan is on by default. A sink without transactions gets no options of transactions.
     """
-    given = {name: value for sink in pipeline.sinks for name, value in spelled(sink.options).items()}
+    given = {name: value for sink in pipeline.sinks for name, value in option_texts(sink.options).items()}
     lower = {name.lower(): value.lower() for name, value in given.items()}
     if lower.get("transactional") == "false":
         return {**given, **store_options(pipeline)}
@@ -106,7 +106,7 @@ def check_pipeline(pipeline: Pipeline, top: Place) -> None:
         raise (top / "sinks").error("is empty; a pipeline writes something")
     _check_sources(pipeline, top / "sources")
     _check_sinks(pipeline, top / "sinks")
-    _refuse_own(pipeline.spark.conf, OWN_SETTINGS, top / "spark" / "conf")
+    _check_reserved(pipeline.spark.conf, RESERVED_SETTINGS, top / "spark" / "conf")
     if not is_local(pipeline.spark.master) and not store_options(pipeline):
         raise (top / "stores").error(
             f"is missing: on {pipeline.spark.master}, driver and executors would each look for stores in a folder of"
@@ -124,7 +124,7 @@ def _check_sources(pipeline: Pipeline, sources: Place) -> None:
         first = seen.setdefault(source.view.lower(), index)
         if first != index:
             raise (place / "view").error(f"{source.view!r} is the view of sources[{first}] already")
-        _refuse_own(source.options, OWN_SOURCE_OPTIONS, place / "options")
+        _check_reserved(source.options, RESERVED_SOURCE_OPTIONS, place / "options")
         read = _checked(partial(parsed_source, pipeline, source), place)
         for topic in () if source.group_id is None else map(str, read.topics):
             first = read_by.setdefault((topic, source.group_id or ""), index)
@@ -139,9 +139,9 @@ def _check_sinks(pipeline: Pipeline, sinks: Place) -> None:
     given: dict[str, tuple[str, int]] = {}
     for index, sink in enumerate(pipeline.sinks):
         place = sinks.at(index)
-        _refuse_own(sink.options, OWN_SINK_OPTIONS, place / "options")
+        _check_reserved(sink.options, RESERVED_SINK_OPTIONS, place / "options")
         if sink.topic is not None:
-            _checked(partial(topic_of, "topic", sink.topic), place)
+            _checked(partial(parse_topic, "topic", sink.topic), place)
         if sink.frame is not None and (pipeline.transform is None or pipeline.transform.python is None):
             raise (place / "frame").error("goes with transform.python only, whose function returns DataFrames by name")
         for name, value in sink.options.items():
@@ -160,7 +160,7 @@ def _checked(parse: Callable[[], R], place: Place) -> R:
         raise place.error(str(error)) from error
 
 
-def _refuse_own(options: Iterable[str], own: Mapping[str, str], place: Place) -> None:
+def _check_reserved(options: Iterable[str], own: Mapping[str, str], place: Place) -> None:
     for name in options:
         instead = own.get(name.lower())
         if instead is not None:

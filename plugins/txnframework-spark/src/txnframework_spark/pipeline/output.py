@@ -10,8 +10,8 @@ import click
 from txnframework.cli.output import duration_of, print_facts, print_records
 from txnframework_spark.pipeline.analysis import Analysis, guarantee, notes
 from txnframework_spark.pipeline.description import Pipeline
-from txnframework_spark.pipeline.screen import Screen, told_state
-from txnframework_spark.pipeline.status import Reading, Standing, StateNote
+from txnframework_spark.pipeline.screen import Screen, format_state
+from txnframework_spark.pipeline.status import PipelineStatus, SourceStatus, StateNote
 
 _ROWS_NAME_IT = "(column topic)"
 _UNKNOWN = "what the function returns"
@@ -28,7 +28,7 @@ def ending(screen: Screen, stopped: bool, given_up: bool) -> str:
     return f"Everything that was there is processed: {done}."
 
 
-def analysis_document(pipeline: Pipeline, analysis: Analysis, readings: Sequence[Reading]) -> dict[str, Any]:
+def analysis_document(pipeline: Pipeline, analysis: Analysis, sources: Sequence[SourceStatus]) -> dict[str, Any]:
     """Return an analysis, for JSON output."""
     stateful = None if analysis.stateful is None else bool(analysis.stateful)
     return {
@@ -39,13 +39,13 @@ def analysis_document(pipeline: Pipeline, analysis: Analysis, readings: Sequence
         "stateful": None if analysis.stateful is None else list(analysis.stateful),
         "guarantee": guarantee(pipeline, stateful),
         "notes": list(notes(pipeline, stateful)),
-        "sources": [_source_document(source.view, analysis, readings) for source in pipeline.sources],
+        "sources": [_source_document(source.view, analysis, sources) for source in pipeline.sources],
         "sinks": [{"topic": sink.topic, "where": sink.where} for sink in pipeline.sinks],
         "columns": None if analysis.columns is None else list(analysis.columns),
     }
 
 
-def print_analysis(pipeline: Pipeline, analysis: Analysis, readings: Sequence[Reading]) -> None:
+def print_analysis(pipeline: Pipeline, analysis: Analysis, sources: Sequence[SourceStatus]) -> None:
     """Print an analysis."""
     stateful = None if analysis.stateful is None else bool(analysis.stateful)
     print_facts(
@@ -64,7 +64,7 @@ def print_analysis(pipeline: Pipeline, analysis: Analysis, readings: Sequence[Re
         [
             {
                 "view": source.view,
-                "reads": ", ".join(one.topic for one in readings if one.view == source.view) or "what options choose",
+                "reads": ", ".join(one.topic for one in sources if one.view == source.view) or "what options choose",
                 "as": source.group_id or "(checkpoint)",
                 "columns": ", ".join(analysis.views[source.view]),
             }
@@ -90,9 +90,9 @@ def _no_state(stateful: bool | None) -> str:
     return "not known" if stateful is None else "none"
 
 
-def standing_document(pipeline: Pipeline, standing: Standing) -> dict[str, Any]:
+def status_document(pipeline: Pipeline, status: PipelineStatus) -> dict[str, Any]:
     """Return the progress of a pipeline, for JSON output."""
-    application, found = standing.application, standing.open
+    application, found = status.application, status.open
     committed = application.committed[-1] if application is not None and application.committed else None
     return {
         "pipeline": pipeline.pipeline.name,
@@ -104,17 +104,17 @@ def standing_document(pipeline: Pipeline, standing: Standing) -> dict[str, Any]:
         else {
             "transaction": str(found.txn_id),
             "batch": application.version,
-            "age_ms": max(0, standing.now_ms - found.created_ms),
-            "left_ms": found.deadline_ms - standing.now_ms,
+            "age_ms": max(0, status.now_ms - found.created_ms),
+            "left_ms": found.deadline_ms - status.now_ms,
         },
-        "state": None if standing.state is None else _state_document(standing.state),
-        "sources": [_reading_document(one) for one in standing.readings],
+        "state": None if status.state is None else _state_document(status.state),
+        "sources": [_status_of_source(one) for one in status.sources],
     }
 
 
-def print_standing(pipeline: Pipeline, standing: Standing) -> None:
+def print_status(pipeline: Pipeline, status: PipelineStatus) -> None:
     """Print the progress of a pipeline."""
-    document = standing_document(pipeline, standing)
+    document = status_document(pipeline, status)
     opened = document["open"]
     print_facts(
         {
@@ -122,10 +122,10 @@ def print_standing(pipeline: Pipeline, standing: Standing) -> None:
             "last committed": "nothing yet" if document["committed"] is None else f"batch {document['committed']}",
             "query": document["query"],
             "under way": "nothing" if opened is None else _under_way(opened),
-            **_state_facts(standing.state),
+            **_state_facts(status.state),
         }
     )
-    if standing.state is not None and standing.state.late_rows:
+    if status.state is not None and status.state.late_rows:
         click.echo(
             "Warning: rows came later than the watermark allows and are in no result; a longer delay keeps such."
         )
@@ -150,7 +150,7 @@ def _state_facts(note: StateNote | None) -> dict[str, str]:
         return {}
     late = f"{note.late_rows:,}, the last in batch {note.late_batch}" if note.late_rows else "none"
     return {
-        "state": f"{told_state(note.rows, note.bytes)} after batch {note.batch}",
+        "state": f"{format_state(note.rows, note.bytes)} after batch {note.batch}",
         "watermark": note.watermark or "none",
         "dropped as late": late,
     }
@@ -162,8 +162,8 @@ def _under_way(opened: dict[str, Any]) -> str:
     return f"{age}, times out in {duration_of(left)}" if left > 0 else f"{age}, overdue"
 
 
-def _source_document(view: str, analysis: Analysis, readings: Sequence[Reading]) -> dict[str, Any]:
-    mine = [one for one in readings if one.view == view]
+def _source_document(view: str, analysis: Analysis, sources: Sequence[SourceStatus]) -> dict[str, Any]:
+    mine = [one for one in sources if one.view == view]
     return {
         "view": view,
         "topics": [one.topic for one in mine],
@@ -172,12 +172,12 @@ def _source_document(view: str, analysis: Analysis, readings: Sequence[Reading])
     }
 
 
-def _reading_document(reading: Reading) -> dict[str, Any]:
-    lag = reading.lag
+def _status_of_source(source: SourceStatus) -> dict[str, Any]:
+    lag = source.lag
     return {
-        "view": reading.view,
-        "topic": reading.topic,
-        "group_id": reading.group_id,
+        "view": source.view,
+        "topic": source.topic,
+        "group_id": source.group_id,
         "behind": None if lag is None else sum(one.messages for one in lag),
         "segments": None
         if lag is None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def locate_python(name: str, place: Place) -> None:
+def find_function(name: str, place: Place) -> None:
     """
     Check that ``module:function`` exists, from its source; names that only running it defines are not checked.
 
@@ -95,7 +95,7 @@ def _names_in(body: Sequence[ast.stmt]) -> Iterator[str]:
                 pass
 
 
-def call_python(
+def call_function(
     spark: SparkSession, name: str, views: Mapping[str, DataFrame], place: Place
 ) -> Mapping[str | None, DataFrame]:
     """Return the DataFrames that ``module:function`` makes of the views, by name; a single one has the name None."""

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework_spark import process
-from txnframework_spark.errors import PipelineFailed, sentence_of
+from txnframework_spark.errors import PipelineFailed, describe_error
 from txnframework_spark.options.parser import StoreOptions
-from txnframework_spark.pipeline.analysis import plan_of, stateful_operators
+from txnframework_spark.pipeline.analysis import load_plan, stateful_operators
 from txnframework_spark.pipeline.description import Pipeline
-from txnframework_spark.pipeline.frames import output_of
+from txnframework_spark.pipeline.frames import build_output
 from txnframework_spark.pipeline.loader import sink_options, store_options
-from txnframework_spark.pipeline.screen import ROWS_OUT, Screen, batch_of
-from txnframework_spark.pipeline.status import after, keep_note, load_note
+from txnframework_spark.pipeline.screen import ROWS_OUT, Screen, finished_batch
+from txnframework_spark.pipeline.status import after, load_note, store_note
 from txnframework_spark.progress import StateProgress
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StopState:
     """The state of a query after a stop request.
 
     ``waited_ms``: since the first request. ``working``: a batch is running. ``finished``: a batch has finished since
@@ -50,7 +50,7 @@ class Moment:
     finished: bool
 
 
-def is_time_to_stop(now: Moment, timeout_ms: int) -> bool:
+def should_stop(now: StopState, timeout_ms: int) -> bool:
     """Return whether to stop the query now; a second request does not wait."""
     if not now.asked:
         return False
@@ -121,15 +121,15 @@ def run_query(spark: SparkSession, start: Start, screen: Screen, requests: StopR
     except Exception as error:
         if not _is_of_spark(error):
             raise
-        raise PipelineFailed(name, sentence_of(error)) from error
+        raise PipelineFailed(name, describe_error(error)) from error
 
 
 def _start(spark: SparkSession, start: Start) -> StreamingQuery:
     from pyspark.sql import functions as f
 
     pipeline = start.pipeline
-    output = output_of(spark, pipeline, start.file)
-    stateful = bool(stateful_operators(plan_of(output)))
+    output = build_output(spark, pipeline, start.file)
+    stateful = bool(stateful_operators(load_plan(output)))
     counted = output.observe(ROWS_OUT, f.count(f.lit(1)).alias("rows"))
     writer = (
         counted.writeStream.format("txnframework")
@@ -153,8 +153,8 @@ def _watch(query: StreamingQuery, pipeline: Pipeline, screen: Screen, requests: 
             asked_at, shown_when_asked = time.monotonic(), shown
             screen.say("Asked to stop: the batch under way may finish first.")
         waited_ms = 0 if asked_at is None else round((time.monotonic() - asked_at) * 1000)
-        now = Moment(requests.count, waited_ms, bool(status["isTriggerActive"]), shown > shown_when_asked)
-        if is_time_to_stop(now, pipeline.pipeline.stop_timeout_ms):
+        now = StopState(requests.count, waited_ms, bool(status["isTriggerActive"]), shown > shown_when_asked)
+        if should_stop(now, pipeline.pipeline.stop_timeout_ms):
             query.stop()
             break
         screen.doing(str(status["message"]).lower())
@@ -162,7 +162,7 @@ def _watch(query: StreamingQuery, pipeline: Pipeline, screen: Screen, requests: 
     _show(query, pipeline, screen, shown)
     error = query.exception()
     if error is not None and not requests.count:
-        raise PipelineFailed(pipeline.pipeline.name, sentence_of(error))
+        raise PipelineFailed(pipeline.pipeline.name, describe_error(error))
     return bool(requests.count)
 
 
@@ -172,7 +172,7 @@ def _show(query: StreamingQuery, pipeline: Pipeline, screen: Screen, shown: int)
     if last is None or last["batchId"] <= shown:
         return shown
     for progress in query.recentProgress:
-        ended = batch_of(progress)
+        ended = finished_batch(progress)
         if ended is not None and ended.number > shown:
             screen.batch(ended)
             shown = ended.number
@@ -188,7 +188,7 @@ def _note(pipeline: Pipeline, batch: int, found: StateProgress) -> None:
 
     async def keep() -> None:
         with contextlib.suppress(Unavailable, OutcomeUnknown):
-            await keep_note(store, name, after(await load_note(store, name), batch, found))
+            await store_note(store, name, after(await load_note(store, name), batch, found))
 
     process.run(keep())
 

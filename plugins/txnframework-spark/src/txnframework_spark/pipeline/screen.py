@@ -25,7 +25,7 @@ _SHOWN_MAX: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class BatchShown:
+class FinishedBatch:
     """A finished batch.
 
     ``behind``: readable messages after it, None if unknown. ``state``: the state of a stateful plan.
@@ -40,13 +40,13 @@ class BatchShown:
     state: StateProgress | None = None
 
 
-def batch_of(progress: Mapping[str, Any]) -> BatchShown | None:
+def finished_batch(progress: Mapping[str, Any]) -> FinishedBatch | None:
     """Return the batch in a query's progress; None if there was no data."""
     durations = progress["durationMs"]
     if "addBatch" not in durations:
         return None
     counted = (progress.get("observedMetrics") or {}).get(ROWS_OUT)
-    return BatchShown(
+    return FinishedBatch(
         number=progress["batchId"],
         at=progress["timestamp"],
         rows_in=progress["numInputRows"],
@@ -57,7 +57,7 @@ def batch_of(progress: Mapping[str, Any]) -> BatchShown | None:
     )
 
 
-def told_state(rows: int, size: int) -> str:
+def format_state(rows: int, size: int) -> str:
     """Return the size of a state for users."""
     return f"{rows:,} rows, {size / 1_000_000:,.1f} MB"
 
@@ -76,17 +76,17 @@ def _of_state(found: StateProgress | None) -> str:
         return ""
     watermark = "" if found.watermark is None else f", watermark {found.watermark}"
     late = f", {found.late_rows:,} dropped as late" if found.late_rows else ""
-    return f"; state {told_state(found.rows, found.bytes)}{watermark}{late}"
+    return f"; state {format_state(found.rows, found.bytes)}{watermark}{late}"
 
 
-def _cells(shown: BatchShown, stateful: bool) -> tuple[str, ...]:
+def _cells(shown: FinishedBatch, stateful: bool) -> tuple[str, ...]:
     """Return the cells of a table row after the duration of the batch."""
     if not stateful:
         return (shown.at,)
     if shown.state is None:
         return ("", "", shown.at, "")
     found = shown.state
-    return (f"{found.late_rows:,}", told_state(found.rows, found.bytes), shown.at, found.watermark or "")
+    return (f"{found.late_rows:,}", format_state(found.rows, found.bytes), shown.at, found.watermark or "")
 
 
 class Screen:
@@ -96,7 +96,7 @@ class Screen:
         self._console = console
         self._name = name
         self._doing = "starting Spark"
-        self._shown: deque[BatchShown] = deque(maxlen=_SHOWN_MAX)
+        self._shown: deque[FinishedBatch] = deque(maxlen=_SHOWN_MAX)
         self.batches = 0
         self.rows_in = 0
         self.rows_out = 0
@@ -125,7 +125,7 @@ class Screen:
         """Print a sentence that remains on the screen."""
         self._console.print(Text(sentence), soft_wrap=True)
 
-    def batch(self, ended: BatchShown) -> None:
+    def batch(self, ended: FinishedBatch) -> None:
         """Show a finished batch."""
         self.batches += 1
         self.rows_in += ended.rows_in

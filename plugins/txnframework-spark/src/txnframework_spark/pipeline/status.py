@@ -30,8 +30,8 @@ from txnframework.interfaces import IMetadataStore
 from txnframework.model.metadata import Expect, Key, Put
 from txnframework.model.paths import escape
 from txnframework.model.transactions import Action, Application, End, State, Transaction
-from txnframework_spark.microbatch.batch import coordinator_of
-from txnframework_spark.options.parser import StoreOptions, topic_of
+from txnframework_spark.microbatch.batch import application_coordinator
+from txnframework_spark.options.parser import StoreOptions, parse_topic
 from txnframework_spark.pipeline.description import Pipeline
 from txnframework_spark.pipeline.loader import parsed_source, store_options
 from txnframework_spark.progress import StateProgress
@@ -78,7 +78,7 @@ async def load_note(store: IMetadataStore, pipeline: str) -> StateNote | None:
         return None
 
 
-async def keep_note(store: IMetadataStore, pipeline: str, note: StateNote) -> None:
+async def store_note(store: IMetadataStore, pipeline: str, note: StateNote) -> None:
     """Store the note; if the store is unavailable, the note is dropped and the next batch writes another."""
     with contextlib.suppress(Unavailable, OutcomeUnknown):
         await store.put(Put(_key(pipeline), msgspec.json.encode(note), Expect.ANY))
@@ -92,7 +92,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceStatus:
     """A topic as a source of the pipeline reads it.
 
     ``lag``: by segment; None without a subscription, because only Spark's checkpoint knows it. ``begun``: the
@@ -107,7 +107,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PipelineStatus:
     """The progress of a pipeline.
 
     ``open``: the transaction of the current batch, or of an interrupted one. ``state``: the plan's state, if it keeps
@@ -117,7 +117,7 @@ class Standing:
     application: Application | None
     open: Transaction | None
     now_ms: int
-    readings: tuple[Reading, ...]
+    sources: tuple[SourceStatus, ...]
     state: StateNote | None = None
 
 
@@ -126,7 +126,7 @@ def at_stores(work: Coroutine[Any, Any, R]) -> R:
     return asyncio.run(work)
 
 
-async def check_topics(pipeline: Pipeline) -> tuple[Reading, ...]:
+async def check_topics(pipeline: Pipeline) -> tuple[SourceStatus, ...]:
     """Return the topics that are read, after a check that all named topics exist.
 
     Topics that a pattern or a row names are not known yet, and are not checked.
@@ -136,19 +136,19 @@ async def check_topics(pipeline: Pipeline) -> tuple[Reading, ...]:
     async with _open(pipeline) as client:
         for sink in pipeline.sinks:
             if sink.topic is not None:
-                await client.layout(str(topic_of("topic", sink.topic)))
-        return await _readings(client, pipeline)
+                await client.layout(str(parse_topic("topic", sink.topic)))
+        return await _source_statuses(client, pipeline)
 
 
-async def standing_of(pipeline: Pipeline) -> Standing:
+async def load_status(pipeline: Pipeline) -> PipelineStatus:
     """Return the progress of the pipeline."""
     async with _open(pipeline) as client:
-        coordinator = await coordinator_of(client.host)
+        coordinator = await application_coordinator(client.host)
         application = await coordinator.application(pipeline.pipeline.name)
         found = await _open_transaction(client, application)
-        now_ms, readings = client.host.environment.now_ms(), await _readings(client, pipeline)
+        now_ms, sources = client.host.environment.now_ms(), await _source_statuses(client, pipeline)
         state = await load_note(client.host.metadata, pipeline.pipeline.name)
-        return Standing(application, found, now_ms, readings, state)
+        return PipelineStatus(application, found, now_ms, sources, state)
 
 
 async def abort_open(pipeline: Pipeline, run: str) -> bool:
@@ -158,7 +158,7 @@ async def abort_open(pipeline: Pipeline, run: str) -> bool:
     start or the transaction's timeout aborts it.
     """
     async with _open(pipeline) as client:
-        coordinator = await coordinator_of(client.host)
+        coordinator = await application_coordinator(client.host)
         application = await coordinator.application(pipeline.pipeline.name)
         found = await _open_transaction(client, application)
         if found is None or application is None or application.run != run:
@@ -186,7 +186,7 @@ async def _open_transaction(client: Client, application: Application | None) -> 
     return None
 
 
-async def _readings(client: Client, pipeline: Pipeline) -> tuple[Reading, ...]:
+async def _source_statuses(client: Client, pipeline: Pipeline) -> tuple[SourceStatus, ...]:
     found = []
     for source in pipeline.sources:
         for topic in map(str, parsed_source(pipeline, source).topics):
@@ -195,5 +195,5 @@ async def _readings(client: Client, pipeline: Pipeline) -> tuple[Reading, ...]:
             if source.group_id is not None:
                 with contextlib.suppress(SubscriptionNotFound):
                     lag, begun = (await client.lag(topic, source.group_id)).segments, True
-            found.append(Reading(source.view, topic, source.group_id, begun, lag))
+            found.append(SourceStatus(source.view, topic, source.group_id, begun, lag))
     return tuple(found)

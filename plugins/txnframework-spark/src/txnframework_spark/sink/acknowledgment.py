@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 from txnframework.broker import Host
 from txnframework_spark import process
 from txnframework_spark.errors import Unsupported
-from txnframework_spark.microbatch.batch import BatchFacts, begin
+from txnframework_spark.microbatch.batch import MicroBatch, begin
 from txnframework_spark.microbatch.batch import batch_id as named
-from txnframework_spark.microbatch.registration import readings_of
-from txnframework_spark.options.parser import STORE_OPTIONS, GivenOptions
+from txnframework_spark.microbatch.registration import load_registrations
+from txnframework_spark.options.parser import STORE_OPTIONS, OptionParser
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.process import outlast
+from txnframework_spark.process import retry_unavailable
 from txnframework_spark.sink.commit import Staged, commit_staged
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def acknowledge(batch: DataFrame, batch_id: int, **stores: str) -> bool:
     :raises Unsupported: the caller is not a ``foreachBatch`` function.
     """
     facts = _facts(batch, batch_id)
-    options = SinkOptions(GivenOptions(stores, STORE_OPTIONS, "acknowledge").stores())
+    options = SinkOptions(OptionParser(stores, STORE_OPTIONS, "acknowledge").stores())
     host = process.host(options.stores)
     return process.run(acknowledge_batch(host, options, facts))
 
@@ -60,18 +60,18 @@ def txn_options(batch: DataFrame, batch_id: int) -> dict[str, str]:
     return {"txnAppId": _facts(batch, batch_id).query, "txnVersion": str(batch_id)}
 
 
-async def acknowledge_batch(host: Host, options: SinkOptions, facts: BatchFacts) -> bool:
+async def acknowledge_batch(host: Host, options: SinkOptions, facts: MicroBatch) -> bool:
     """Acknowledge what the tasks of a batch have registered; return False if nothing was registered."""
-    if not await outlast(host, lambda: readings_of(host.metadata, facts)):
+    if not await retry_unavailable(host, lambda: load_registrations(host.metadata, facts)):
         return False
     # The application is the query: it is as old as the checkpoint, which determines the batch's range.
     batch = named(facts.query, facts)
-    txn_id = await outlast(host, lambda: begin(host, batch, options.transaction_timeout_ms))
+    txn_id = await retry_unavailable(host, lambda: begin(host, batch, options.transaction_timeout_ms))
     await commit_staged(host, options, [Staged(str(txn_id), 0, 0, facts, facts.query)], facts.batch)
     return True
 
 
-def _facts(batch: DataFrame, batch_id: int) -> BatchFacts:
+def _facts(batch: DataFrame, batch_id: int) -> MicroBatch:
     from pyspark.errors import PySparkException
 
     try:
@@ -86,4 +86,4 @@ def _facts(batch: DataFrame, batch_id: int) -> BatchFacts:
     run = context.getLocalProperty("spark.jobGroup.id")
     if query is None or run is None or number is None or int(number) != batch_id:
         raise Unsupported(_ONLY_THERE)
-    return BatchFacts(query, run, batch_id)
+    return MicroBatch(query, run, batch_id)

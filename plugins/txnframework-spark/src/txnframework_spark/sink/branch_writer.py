@@ -25,11 +25,11 @@ from txnframework.runtime.backoff import Backoff
 from txnframework_spark import process
 from txnframework_spark.errors import TopicMissing, Unsupported
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.sink.rows import ROW, by_segment, by_topic, cut, entry_columns, sink_rows, sizes_of
+from txnframework_spark.sink.rows import ROW, cut, entry_columns, group_by_segment, group_by_topic, row_sizes, sink_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentRows:
     """Rows of one topic for one segment, and the entries that encode them."""
 
     topic: TopicName
@@ -45,11 +45,11 @@ class Part:
 
 @dataclass(slots=True)
 class _Queue:
-    waiting: deque[Part] = field(default_factory=deque)
+    waiting: deque[SegmentRows] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
 
 
-class Appends:
+class AppendQueue:
     """
     Appends in progress.
 
@@ -64,7 +64,7 @@ class Appends:
         self._queues: dict[str, _Queue] = {}
         self._bytes = 0
         self._changed = asyncio.Event()
-        self._refused: list[Part] = []
+        self._refused: list[SegmentRows] = []
         self._error: BaseException | None = None
 
     @property
@@ -72,7 +72,7 @@ class Appends:
         """Whether a segment was found sealed; its refused parts must be written elsewhere before any later rows."""
         return bool(self._refused)
 
-    async def put(self, part: Part) -> None:
+    async def put(self, part: SegmentRows) -> None:
         """Queue the part, waiting until the byte limit allows it; raise the error of an earlier append."""
         # After an error no append is confirmed, so waiting for space would not end.
         while self._error is None and self._bytes and self._bytes + part.size > self._bytes_max:
@@ -86,7 +86,7 @@ class Appends:
         if queue.task is None:
             queue.task = asyncio.create_task(self._run(part.segment, queue))
 
-    async def drain(self) -> list[Part]:
+    async def drain(self) -> list[SegmentRows]:
         """Wait until everything is durable; return the parts that sealed segments refused, or raise the first error."""
         while tasks := [queue.task for queue in self._queues.values() if queue.task is not None]:
             await asyncio.gather(*tasks)
@@ -168,7 +168,7 @@ class BranchWriter:
         self._producer = producer
         self._bounds = host.config.client
         self._bytes_max = options.bytes_in_flight_max
-        self._appends = Appends(host, options.bytes_in_flight_max)
+        self._appends = AppendQueue(host, options.bytes_in_flight_max)
         self._layouts: dict[TopicName, Layout] = {}
         self._gathered: list[pa.RecordBatch] = []
         self._segments = 1
@@ -202,7 +202,7 @@ class BranchWriter:
         numbers = pa.array(np.arange(self.rows, self.rows + rows.num_rows))
         self.rows += rows.num_rows
         self._segments = 0
-        for topic, mine in by_topic(rows.append_column(ROW, numbers), self._topic):
+        for topic, mine in group_by_topic(rows.append_column(ROW, numbers), self._topic):
             await self._route(topic, mine)
         if self._appends.refused:
             await self._settle()
@@ -211,11 +211,11 @@ class BranchWriter:
         layout = self._layouts.get(topic)
         if layout is None:
             layout = self._layouts[topic] = await layout_of(self._host, topic)
-        for segment, mine in by_segment(rows, layout, self._producer):
+        for segment, mine in group_by_segment(rows, layout, self._producer):
             self._segments += 1
             pieces = cut(mine, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
             entries = tuple(map(self._entry, pieces))
-            await self._appends.put(Part(topic, str(layout.name_of(segment.id)), mine, entries))
+            await self._appends.put(SegmentRows(topic, str(layout.name_of(segment.id)), mine, entries))
 
     async def _settle(self) -> None:
         """Wait until everything is durable; rows that a sealed segment refused go to its children, in order."""
@@ -231,7 +231,7 @@ class BranchWriter:
         raise Unsupported(f"topics were split or merged {_REROUTES_MAX} times during one write")
 
     def _require_small(self, rows: pa.RecordBatch) -> None:
-        largest = int(sizes_of(rows).max())
+        largest = int(row_sizes(rows).max())
         if largest > self._bounds.message_bytes_max:
             raise Unsupported(
                 f"a message of {largest} bytes is larger than client.message_bytes_max"
@@ -250,7 +250,7 @@ class BranchWriter:
         return Append(data, rows.num_rows, self._branch, token)
 
 
-def attempt_writer(host: Host, options: SinkOptions, txn_id: TxnID | None, name: str) -> tuple[BranchWriter, int]:
+def open_attempt_writer(host: Host, options: SinkOptions, txn_id: TxnID | None, name: str) -> tuple[BranchWriter, int]:
     """Return the writer of a new attempt and its branch number; ``txn_id`` None: outside of transactions."""
     # Random, because attempt numbers start over when a batch is replayed.
     number = host.environment.random_bits(BRANCH_BITS) | 1
@@ -258,7 +258,7 @@ def attempt_writer(host: Host, options: SinkOptions, txn_id: TxnID | None, name:
     return BranchWriter(host, options, branch, f"spark/{name}/{number:016x}"), number
 
 
-def write_all(
+def write_batches(
     writer: BranchWriter, batches: Iterator[pa.RecordBatch], halfway: Callable[[], None] | None = None
 ) -> None:
     """

@@ -34,15 +34,15 @@ from txnframework.model.acks import Ack, AckRequest, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import Action, Application, End, SourceRange, State
 from txnframework_spark.errors import BatchNotCommitted, Unsupported
-from txnframework_spark.microbatch.batch import BatchFacts, batch_id, coordinator_of
+from txnframework_spark.microbatch.batch import MicroBatch, application_coordinator, batch_id
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, JUDGED, SETTLED, Pauses
-from txnframework_spark.microbatch.registration import Range, Reading, load_subscription, readings_of
+from txnframework_spark.microbatch.registration import Range, Registration, load_registrations, load_subscription
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.process import outlast
+from txnframework_spark.process import retry_unavailable
 from txnframework_spark.sink.verdict import (
     AcknowledgedRange,
-    Verdict,
-    judge,
+    BatchVerdict,
+    judge_batch,
     judge_by_version,
     require_kind,
     require_whole_state,
@@ -59,7 +59,7 @@ class Staged(WriterCommitMessage):
     txn: str | None
     branch: int
     rows: int
-    batch: BatchFacts | None = None
+    batch: MicroBatch | None = None
     application: str | None = None
 
     @property
@@ -68,13 +68,13 @@ class Staged(WriterCommitMessage):
         return None if self.txn is None else TxnID.parse(self.txn)
 
 
-async def require_no_acknowledgments(store: IMetadataStore, batch: BatchFacts) -> None:
+async def require_no_acknowledgments(store: IMetadataStore, batch: MicroBatch) -> None:
     """Raise Unsupported if the batch reads a subscription: it would never be acknowledged."""
-    for reading in await readings_of(store, batch):
+    for registration in await load_registrations(store, batch):
         raise Unsupported(
-            f"subscription {reading.subscription} of {reading.topic} is acknowledged in the sink's transaction, and"
-            " with transactional=false there is none: leave out groupId, so that the checkpoint alone decides what is"
-            " read, or leave out transactional=false"
+            f"subscription {registration.subscription} of {registration.topic} is acknowledged in the sink's"
+            " transaction, and with transactional=false there is no transaction: leave out groupId, so that only the"
+            " checkpoint records progress, or leave out transactional=false"
         )
 
 
@@ -148,14 +148,14 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
         raise BatchNotCommitted(
             f"the tasks of batch {batch} wrote in different transactions, because the first one ended in mid-batch"
         )
-    decision = _Decision(host, options, staged, first.batch)
+    decision = _BatchCommit(host, options, staged, first.batch)
     try:
         # A retry is idempotent: it finds the acknowledgments of the first attempt, or a batch that is a replay.
-        await outlast(host, decision.run)
+        await retry_unavailable(host, decision.run)
     except Conflict as error:
         # A retry after an unknown outcome may find that its own commit took effect. It may also find that a late task
         # has begun the batch again after that commit.
-        if not isinstance(error, Fenced) and await outlast(host, decision.is_committed):
+        if not isinstance(error, Fenced) and await retry_unavailable(host, decision.is_committed):
             return
         await abort_staged(host, staged)
         raise
@@ -165,13 +165,13 @@ async def abort_staged(host: Host, staged: Sequence[Staged]) -> None:
     """Abort every transaction that the messages name and that is open; committed ones are unaffected."""
     txn_ids = [message.txn_id for message in staged if message.txn_id is not None]
     if txn_ids:
-        await abort_open(await coordinator_of(host), txn_ids)
+        await abort_open(await application_coordinator(host), txn_ids)
 
 
-class _Decision:
+class _BatchCommit:
     """The decision about one batch, all of whose tasks wrote in one transaction."""
 
-    def __init__(self, host: Host, options: SinkOptions, staged: Sequence[Staged], facts: BatchFacts) -> None:
+    def __init__(self, host: Host, options: SinkOptions, staged: Sequence[Staged], facts: MicroBatch) -> None:
         first = staged[0]
         assert first.txn_id is not None
         self._host = host
@@ -182,32 +182,32 @@ class _Decision:
         self._txn_id: TxnID = first.txn_id
 
     async def run(self) -> None:
-        coordinator = await coordinator_of(self._host)
+        coordinator = await application_coordinator(self._host)
         application = await self._current(coordinator)
         require_kind(application, self._facts.query)
         if self._options.stateful and not self._options.reset:
             require_whole_state(application, self._batch)
-        readings = await readings_of(self._host.metadata, self._facts)
-        verdict = judge(await self._against_cursors(readings))
-        if verdict is Verdict.UNACKNOWLEDGED:
+        registrations = await load_registrations(self._host.metadata, self._facts)
+        verdict = judge_batch(await self._against_cursors(registrations))
+        if verdict is BatchVerdict.UNACKNOWLEDGED:
             verdict = self._judge_by_version(application)
-        if verdict is Verdict.REPLAY:
+        if verdict is BatchVerdict.REPLAY:
             # A newer run, even one of another application, may have moved the cursor. What it committed is not this
             # run's batch, and a success would let this run continue.
-            await self._check_epochs(readings)
+            await self._check_epochs(registrations)
             await abort_staged(self._host, self._staged)
             return
         pauses = Pauses.from_environment()
         doing = {"query": self._facts.query, "run": self._facts.run, "txn": self._txn_id}
         pauses.reach(JUDGED, self._facts.batch, **doing)
         try:
-            await self._acknowledge(readings)
-            await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(readings))
+            await self._acknowledge(registrations)
+            await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(registrations))
         except (TransactionConflict, TransactionNotFound) as error:
             raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
         pauses.reach(ACKS_PUT, self._facts.batch, **doing)
         await self._current(coordinator)
-        await self._check_epochs(readings)
+        await self._check_epochs(registrations)
         await commit_branches(coordinator, self._txn_id, self._staged, f"batch {self._facts.batch}")
         # A kill between here and Spark's own record of the batch causes a replay, which the cursors reveal.
         pauses.reach(COMMITTED, self._facts.batch, **doing)
@@ -216,7 +216,7 @@ class _Decision:
 
     async def is_committed(self) -> bool:
         """Return whether the transaction is committed with these branches."""
-        return await is_committed(await coordinator_of(self._host), self._txn_id, self._staged)
+        return await is_committed(await application_coordinator(self._host), self._txn_id, self._staged)
 
     async def _current(self, coordinator: IApplicationCoordinator) -> Application:
         """Return the application record; raise if it no longer names this run and this transaction."""
@@ -231,44 +231,48 @@ class _Decision:
             )
         return application
 
-    async def _against_cursors(self, readings: Sequence[Reading]) -> list[AcknowledgedRange]:
-        async def look(reading: Reading, planned: Range) -> AcknowledgedRange:
-            subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
+    async def _against_cursors(self, registrations: Sequence[Registration]) -> list[AcknowledgedRange]:
+        async def look(registration: Registration, planned: Range) -> AcknowledgedRange:
+            subscription = await self._host.subscription(registration.topic, registration.subscription, planned.segment)
             # A committed batch may not have reached its cursor yet; the cursor alone would not show it.
             await subscription.pending_acks.recover()
             cursor = await subscription.cursor.load()
             return AcknowledgedRange(
-                reading.topic, reading.subscription, planned, cursor.mark_delete, cursor.incarnation
+                registration.topic, registration.subscription, planned, cursor.mark_delete, cursor.incarnation
             )
 
-        return await _for_each_range(readings, look)
+        return await _for_each_range(registrations, look)
 
-    def _judge_by_version(self, application: Application) -> Verdict:
+    def _judge_by_version(self, application: Application) -> BatchVerdict:
         """Judge a batch without acknowledgments by the numbers of the committed batches."""
         rows = sum(message.rows for message in self._staged)
         return judge_by_version(application, self._batch, rows, self._options.reset)
 
-    async def _acknowledge(self, readings: Sequence[Reading]) -> None:
-        async def add(reading: Reading, planned: Range) -> None:
-            subscription = await self._host.subscription(reading.topic, reading.subscription, planned.segment)
-            processed = ProcessedRange(self._facts.query, self._facts.batch, planned.start, planned.end, reading.epoch)
+    async def _acknowledge(self, registrations: Sequence[Registration]) -> None:
+        async def add(registration: Registration, planned: Range) -> None:
+            subscription = await self._host.subscription(registration.topic, registration.subscription, planned.segment)
+            processed = ProcessedRange(
+                self._facts.query, self._facts.batch, planned.start, planned.end, registration.epoch
+            )
             ack = Ack(planned.end, cumulative=True)
             request = AckRequest(Branch(self._txn_id), (ack,), planned.incarnation or 0, processed)
             await subscription.pending_acks.add(request)
 
-        await _for_each_range(readings, add)
+        await _for_each_range(registrations, add)
 
-    async def _check_epochs(self, readings: Sequence[Reading]) -> None:
-        for reading in readings:
-            _, record = await load_subscription(self._host.metadata, reading.topic, reading.subscription)
-            if record.epoch != reading.epoch:
-                raise Fenced(f"subscription {reading.subscription} of {reading.topic}")
+    async def _check_epochs(self, registrations: Sequence[Registration]) -> None:
+        for registration in registrations:
+            _, record = await load_subscription(self._host.metadata, registration.topic, registration.subscription)
+            if record.epoch != registration.epoch:
+                raise Fenced(f"subscription {registration.subscription} of {registration.topic}")
 
 
-async def _for_each_range(readings: Sequence[Reading], work: Callable[[Reading, Range], Awaitable[T]]) -> list[T]:
+async def _for_each_range(
+    registrations: Sequence[Registration], work: Callable[[Registration, Range], Awaitable[T]]
+) -> list[T]:
     """Run ``work`` for each range, some concurrently, and return the results; errors are raised in order."""
     found: list[T] = []
-    every = [(reading, planned) for reading in readings for planned in reading.ranges]
+    every = [(registration, planned) for registration in registrations for planned in registration.ranges]
     for first in range(0, len(every), _RANGES_AT_A_TIME):
         some = every[first : first + _RANGES_AT_A_TIME]
         for result in await asyncio.gather(*(work(*one) for one in some), return_exceptions=True):
@@ -278,13 +282,13 @@ async def _for_each_range(readings: Sequence[Reading], work: Callable[[Reading, 
     return found
 
 
-def _source_ranges(readings: Sequence[Reading]) -> tuple[SourceRange, ...]:
+def _source_ranges(registrations: Sequence[Registration]) -> tuple[SourceRange, ...]:
     return tuple(
         SourceRange(
-            reading.topic,
-            reading.subscription,
-            {planned.segment: planned.start for planned in reading.ranges},
-            {planned.segment: planned.end for planned in reading.ranges},
+            registration.topic,
+            registration.subscription,
+            {planned.segment: planned.start for planned in registration.ranges},
+            {planned.segment: planned.end for planned in registration.ranges},
         )
-        for reading in readings
+        for registration in registrations
     )

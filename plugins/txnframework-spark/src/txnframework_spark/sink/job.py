@@ -20,13 +20,13 @@ from txnframework.model.ids import TxnID
 from txnframework.model.transactions import BatchID, Begin
 from txnframework_spark import process
 from txnframework_spark.errors import BatchNotCommitted
-from txnframework_spark.microbatch.batch import begin, coordinator_of, current_attempt
+from txnframework_spark.microbatch.batch import application_coordinator, begin, current_attempt
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.process import outlast
-from txnframework_spark.sink.branch_writer import attempt_writer, layout_of, write_all
+from txnframework_spark.process import retry_unavailable
+from txnframework_spark.sink.branch_writer import layout_of, open_attempt_writer, write_batches
 from txnframework_spark.sink.commit import Staged, abort_open, commit_branches, is_committed, settle
 from txnframework_spark.sink.rows import check_sink_columns
-from txnframework_spark.sink.stream import staged_of
+from txnframework_spark.sink.stream import staged_messages
 from txnframework_spark.sink.verdict import JOBS, judge_job, require_kind
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _RUN_BITS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class BatchJob:
     """
     One batch job; the driver passes it to the job's tasks.
 
@@ -65,7 +65,7 @@ class Job:
         return BatchID(self.application, JOBS, self.run, self.version)
 
 
-async def begin_job(host: Host, options: SinkOptions) -> Job:
+async def begin_job(host: Host, options: SinkOptions) -> BatchJob:
     """
     Begin the job's transaction, unless an earlier job committed the same version.
 
@@ -79,22 +79,22 @@ async def begin_job(host: Host, options: SinkOptions) -> Job:
     if options.topic is not None:
         await layout_of(host, options.topic)
     if not options.transactional:
-        return Job(run)
-    coordinator = await coordinator_of(host)
+        return BatchJob(run)
+    coordinator = await application_coordinator(host)
     if options.application_id is None or options.version is None:
         # A retry after an unknown outcome leaves an unreferenced transaction open; it times out.
-        alone = await outlast(host, lambda: coordinator.begin(Begin(options.transaction_timeout_ms)))
-        return Job(run, str(alone.txn_id))
-    replay = Job(run, None, options.application_id, options.version, replay=True)
+        alone = await retry_unavailable(host, lambda: coordinator.begin(Begin(options.transaction_timeout_ms)))
+        return BatchJob(run, str(alone.txn_id))
+    replay = BatchJob(run, None, options.application_id, options.version, replay=True)
     # Checked before any change: a replay, or a job of the wrong kind, must not abort another job.
-    if await outlast(host, lambda: _is_replay(coordinator, replay)):
+    if await retry_unavailable(host, lambda: _is_replay(coordinator, replay)):
         return replay
     batch = BatchID(options.application_id, JOBS, run, options.version)
-    began = await outlast(host, lambda: begin(host, batch, options.transaction_timeout_ms))
+    began = await retry_unavailable(host, lambda: begin(host, batch, options.transaction_timeout_ms))
     try:
         # The replaced job, or a stream, may have committed since.
-        if not await outlast(host, lambda: _is_replay(coordinator, replay)):
-            return Job(run, str(began), options.application_id, options.version)
+        if not await retry_unavailable(host, lambda: _is_replay(coordinator, replay)):
+            return BatchJob(run, str(began), options.application_id, options.version)
     except BaseException:
         await abort_open(coordinator, [began])
         raise
@@ -102,7 +102,7 @@ async def begin_job(host: Host, options: SinkOptions) -> Job:
     return replay
 
 
-async def commit_job(host: Host, job: Job, messages: Sequence[Staged | None]) -> None:
+async def commit_job(host: Host, job: BatchJob, messages: Sequence[Staged | None]) -> None:
     """
     Commit what the tasks wrote, by one compare-and-set.
 
@@ -115,7 +115,7 @@ async def commit_job(host: Host, job: Job, messages: Sequence[Staged | None]) ->
     txn_id = job.txn_id
     if txn_id is None:
         return
-    coordinator = await coordinator_of(host)
+    coordinator = await application_coordinator(host)
     staged = [message for message in messages if message is not None and message.txn == job.txn]
 
     async def decide() -> None:
@@ -127,22 +127,22 @@ async def commit_job(host: Host, job: Job, messages: Sequence[Staged | None]) ->
         await commit_branches(coordinator, txn_id, staged, "the job")
 
     try:
-        await outlast(host, decide)
+        await retry_unavailable(host, decide)
     except Conflict:
         # A retry after an unknown outcome may find its own commit, or a newer job that began after it.
-        if not await outlast(host, lambda: is_committed(coordinator, txn_id, staged)):
+        if not await retry_unavailable(host, lambda: is_committed(coordinator, txn_id, staged)):
             await abort_open(coordinator, [txn_id])
             raise
     await settle(coordinator, txn_id)
 
 
-async def abort_job(host: Host, job: Job) -> None:
+async def abort_job(host: Host, job: BatchJob) -> None:
     """Abort the job's transaction, unless it is committed."""
     if job.txn_id is not None:
-        await abort_open(await coordinator_of(host), [job.txn_id])
+        await abort_open(await application_coordinator(host), [job.txn_id])
 
 
-async def _is_replay(coordinator: IApplicationCoordinator, job: Job) -> bool:
+async def _is_replay(coordinator: IApplicationCoordinator, job: BatchJob) -> bool:
     """Return whether the job's version was committed, and log it; ApplicationMixed for the application of a stream."""
     assert job.application is not None
     application = await coordinator.application(job.application)
@@ -177,7 +177,7 @@ async def _record_version(coordinator: IApplicationCoordinator, batch: BatchID, 
 class JobWriter(DataSourceArrowWriter):
     """The sink of a batch job, which is one transaction over all its output topics."""
 
-    def __init__(self, options: SinkOptions, job: Job) -> None:
+    def __init__(self, options: SinkOptions, job: BatchJob) -> None:
         self._options = options
         self._job = job
 
@@ -203,13 +203,13 @@ class JobWriter(DataSourceArrowWriter):
         partition, _ = current_attempt()
         host = process.host(self._options.stores)
         name = f"{self._job.application or self._job.run}/{self._job.version}/{partition}"
-        writer, branch = attempt_writer(host, self._options, self._job.txn_id, name)
-        write_all(writer, iterator)
+        writer, branch = open_attempt_writer(host, self._options, self._job.txn_id, name)
+        write_batches(writer, iterator)
         return Staged(self._job.txn, branch, writer.rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Decide the job; a normal return means that it is committed. After an error Spark calls ``abort``."""
-        process.run(commit_job(process.host(self._options.stores), self._job, staged_of(messages)))
+        process.run(commit_job(process.host(self._options.stores), self._job, staged_messages(messages)))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         """Abort the job's transaction, unless it is committed."""

@@ -22,7 +22,7 @@ from txnframework.model.key_hashes import key_hash
 from txnframework.model.layout import Layout, Segment
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import Unsupported
-from txnframework_spark.options.parser import topic_of
+from txnframework_spark.options.parser import parse_topic
 from txnframework_spark.source.reader import HEADER_FIELDS
 
 _BYTES: Final = (StringType, BinaryType, CharType, VarcharType)
@@ -207,7 +207,7 @@ ROW: Final = "_row"
 """The column that numbers a task's rows."""
 
 
-def by_topic(rows: pa.RecordBatch, topic: TopicName | None) -> Iterator[tuple[TopicName, pa.RecordBatch]]:
+def group_by_topic(rows: pa.RecordBatch, topic: TopicName | None) -> Iterator[tuple[TopicName, pa.RecordBatch]]:
     """Yield the rows by topic, in order within each; ``topic`` None: the column ``topic`` names it."""
     if topic is not None:
         yield topic, rows
@@ -217,26 +217,26 @@ def by_topic(rows: pa.RecordBatch, topic: TopicName | None) -> Iterator[tuple[To
         raise Unsupported("column topic has a null and there is no option topic to stand in for it")
     named = pc.dictionary_encode(given)
     columns = rows.select([name for name in rows.schema.names if name != "topic"])
-    spelled = [topic_of("column topic", name) for name in named.dictionary.to_pylist()]
-    topics = list(dict.fromkeys(spelled))
-    places = np.array([topics.index(name) for name in spelled], np.int64)
+    option_texts = [parse_topic("column topic", name) for name in named.dictionary.to_pylist()]
+    topics = list(dict.fromkeys(option_texts))
+    places = np.array([topics.index(name) for name in option_texts], np.int64)
     for place, part in _grouped(columns, places[named.indices.to_numpy()], len(topics)):
         yield topics[place], part
 
 
-def by_segment(rows: pa.RecordBatch, layout: Layout, producer: str) -> Iterator[tuple[Segment, pa.RecordBatch]]:
+def group_by_segment(rows: pa.RecordBatch, layout: Layout, producer: str) -> Iterator[tuple[Segment, pa.RecordBatch]]:
     """Yield the rows by the segment that their keys hash to, in order within each."""
     active = sorted(layout.active(), key=lambda segment: segment.start)
     if len(active) == 1:
         yield active[0], rows
         return
     starts = np.array([segment.start for segment in active])
-    places = np.searchsorted(starts, hashes_of(rows, producer), side="right") - 1
+    places = np.searchsorted(starts, row_hashes(rows, producer), side="right") - 1
     for place, part in _grouped(rows, places, len(active)):
         yield active[place], part
 
 
-def hashes_of(rows: pa.RecordBatch, producer: str) -> Hashes:
+def row_hashes(rows: pa.RecordBatch, producer: str) -> Hashes:
     """Return the hash of each row: of its key or, without a key, of the producer and the row's number."""
     numbers = rows.column(ROW).to_numpy()
     keys = rows.column("key") if "key" in rows.schema.names else None
@@ -251,7 +251,7 @@ def hashes_of(rows: pa.RecordBatch, producer: str) -> Hashes:
 
 def cut(rows: pa.RecordBatch, messages_max: int, bytes_max: int) -> Iterator[pa.RecordBatch]:
     """Cut rows into entries of at most so many messages and bytes of key and value; a larger row gets its own entry."""
-    ends = np.cumsum(sizes_of(rows))
+    ends = np.cumsum(row_sizes(rows))
     first = 0
     while first < rows.num_rows:
         before = int(ends[first - 1]) if first else 0
@@ -261,7 +261,7 @@ def cut(rows: pa.RecordBatch, messages_max: int, bytes_max: int) -> Iterator[pa.
         first = last
 
 
-def sizes_of(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+def row_sizes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Return the size of each row in bytes, key plus value."""
     columns = [rows.column(name) for name in ("key", "value") if name in rows.schema.names]
     sizes = np.zeros(rows.num_rows, np.int64)

@@ -10,11 +10,11 @@ from pyspark.sql.types import StructType
 
 from txnframework.broker import Host
 from txnframework_spark import process
-from txnframework_spark.microbatch.batch import BatchFacts, TaskFacts, batch_id, begin, current_run, current_task
+from txnframework_spark.microbatch.batch import MicroBatch, TaskAttempt, batch_id, begin, current_task, load_current_run
 from txnframework_spark.microbatch.pause import BEGUN, MID_WRITE, STAGED, Pauses
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.process import outlast
-from txnframework_spark.sink.branch_writer import attempt_writer, write_all
+from txnframework_spark.process import retry_unavailable
+from txnframework_spark.sink.branch_writer import open_attempt_writer, write_batches
 from txnframework_spark.sink.commit import Staged, abort_staged, commit_staged, require_no_acknowledgments
 from txnframework_spark.sink.rows import check_sink_columns
 
@@ -44,7 +44,7 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         application = self._options.application_id
         if application is not None and self._follows is None:
             host = process.host(self._options.stores)
-            self._follows = process.run(outlast(host, lambda: current_run(host, application)))
+            self._follows = process.run(retry_unavailable(host, lambda: load_current_run(host, application)))
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -55,9 +55,9 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
             return self._write_at_once(host, task, iterator)
         application = self._options.application_id or task.batch.query
         batch = batch_id(application, task.batch, self._follows)
-        txn_id = process.run(outlast(host, lambda: begin(host, batch, self._options.transaction_timeout_ms)))
+        txn_id = process.run(retry_unavailable(host, lambda: begin(host, batch, self._options.transaction_timeout_ms)))
         name = f"{application}/{task.batch.batch}/{task.partition}"
-        writer, branch = attempt_writer(host, self._options, txn_id, name)
+        writer, branch = open_attempt_writer(host, self._options, txn_id, name)
         pauses = Pauses.from_environment()
 
         def reach(point: str, **more: object) -> None:
@@ -68,20 +68,20 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
             reach(MID_WRITE, rows_written=writer.rows)
 
         reach(BEGUN)
-        write_all(writer, iterator, halfway if pauses.includes(MID_WRITE, task.batch.batch) else None)
+        write_batches(writer, iterator, halfway if pauses.includes(MID_WRITE, task.batch.batch) else None)
         reach(STAGED, rows_written=writer.rows)
         return Staged(str(txn_id), branch, writer.rows, task.batch, application)
 
-    def _write_at_once(self, host: Host, task: TaskFacts, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def _write_at_once(self, host: Host, task: TaskAttempt, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Write rows outside of transactions; they are visible when they are written."""
-        writer, _ = attempt_writer(host, self._options, None, f"{task.batch.query}/{task.partition}")
-        write_all(writer, _unacknowledged(host, task.batch, iterator))
+        writer, _ = open_attempt_writer(host, self._options, None, f"{task.batch.query}/{task.partition}")
+        write_batches(writer, _unacknowledged(host, task.batch, iterator))
         return Staged(None, 0, writer.rows, task.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Decide the batch; a return means that it is committed, now or before. After an error Spark calls abort."""
         host = process.host(self._options.stores)
-        process.run(commit_staged(host, self._options, staged_of(messages), batchId))
+        process.run(commit_staged(host, self._options, staged_messages(messages), batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Abort the transactions that the messages name, unless they are committed.
@@ -89,17 +89,17 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         Without any message (every task failed) the transaction is unknown here: the next batch or run aborts it, at the
         latest its timeout.
         """
-        staged = [message for message in staged_of(messages) if message is not None]
+        staged = [message for message in staged_messages(messages) if message is not None]
         if staged:
             process.run(abort_staged(process.host(self._options.stores), staged))
 
 
-def staged_of(messages: list[WriterCommitMessage | None]) -> list[Staged | None]:
+def staged_messages(messages: list[WriterCommitMessage | None]) -> list[Staged | None]:
     """Return Spark's messages with their type; None for a task that has failed."""
     return [message if isinstance(message, Staged) else None for message in messages]
 
 
-def _unacknowledged(host: Host, batch: BatchFacts, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _unacknowledged(host: Host, batch: MicroBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Pass the rows on, after a check that they may be written without a transaction.
 
     A read task registers its acknowledgments before its first row. So the check at the first row sees the registration,

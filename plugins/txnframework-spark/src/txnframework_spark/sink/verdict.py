@@ -20,7 +20,7 @@ JOBS: Final = "batch jobs"
 """The query name that all batch jobs of an application share, because their versions are counted together."""
 
 
-class Verdict(Enum):
+class BatchVerdict(Enum):
     """The decision about a written batch."""
 
     FRESH = "fresh"
@@ -44,7 +44,7 @@ class AcknowledgedRange:
     cursor_incarnation: int
 
 
-def judge(acknowledged: Sequence[AcknowledgedRange]) -> Verdict:
+def judge_batch(acknowledged: Sequence[AcknowledgedRange]) -> BatchVerdict:
     """Return the verdict over all ranges of a batch.
 
     Positions are comparable only under one incarnation of the cursor. After a seek they belong to another incarnation,
@@ -55,7 +55,7 @@ def judge(acknowledged: Sequence[AcknowledgedRange]) -> Verdict:
     """
     verdicts = {found for found in map(_judge_one, acknowledged) if found is not None}
     if not verdicts:
-        return Verdict.UNACKNOWLEDGED
+        return BatchVerdict.UNACKNOWLEDGED
     if len(verdicts) > 1:
         raise MixedBatch(
             "the batch holds messages that were processed before together with others that were not; restore the"
@@ -64,7 +64,7 @@ def judge(acknowledged: Sequence[AcknowledgedRange]) -> Verdict:
     return verdicts.pop()
 
 
-def _judge_one(found: AcknowledgedRange) -> Verdict | None:
+def _judge_one(found: AcknowledgedRange) -> BatchVerdict | None:
     planned = found.range
     if planned.start >= planned.end:
         return None
@@ -75,9 +75,9 @@ def _judge_one(found: AcknowledgedRange) -> Verdict | None:
             f"its cursor on {planned.segment} was moved by a seek since the batch was planned",
         )
     if planned.end <= found.cursor:
-        return Verdict.REPLAY
+        return BatchVerdict.REPLAY
     if planned.start >= found.cursor:
-        return Verdict.FRESH
+        return BatchVerdict.FRESH
     raise Diverged(
         found.topic,
         found.subscription,
@@ -86,7 +86,7 @@ def _judge_one(found: AcknowledgedRange) -> Verdict | None:
     )
 
 
-def judge_by_version(application: Application, batch: BatchID, rows: int, reset: bool) -> Verdict:
+def judge_by_version(application: Application, batch: BatchID, rows: int, reset: bool) -> BatchVerdict:
     """
     Return the verdict over a batch without acknowledgments that wrote ``rows`` rows.
 
@@ -94,13 +94,13 @@ def judge_by_version(application: Application, batch: BatchID, rows: int, reset:
     """
     mine = [known for known in application.committed if known.query == batch.query]
     if any(known.version >= batch.version for known in mine):
-        return Verdict.REPLAY
+        return BatchVerdict.REPLAY
     if mine or not application.committed or reset:
-        return Verdict.FRESH
+        return BatchVerdict.FRESH
     if not rows:
         # Dropped, not committed: a committed batch of this query would let the next batch pass as judged, although
         # nothing is known about it.
-        return Verdict.REPLAY
+        return BatchVerdict.REPLAY
     raise NotJudgeable(
         f"query {batch.query} is new to application {batch.application}, and without groupId nothing tells whether its"
         " messages were processed before; restore the checkpoint, use another txnAppId, or set txnAppReset=true if they"

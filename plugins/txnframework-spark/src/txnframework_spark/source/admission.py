@@ -16,12 +16,12 @@ from typing import Final, TypeVar
 from txnframework.broker import Host
 from txnframework.model.positions import Position
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.backlog import Backlog, Waiting
+from txnframework_spark.source.backlog import BacklogCounter, UnreadMessages
 from txnframework_spark.source.batch_plan import shares
 
 R = TypeVar("R")
 
-Taken = dict[str, tuple[Position, int]]
+Admitted = dict[str, tuple[Position, int]]
 """For each segment the end of a batch, and the number of messages that the batch reads of it."""
 
 _NEAR_ENOUGH: Final = 0.9
@@ -33,18 +33,18 @@ _SEGMENTS_AT_A_TIME: Final = 16
 class Alignment:
     """Divides a batch among segments with waiting messages."""
 
-    backlog: Backlog
-    waiting: Mapping[str, Waiting]
+    backlog: BacklogCounter
+    waiting: Mapping[str, UnreadMessages]
 
-    async def upto(self, stored_ms: int) -> Taken:
+    async def upto(self, stored_ms: int) -> Admitted:
         """Return the end and count of each segment for all messages stored at ``stored_ms`` or before."""
         none = {name: (one.after, 0) for name, one in self.waiting.items()}
         return await self._upto(stored_ms, none, {name: (one.upto, one.messages) for name, one in self.waiting.items()})
 
-    async def divided(self, messages_max: int) -> Taken:
+    async def divided(self, messages_max: int) -> Admitted:
         """Return about ``messages_max`` messages, fewer than wait: those stored up to the time that admits as many."""
         low, high = await self._moments(messages_max)
-        at_low: Taken = {name: (one.after, 0) for name, one in self.waiting.items()}
+        at_low: Admitted = {name: (one.after, 0) for name, one in self.waiting.items()}
         everything = {name: (one.upto, one.messages) for name, one in self.waiting.items()}
         at_high = await self._upto(high, at_low, everything)
         if _total(at_high) <= messages_max:
@@ -76,7 +76,7 @@ class Alignment:
         moments = await _each(dict.fromkeys(self.waiting, reached))
         return min(moments.values()) - 1, max(moments.values())
 
-    async def _upto(self, stored_ms: int, least: Taken, most: Taken) -> Taken:
+    async def _upto(self, stored_ms: int, least: Admitted, most: Admitted) -> Admitted:
         """Return all messages stored at ``stored_ms`` or before; the result lies between ``least`` and ``most``."""
 
         async def look(name: str) -> tuple[Position, int]:
@@ -90,7 +90,7 @@ class Alignment:
         found = await _each({name: look for name in self.waiting if least[name] != most[name]})
         return {**least, **found}
 
-    async def _filled(self, least: Taken, most: Taken, messages_max: int) -> Taken:
+    async def _filled(self, least: Admitted, most: Admitted, messages_max: int) -> Admitted:
         """Return ``least`` plus ``messages_max`` messages of a single time, in proportion to each segment's part."""
         share = shares(
             {name: most[name][1] - least[name][1] for name in least if most[name][1] > least[name][1]}, messages_max
@@ -107,7 +107,7 @@ class Alignment:
         return {**least, **await _each(dict.fromkeys(share, fill))}
 
 
-def _total(taken: Taken) -> int:
+def _total(taken: Admitted) -> int:
     return sum(messages for _, messages in taken.values())
 
 
@@ -130,12 +130,12 @@ class Admission:
 
     host: Host
     options: SourceOptions
-    _backlog: Backlog = field(init=False)
+    _backlog: BacklogCounter = field(init=False)
     _begun_ms: int = field(init=False)
     _too_few: tuple[Ends, Ends] | None = None
 
     def __post_init__(self) -> None:
-        self._backlog = Backlog(self.host)
+        self._backlog = BacklogCounter(self.host)
         self.begin()
 
     def begin(self) -> None:
@@ -176,7 +176,7 @@ class Admission:
         # If no message waits before the end, as after the last entry of a closed ledger, the end is admitted. Otherwise
         # a segment that is sealed there would never be finished, and its children would never begin.
         empty = {name: (one.upto, 0) for name, one in waiting.items() if not one.messages}
-        taken: Taken = {}
+        taken: Admitted = {}
         # A parent with only its end left is finished first; its children are then read with all other segments.
         if not any(name in empty for name in parents):
             left = {name: one for name, one in waiting.items() if one.messages}
@@ -185,12 +185,14 @@ class Admission:
         self._backlog.admit(taken)
         return {name: taken[name][0] if name in taken else at for name, at in starts.items()}
 
-    async def _taken(self, waiting: Mapping[str, Waiting], messages_max: int | None, parents: Collection[str]) -> Taken:
+    async def _taken(
+        self, waiting: Mapping[str, UnreadMessages], messages_max: int | None, parents: Collection[str]
+    ) -> Admitted:
         bounds = [one.stored_ms for name, one in waiting.items() if name in parents and one.stored_ms is not None]
         if bounds:
             taken = await Alignment(self._backlog, waiting).upto(min(bounds))
             waiting = {
-                name: Waiting(one.after, taken[name][0], taken[name][1])
+                name: UnreadMessages(one.after, taken[name][0], taken[name][1])
                 for name, one in waiting.items()
                 if taken[name][1]
             }
@@ -201,9 +203,9 @@ class Admission:
             return await Alignment(self._backlog, waiting).divided(messages_max)
         return await self._shared(waiting, messages_max)
 
-    async def _shared(self, waiting: Mapping[str, Waiting], messages_max: int) -> Taken:
+    async def _shared(self, waiting: Mapping[str, UnreadMessages], messages_max: int) -> Admitted:
         """Divide a batch in proportion to the waiting messages, regardless of their times."""
-        taken: Taken = {}
+        taken: Admitted = {}
         for name, share in shares({name: one.messages for name, one in waiting.items()}, messages_max).items():
             one = waiting[name]
             taken[name] = one.upto, one.messages

@@ -20,7 +20,7 @@ COUNT_MAX: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class UnreadMessages:
     """Messages after ``after`` up to ``upto``; ``stored_ms`` is the time of the last one, None if there is none."""
 
     after: Position
@@ -30,22 +30,22 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Backlog:
+class BacklogCounter:
     """Counts the waiting messages of one load's segments."""
 
     host: Host
-    _known: dict[str, Waiting] = field(default_factory=dict)
+    _known: dict[str, UnreadMessages] = field(default_factory=dict)
 
-    async def waiting(self, name: str, after: Position, upto: Position) -> Waiting:
+    async def waiting(self, name: str, after: Position, upto: Position) -> UnreadMessages:
         """Return the waiting messages of a segment."""
         known = self._known.get(name)
         if known is None or known.after != after or known.upto > upto:
             # Not the end of the last batch: the first batch of a run, or the last planned batch was not run.
-            known = Waiting(after, after, 0)
+            known = UnreadMessages(after, after, 0)
         if known.upto < upto:
             added = await self.count(name, known.upto, upto)
             stored_ms = known.stored_ms if added.appended_ms is None else added.appended_ms
-            known = Waiting(after, upto, known.messages + added.messages, stored_ms)
+            known = UnreadMessages(after, upto, known.messages + added.messages, stored_ms)
         self._known[name] = known
         return known
 
@@ -64,7 +64,7 @@ class Backlog:
             if known is not None:
                 # Fewer messages than counted remain if some were trimmed since.
                 left = known.messages - messages if end < known.upto else 0
-                self._known[name] = Waiting(end, max(known.upto, end), left, known.stored_ms if left else None)
+                self._known[name] = UnreadMessages(end, max(known.upto, end), left, known.stored_ms if left else None)
 
     async def _ledger(self, name: str) -> IManagedLedger:
         return (await self.host.segment(name)).ledger

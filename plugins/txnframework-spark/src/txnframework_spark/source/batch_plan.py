@@ -21,7 +21,7 @@ from txnframework_spark.source.offsets import Offset
 # -- which segments are readable ----------------------------------------------------------------------
 
 
-def part_of(layout: Layout, chosen: Collection[int]) -> Layout:
+def select_segments(layout: Layout, chosen: Collection[int]) -> Layout:
     """Return the layout with the chosen segments only; their parents are the nearest chosen ancestors."""
     segments = {
         number: replace(
@@ -84,7 +84,7 @@ def parents_of_unbegun(layout: Layout, held: Collection[str]) -> list[str]:
     ]
 
 
-def left_to_read(layout: Layout, held: Collection[str]) -> list[str]:
+def unfinished_segments(layout: Layout, held: Collection[str]) -> list[str]:
     """Return the segments of a topic that a query at ``held`` has not finished, parents before children."""
     names = {segment.id: str(layout.name_of(segment.id)) for segment in layout.in_order()}
     return [name for number, name in names.items() if name in held or not _has_held_descendant(layout, number, held)]

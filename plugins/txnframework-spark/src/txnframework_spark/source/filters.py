@@ -74,7 +74,7 @@ class Condition:
     negated: bool = False
 
     @property
-    def is_of_none(self) -> bool:
+    def is_constant(self) -> bool:
         """Whether it is true for no value or, if negated, for every value."""
         return self.kind is In and not self.value
 
@@ -90,7 +90,7 @@ class Condition:
         return ~kept if self.negated else np.asarray(kept, dtype=np.bool_)
 
 
-def claimed(filters: Iterable[Filter]) -> tuple[tuple[Condition, ...], list[Filter]]:
+def split_filters(filters: Iterable[Filter]) -> tuple[tuple[Condition, ...], list[Filter]]:
     """Return the conditions that are applied here, and the filters that are left to Spark."""
     conditions: list[Condition] = []
     left: list[Filter] = []
@@ -98,7 +98,7 @@ def claimed(filters: Iterable[Filter]) -> tuple[tuple[Condition, ...], list[Filt
         condition = _condition(one)
         if condition is None:
             left.append(one)
-        elif not (condition.is_of_none and condition.negated):
+        elif not (condition.is_constant and condition.negated):
             conditions.append(condition)
     return tuple(conditions), left
 
@@ -133,11 +133,11 @@ def may_match(conditions: Sequence[Condition], topic: str, segment: int) -> bool
     """Return whether a segment can contain matching messages."""
     constants: dict[Column, Any] = {TOPIC: topic, SEGMENT: segment}
     return all(one.holds(constants[one.column]) for one in conditions if one.column in constants) and not any(
-        one.is_of_none for one in conditions
+        one.is_constant for one in conditions
     )
 
 
-def narrowed(conditions: Sequence[Condition], after: Position, upto: Position) -> tuple[Position, Position]:
+def narrow_range(conditions: Sequence[Condition], after: Position, upto: Position) -> tuple[Position, Position]:
     """Return the part of a range that can contain messages of matching ledgers."""
     for one in conditions:
         if one.column != LEDGER or one.negated or one.kind is In:
@@ -151,12 +151,12 @@ def narrowed(conditions: Sequence[Condition], after: Position, upto: Position) -
     return after, upto
 
 
-def of_entries(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
+def entry_conditions(conditions: Sequence[Condition]) -> tuple[Condition, ...]:
     """Return the conditions that depend on an entry's position or on its messages."""
     return tuple(one for one in conditions if one.column in (LEDGER, ENTRY, INDEX, TIMESTAMP))
 
 
-def kept_of(
+def match_mask(
     conditions: Sequence[Condition], position: Position, count: int, published_ms: memoryview
 ) -> NDArray[np.bool_] | None:
     """Return a mask of the matching messages of an entry; None: all of them."""

@@ -30,7 +30,7 @@ from txnframework.errors import EntryTrimmed
 from txnframework.interfaces import IManagedLedger
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework_spark.errors import CorruptOffset, InvalidOption
-from txnframework_spark.options.selection import Edge, Place
+from txnframework_spark.options.selection import Bound, Edge
 
 FORMAT: Final = 1
 
@@ -114,7 +114,7 @@ def _read(topics: dict[str, dict[str, _Segment]]) -> Frontier:
     }
 
 
-async def first_left(ledger: IManagedLedger) -> Position:
+async def first_untrimmed(ledger: IManagedLedger) -> Position:
     """Return the position before the first entry that was not trimmed."""
     end = (await ledger.tail()).last_confirmed
     try:
@@ -124,7 +124,7 @@ async def first_left(ledger: IManagedLedger) -> Position:
     return EARLIEST
 
 
-async def place_in(host: Host, segment: str, place: Place, readable: Position) -> Position:
+async def resolve_bound(host: Host, segment: str, place: Bound, readable: Position) -> Position:
     """Return the position before the entry that ``place`` names; ``readable``: the segment's max read position.
 
     :raises InvalidOption: the entry does not exist yet.
@@ -133,7 +133,7 @@ async def place_in(host: Host, segment: str, place: Place, readable: Position) -
         return readable
     ledger = (await host.segment(segment)).ledger
     if place is Edge.EARLIEST:
-        return await first_left(ledger)
+        return await first_untrimmed(ledger)
     assert isinstance(place, Position)
     if before(place) > (await ledger.tail()).last_confirmed:
         raise InvalidOption(
@@ -144,7 +144,7 @@ async def place_in(host: Host, segment: str, place: Place, readable: Position) -
     return before(place)
 
 
-async def place_at(host: Host, segment: str, at_ms: int) -> Position:
+async def find_time(host: Host, segment: str, at_ms: int) -> Position:
     """Return the position before the first entry appended at ``at_ms`` or later, by the store's clock."""
     return await (await host.segment(segment)).ledger.find_time(at_ms)
 

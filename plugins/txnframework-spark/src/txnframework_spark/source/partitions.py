@@ -17,7 +17,7 @@ from txnframework.model.ledger import Counted
 from txnframework.model.positions import EARLIEST, EntryRange, Position
 from txnframework.model.reads import Isolation
 from txnframework_spark.errors import DataLost, TopicLost, Unsupported
-from txnframework_spark.microbatch.registration import Range, Reading
+from txnframework_spark.microbatch.registration import Range, Registration
 from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.batch_plan import parts
@@ -43,7 +43,7 @@ class SegmentPartition(InputPartition):
     aborted: frozenset[Branch] = frozenset()
     deleted: tuple[tuple[Position, Position], ...] = ()
     partial: tuple[tuple[Position, frozenset[int]], ...] = ()
-    reading: Reading | None = None
+    registration: Registration | None = None
     first: Position | None = None
     stop: Position | None = None
     conditions: tuple[Condition, ...] = ()
@@ -55,12 +55,12 @@ _NOT_ACKNOWLEDGED: Final = Cursor(0, EARLIEST)
 
 
 @dataclass(frozen=True, slots=True)
-class Cutting:
+class RangePartitioner:
     """Cuts the ranges of a batch; ``readings`` by topic and ``cursors`` by segment if it is acknowledged."""
 
     host: Host
     options: SourceOptions
-    readings: Mapping[str, Reading | None]
+    registrations: Mapping[str, Registration | None]
     cursors: Mapping[str, Cursor]
 
     async def tasks(self, ranges: Sequence[Range]) -> list[SegmentPartition]:
@@ -110,7 +110,7 @@ class Cutting:
                     aborted=aborted,
                     deleted=tuple(one for one in cursor.deleted if one[1] > after and one[0] <= upto),
                     partial=tuple((at, done) for at, done in cursor.partial.items() if after < at <= upto),
-                    reading=self.readings.get(planned.topic),
+                    registration=self.registrations.get(planned.topic),
                     skips_trimmed=not self.options.fail_on_data_loss,
                 )
             )

@@ -14,22 +14,29 @@ from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.reads import Isolation
 from txnframework_spark.errors import Diverged, InvalidOption
-from txnframework_spark.microbatch.registration import Range, Reading
-from txnframework_spark.options.selection import Edge, Places
+from txnframework_spark.microbatch.registration import Range, Registration
+from txnframework_spark.options.selection import Bounds, Edge
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.admission import Admission
 from txnframework_spark.source.backlog import lag_of
 from txnframework_spark.source.batch_plan import (
-    left_to_read,
     parents_of_unbegun,
     ranges_between,
     readable,
+    unfinished_segments,
     within_cursors,
 )
-from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset, first_left, place_at, place_in
-from txnframework_spark.source.partitions import Cutting, SegmentPartition
-from txnframework_spark.source.subscriptions import Acknowledgments, Holding, Taker, cursor_of, release_all, take_over
-from txnframework_spark.source.topics import Followers, ReadTopics, no_segment
+from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset, find_time, first_untrimmed, resolve_bound
+from txnframework_spark.source.partitions import RangePartitioner, SegmentPartition
+from txnframework_spark.source.subscriptions import (
+    AcknowledgmentCheck,
+    HeldSubscription,
+    TakeOverRequest,
+    cursor_of,
+    release_all,
+    take_over,
+)
+from txnframework_spark.source.topics import SegmentWatcher, TopicSet, missing_segment_message
 
 PlaceOf = Callable[[str], Awaitable[SegmentOffset]]
 
@@ -41,12 +48,12 @@ class InputPlanner:
     host: Host
     options: SourceOptions
     holder: str
-    starting: Places
-    followers: Followers
-    topics: ReadTopics
+    starting: Bounds
+    watcher: SegmentWatcher
+    topics: TopicSet
     admission: Admission
-    acknowledgments: Acknowledgments
-    holdings: dict[TopicName, Holding] = field(default_factory=dict)
+    acknowledgments: AcknowledgmentCheck
+    subscriptions: dict[TopicName, HeldSubscription] = field(default_factory=dict)
     leases: tuple[ILease, ...] = ()
     targets: dict[str, Position] | None = None
     planned: Frontier | None = None
@@ -58,11 +65,11 @@ class InputPlanner:
         """Return the planner of a load, before any take-over."""
         options = options.for_stream()
         assert options.starting is not None
-        followers = Followers(host, options.isolation is Isolation.READ_UNCOMMITTED)
-        topics = ReadTopics(host, options, followers)
-        acknowledgments = Acknowledgments(host, options.allow_unacknowledged)
+        watcher = SegmentWatcher(host, options.isolation is Isolation.READ_UNCOMMITTED)
+        topics = TopicSet(host, options, watcher)
+        acknowledgments = AcknowledgmentCheck(host, options.allow_unacknowledged)
         admission = Admission(host, options)
-        return cls(host, options, holder, options.starting, followers, topics, admission, acknowledgments)
+        return cls(host, options, holder, options.starting, watcher, topics, admission, acknowledgments)
 
     @classmethod
     async def open(cls, host: Host, options: SourceOptions, holder: str, begins: bool = False) -> InputPlanner:
@@ -77,11 +84,11 @@ class InputPlanner:
         ``begins``: the query is new. Otherwise, a topic that matches the pattern and has no subscription appeared while
         the query was stopped, and is read from its beginning.
         """
-        joining = self.options.choice.pattern is not None and not begins
+        joining = self.options.selection.pattern is not None and not begins
         try:
             # All runs use the same order, so that two of them do not wait for each other.
             for topic in sorted(await self.topics.names()):
-                await self._hold(topic, "earliest" if joining else self.starting.everywhere.value)
+                await self._hold(topic, "earliest" if joining else self.starting.default.value)
         except BaseException:
             await self.close()
             raise
@@ -107,7 +114,7 @@ class InputPlanner:
         self._require_chosen(start)
         frontier: Frontier = {}
         layouts = await self.topics.layouts(start.frontier)
-        await self.acknowledgments.check(start, [one for one in self.holdings.values() if one.topic in layouts])
+        await self.acknowledgments.check(start, [one for one in self.subscriptions.values() if one.topic in layouts])
         for topic, layout in layouts.items():
             frontier[str(topic)] = await self._joined(start, layout)
         starts = {name: offset.at for segments in frontier.values() for name, offset in segments.items()}
@@ -135,7 +142,7 @@ class InputPlanner:
         targets: dict[str, Position] = {}
         for layout in (await self.topics.layouts({})).values():
             for name in _names(layout):
-                targets[name] = await self.followers.read_end(name)
+                targets[name] = await self.watcher.read_end(name)
         self.targets = targets
 
     async def report(self) -> dict[str, Any]:
@@ -146,7 +153,7 @@ class InputPlanner:
         for topic, layout in (await self.topics.layouts({})).items():
             ends = {name: SegmentOffset(await self._end(name)) for name in _names(layout)}
             frontier[str(topic)] = ends
-            left[str(topic)] = {name: ends[name] for name in left_to_read(layout, planned.get(str(topic), {}))}
+            left[str(topic)] = {name: ends[name] for name in unfinished_segments(layout, planned.get(str(topic), {}))}
         reported = Offset(frontier).to_json()
         if self.acknowledgments.missing:
             reported["unacknowledged"] = dict(self.acknowledgments.missing)
@@ -162,7 +169,7 @@ class InputPlanner:
         fixed = self.options.group_id is not None or self.starting.edge is not Edge.LATEST
         place = self._initial_place if start.initial and fixed else self._joining_place
         # Applies to every topic: reads of a subscription that was not taken over would never be acknowledged.
-        if layout.topic not in self.holdings:
+        if layout.topic not in self.subscriptions:
             await self._hold(layout.topic, "earliest")
         if topic not in start.frontier:
             return await self._readable(layout, {}, self._new_topics_place)
@@ -186,16 +193,16 @@ class InputPlanner:
 
     async def _is_finished(self, layout: Layout, name: str, at: Position) -> bool:
         state = layout.segments[SegmentName.parse(name).segment_id].state
-        if not await self.followers.is_finished(name, at, state):
+        if not await self.watcher.is_finished(name, at, state):
             return False
         if state is not SegmentState.REPLACED and name not in self.finished_changes:
             # Sealed but not replaced in our layout: the layout is outdated, or a change of it was interrupted.
             self.finished_changes.add(name)
-            await self.followers.refresh(layout.topic)
+            await self.watcher.refresh(layout.topic)
         return True
 
     async def _end(self, name: str) -> Position:
-        announced = (await self.followers.follow(name)).announced
+        announced = (await self.watcher.follow(name)).announced
         if self.targets is None:
             return announced
         return min(announced, self.targets.get(name, EARLIEST))
@@ -206,30 +213,30 @@ class InputPlanner:
         found: dict[str, SegmentOffset] = {}
         for number, place in self.starting.named.get(layout.topic, {}).items():
             if number not in layout.segments:
-                raise InvalidOption("startingOffsets", no_segment(layout, number))
+                raise InvalidOption("startingOffsets", missing_segment_message(layout, number))
             name = str(layout.name_of(number))
-            found[name] = SegmentOffset(await place_in(self.host, name, place, await self.followers.read_end(name)))
+            found[name] = SegmentOffset(await resolve_bound(self.host, name, place, await self.watcher.read_end(name)))
         return found
 
     async def _initial_place(self, name: str) -> SegmentOffset:
         if self.options.group_id is not None:
             return await self._at_cursor(name)
         if self.starting.at_ms is not None:
-            return SegmentOffset(await place_at(self.host, name, self.starting.at_ms))
-        end = await self.followers.read_end(name)
-        return SegmentOffset(await place_in(self.host, name, self.starting.everywhere, end))
+            return SegmentOffset(await find_time(self.host, name, self.starting.at_ms))
+        end = await self.watcher.read_end(name)
+        return SegmentOffset(await resolve_bound(self.host, name, self.starting.default, end))
 
     async def _joining_place(self, name: str) -> SegmentOffset:
         # From its beginning, even if the cursor is further: after an older checkpoint all is read again, in order.
-        if SegmentName.parse(name).topic in self.holdings:
+        if SegmentName.parse(name).topic in self.subscriptions:
             return SegmentOffset(EARLIEST, (await self._cursor(name)).incarnation)
         return SegmentOffset(EARLIEST)
 
     async def _new_topics_place(self, name: str) -> SegmentOffset:
         # An older checkpoint lacks the topic; everything that the subscription has passed was committed.
-        if SegmentName.parse(name).topic in self.holdings:
+        if SegmentName.parse(name).topic in self.subscriptions:
             return await self._at_cursor(name)
-        return SegmentOffset(await first_left((await self.host.segment(name)).ledger))
+        return SegmentOffset(await first_untrimmed((await self.host.segment(name)).ledger))
 
     async def _at_cursor(self, name: str) -> SegmentOffset:
         cursor = await self._cursor(name)
@@ -246,7 +253,7 @@ class InputPlanner:
     def _require_chosen(self, offset: Offset) -> None:
         """Raise InvalidOption if the checkpoint contains a topic that the options do not name."""
         for topic in offset.frontier:
-            if not self.options.choice.includes(TopicName.parse(topic)):
+            if not self.options.selection.includes(TopicName.parse(topic)):
                 raise InvalidOption(
                     "subscribe",
                     f"the checkpoint is in {topic}, which is not to be read any more; name it again, or delete the"
@@ -257,11 +264,11 @@ class InputPlanner:
         """Take over a topic's subscription, if there is a ``groupId``; ``start``: where a new one begins."""
         if self.options.group_id is None:
             return
-        taker = Taker(self.host, self.holder, start, self.options.take_over_timeout_ms)
-        holding, leases = await take_over(taker, topic, self.options.group_id)
-        self.holdings[topic] = holding
+        taker = TakeOverRequest(self.host, self.holder, start, self.options.take_over_timeout_ms)
+        held, leases = await take_over(taker, topic, self.options.group_id)
+        self.subscriptions[topic] = held
         self.leases += leases
-        self.cursors.update(holding.cursors)
+        self.cursors.update(held.cursors)
 
     # -- partitions -----------------------------------------------------------------------------------
 
@@ -275,27 +282,29 @@ class InputPlanner:
         """
         self._require_chosen(end)
         ranges = ranges_between(start, end)
-        readings = {one.topic: await self._reading(one.topic, ranges) for one in ranges}
-        cursors = {one.segment: await self._cursor(one.segment) for one in ranges if readings[one.topic] is not None}
-        return await Cutting(self.host, self.options, readings, cursors).tasks(ranges)
+        registrations = {one.topic: await self._registration(one.topic, ranges) for one in ranges}
+        cursors = {
+            one.segment: await self._cursor(one.segment) for one in ranges if registrations[one.topic] is not None
+        }
+        return await RangePartitioner(self.host, self.options, registrations, cursors).tasks(ranges)
 
-    async def _reading(self, topic: str, ranges: Sequence[Range]) -> Reading | None:
-        holding = self.holdings.get(TopicName.parse(topic))
-        if holding is None:
+    async def _registration(self, topic: str, ranges: Sequence[Range]) -> Registration | None:
+        held = self.subscriptions.get(TopicName.parse(topic))
+        if held is None:
             return None
         mine = tuple(planned for planned in ranges if planned.topic == topic)
         for planned in mine:
             if (await self._cursor(planned.segment)).incarnation != planned.incarnation:
                 raise Diverged(
                     topic,
-                    holding.subscription,
+                    held.subscription,
                     f"its cursor on {planned.segment} was moved by a seek; delete the checkpoint to go on from there",
                 )
-        return Reading(topic, holding.subscription, holding.epoch, mine)
+        return Registration(topic, held.subscription, held.epoch, mine)
 
     async def close(self) -> None:
         """Release the leases and stop following."""
-        await self.followers.close()
+        await self.watcher.close()
         await release_all(self.leases)
 
 

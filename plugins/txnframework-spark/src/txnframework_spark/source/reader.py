@@ -20,11 +20,11 @@ from txnframework.model.names import SegmentName
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework_spark import process
 from txnframework_spark.errors import DataLost, Unsupported
-from txnframework_spark.microbatch.batch import TaskFacts
+from txnframework_spark.microbatch.batch import TaskAttempt
 from txnframework_spark.microbatch.pause import PLANNED, REGISTERED, Pauses
 from txnframework_spark.microbatch.registration import register
-from txnframework_spark.process import outlast
-from txnframework_spark.source.filters import kept_of, times_ms
+from txnframework_spark.process import retry_unavailable
+from txnframework_spark.source.filters import match_mask, times_ms
 from txnframework_spark.source.offsets import before
 from txnframework_spark.source.partitions import SegmentPartition
 
@@ -44,7 +44,7 @@ HEADER_FIELDS: Final = [pa.field("key", pa.string()), pa.field("value", pa.binar
 _OFFSET_FIELDS: Final = [pa.field("ledger", pa.int64()), pa.field("entry", pa.int64()), pa.field("index", pa.int32())]
 
 
-def columns_of(headers: bool, transaction: bool) -> str:
+def source_columns(headers: bool, transaction: bool) -> str:
     """Return the columns of a load without an explicit schema."""
     return ", ".join((SCHEMA, *((HEADERS,) if headers else ()), *((TRANSACTION,) if transaction else ())))
 
@@ -128,11 +128,11 @@ def _int64(count: int, numbers: memoryview) -> pa.Array:
 
 PAGE: Final = Limit(1_000)
 """The limit of one page, by entries and bytes. At most two pages are in memory: one is read ahead."""
-ROWS_OF_OWN: Final = 4_000
+LARGE_ENTRY_ROWS: Final = 4_000
 """An entry with so many messages becomes its own batch, without a copy; smaller ones are combined."""
 
 
-def read_partition(partition: SegmentPartition, task: TaskFacts, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: SegmentPartition, task: TaskAttempt, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Register what the micro-batch reads, then yield the partition's messages in order.
 
     The registration precedes the first row: a commit without registration would treat the batch as one without
@@ -147,17 +147,17 @@ def read_partition(partition: SegmentPartition, task: TaskFacts, schema: pa.Sche
         "upto": partition.upto,
     }
     pauses.reach(PLANNED, task.batch.batch, **doing)
-    reading = partition.reading
-    if reading is not None:
+    registration = partition.registration
+    if registration is not None:
         host = process.host(partition.stores)
-        process.run(outlast(host, lambda: register(host.metadata, task.batch, reading)))
+        process.run(retry_unavailable(host, lambda: register(host.metadata, task.batch, registration)))
     pauses.reach(REGISTERED, task.batch.batch, **doing)
     yield from read_entries(partition, schema)
 
 
 def read_entries(partition: SegmentPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield a partition's messages in order."""
-    pages: Pages = process.run(Pages.open(process.host(partition.stores), partition))
+    pages: PageReader = process.run(PageReader.open(process.host(partition.stores), partition))
     try:
         while page := process.run(pages.following()):
             yield from page_batches(page, partition, schema)
@@ -165,7 +165,7 @@ def read_entries(partition: SegmentPartition, schema: pa.Schema) -> Iterator[pa.
         process.run(pages.close())
 
 
-class Pages:
+class PageReader:
     """The entries of a partition, page by page; the next page is read while one is converted."""
 
     def __init__(self, ledger: IManagedLedger, partition: SegmentPartition) -> None:
@@ -174,7 +174,7 @@ class Pages:
         self._ahead = self._begin(partition.after)
 
     @classmethod
-    async def open(cls, host: Host, partition: SegmentPartition) -> Pages:
+    async def open(cls, host: Host, partition: SegmentPartition) -> PageReader:
         """Open the ledger and start to read."""
         return cls(await host.ledgers.open(partition.segment), partition)
 
@@ -230,12 +230,12 @@ def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schem
             continue
         batch = arrays.batch(schema, kept)
         # Each batch has a fixed cost in Spark, and entries are often small.
-        if batch.num_rows < ROWS_OF_OWN:
+        if batch.num_rows < LARGE_ENTRY_ROWS:
             few.append(batch)
             continue
-        found += (*_together(few, schema), batch)
+        found += (*_combine(few, schema), batch)
         few = []
-    return found + _together(few, schema)
+    return found + _combine(few, schema)
 
 
 def _kept(
@@ -244,7 +244,7 @@ def _kept(
     """Return the indexes of an entry's messages that count; None: all of them."""
     first = partition.first.batch_index if partition.first and partition.first.entry == position else 0
     stop = partition.stop.batch_index if partition.stop and partition.stop.entry == position else view.count
-    asked = kept_of(partition.conditions, position, view.count, view.published_ms)
+    asked = match_mask(partition.conditions, position, view.count, view.published_ms)
     if asked is None and not done and first == 0 and stop >= view.count:
         return None
     kept = np.ones(view.count, dtype=np.bool_) if asked is None else asked
@@ -254,7 +254,7 @@ def _kept(
     return np.nonzero(kept)[0]
 
 
-def _together(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+def _combine(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
     """Combine small batches into one."""
     joined: list[pa.RecordBatch] = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
     return joined

@@ -17,14 +17,14 @@ from txnframework.model.reads import Isolation
 from txnframework_spark import process
 from txnframework_spark.errors import InvalidOption
 from txnframework_spark.microbatch.registration import Range
-from txnframework_spark.options.selection import Edge, Place, Places
+from txnframework_spark.options.selection import Bound, Bounds, Edge
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.batch_plan import left_to_read
-from txnframework_spark.source.filters import Condition, claimed, may_match, narrowed, of_entries
-from txnframework_spark.source.offsets import before, place_at, place_in
-from txnframework_spark.source.partitions import Cutting, SegmentPartition
+from txnframework_spark.source.batch_plan import unfinished_segments
+from txnframework_spark.source.filters import Condition, entry_conditions, may_match, narrow_range, split_filters
+from txnframework_spark.source.offsets import before, find_time, resolve_bound
+from txnframework_spark.source.partitions import RangePartitioner, SegmentPartition
 from txnframework_spark.source.reader import read_entries
-from txnframework_spark.source.topics import chosen_part, matching, no_segment
+from txnframework_spark.source.topics import list_matching_topics, missing_segment_message, restrict_layout
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounds:
+class _SegmentBounds:
     """Messages from ``first`` on, if set, and before ``stop``; ``after`` and ``upto`` are bounds by whole entries."""
 
     topic: str
@@ -53,21 +53,21 @@ async def plan_snapshot(
     :raises InvalidOption: a place or a segment that the options name does not exist.
     :raises DataLost: messages after a named place were trimmed, and ``failOnDataLoss`` is on.
     """
-    choice = options.choice
-    topics = choice.topics if choice.pattern is None else await matching(host, choice)
+    selection = options.selection
+    topics = selection.topics if selection.pattern is None else await list_matching_topics(host, selection)
     layouts = [await host.topics.layout(topic) for topic in topics]
     segments = [(layout.topic, name) for layout in layouts for name in _to_read(layout, options)]
     ends = await asyncio.gather(*(_readable(host, options, name) for _, name in segments))
-    bounds: dict[str, _Bounds] = {}
+    bounds: dict[str, _SegmentBounds] = {}
     for (topic, name), end in zip(segments, ends, strict=True):
         if may_match(conditions, str(topic), SegmentName.parse(name).segment_id):
             found = await _bounds(host, options, topic, name, end)
-            after, upto = narrowed(conditions, found.after, found.upto)
+            after, upto = narrow_range(conditions, found.after, found.upto)
             if after < upto:
                 bounds[name] = replace(found, after=after, upto=upto)
     ranges = [Range(one.topic, one.segment, one.after, one.upto) for one in bounds.values()]
-    tasks = await Cutting(host, options, {}, {}).tasks(ranges)
-    left = of_entries(conditions)
+    tasks = await RangePartitioner(host, options, {}, {}).tasks(ranges)
+    left = entry_conditions(conditions)
     return [
         replace(task, first=bounds[task.segment].first, stop=bounds[task.segment].stop, conditions=left)
         for task in tasks
@@ -75,30 +75,30 @@ async def plan_snapshot(
 
 
 def _to_read(layout: Layout, options: SourceOptions) -> list[str]:
-    chosen = options.choice.assigned.get(layout.topic)
-    part = layout if chosen is None else chosen_part(layout, chosen)
+    chosen = options.selection.assigned.get(layout.topic)
+    part = layout if chosen is None else restrict_layout(layout, chosen)
     made = {str(layout.name_of(number)) for number in layout.made()}
     named = []
     for option, places in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         for number in _given(places).named.get(layout.topic, {}):
             if number not in part.segments:
-                raise InvalidOption(option, no_segment(layout, number))
+                raise InvalidOption(option, missing_segment_message(layout, number))
             if option == "startingOffsets":
                 named.append(str(layout.name_of(number)))
-    return [name for name in left_to_read(part, named) if name in made]
+    return [name for name in unfinished_segments(part, named) if name in made]
 
 
-async def _bounds(host: Host, options: SourceOptions, topic: TopicName, name: str, end: Position) -> _Bounds:
+async def _bounds(host: Host, options: SourceOptions, topic: TopicName, name: str, end: Position) -> _SegmentBounds:
     number = SegmentName.parse(name).segment_id
     starting, ending = _given(options.starting), _given(options.ending)
     start, stop = _place(starting, topic, number), _place(ending, topic, number)
     if starting.at_ms is not None:
-        after = await place_at(host, name, starting.at_ms)
+        after = await find_time(host, name, starting.at_ms)
     else:
-        after = await place_in(host, name, start, end)
+        after = await resolve_bound(host, name, start, end)
     upto = end
     if ending.at_ms is not None:
-        upto = min(end, await place_at(host, name, ending.at_ms))
+        upto = min(end, await find_time(host, name, ending.at_ms))
     elif isinstance(stop, Position):
         # If only a part of an entry is read, that entry is the last one.
         upto = stop.entry if stop.batch_index > 0 else before(stop)
@@ -106,7 +106,7 @@ async def _bounds(host: Host, options: SourceOptions, topic: TopicName, name: st
             raise InvalidOption("endingOffsets", f"{name} can be read up to {end} only, which is before {stop}")
         if isinstance(start, Position) and stop < start:
             raise InvalidOption("startingOffsets", f"{name} would begin at {start}, behind its end at {stop}")
-    return _Bounds(
+    return _SegmentBounds(
         str(topic),
         name,
         after,
@@ -116,12 +116,12 @@ async def _bounds(host: Host, options: SourceOptions, topic: TopicName, name: st
     )
 
 
-def _place(places: Places, topic: TopicName, number: int) -> Place:
-    return places.named.get(topic, {}).get(number, places.everywhere)
+def _place(places: Bounds, topic: TopicName, number: int) -> Bound:
+    return places.named.get(topic, {}).get(number, places.default)
 
 
-def _given(places: Places | None) -> Places:
-    return places or Places(Edge.LATEST)
+def _given(places: Bounds | None) -> Bounds:
+    return places or Bounds(Edge.LATEST)
 
 
 async def _readable(host: Host, options: SourceOptions, name: str) -> Position:
@@ -140,11 +140,11 @@ class SnapshotReader(DataSourceReader):
         self._conditions: tuple[Condition, ...] = ()
         # If spark.sql.python.filterPushdown.enabled is false, which is the default, Spark refuses a reader that
         # overrides pushFilters. So the method is set on the instance.
-        self.pushFilters = _Offered(self)  # type: ignore[method-assign]
+        self.pushFilters = _FilterPushdown(self)  # type: ignore[method-assign]
 
     def take_filters(self, filters: Iterable[Filter]) -> list[Filter]:
         """Apply the filters that can be applied completely; return the others."""
-        self._conditions, left = claimed(filters)
+        self._conditions, left = split_filters(filters)
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -161,7 +161,7 @@ class SnapshotReader(DataSourceReader):
             yield from read_entries(partition, to_arrow_schema(self._schema, timezone="UTC"))
 
 
-class _Offered:
+class _FilterPushdown:
     """A ``pushFilters`` that can be called, but that Spark does not recognise as an override of the method."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)

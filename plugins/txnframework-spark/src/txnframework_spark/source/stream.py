@@ -23,7 +23,7 @@ from txnframework_spark.errors import Unsupported
 from txnframework_spark.microbatch.batch import current_task
 from txnframework_spark.microbatch.pause import PARTITIONING, PLANNING, Pauses
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.process import outlast
+from txnframework_spark.process import retry_unavailable
 from txnframework_spark.source.offsets import from_json
 from txnframework_spark.source.partitions import SegmentPartition
 from txnframework_spark.source.planner import InputPlanner
@@ -59,7 +59,7 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return the start of a new query; Spark calls it again when batch 0 is replayed."""
         planner = self._planner(begins=True)
-        return process.run(outlast(planner.host, planner.initial)).to_json()
+        return process.run(retry_unavailable(planner.host, planner.initial)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return ``maxOffsetsPerTrigger``, else ``minOffsetsPerTrigger``: a Python source can have only one limit."""
@@ -76,24 +76,26 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # If Spark asks for everything, as with trigger(once=True), the minimum does not apply.
         messages_min = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
         before = from_json(start)
-        after = process.run(outlast(planner.host, lambda: planner.latest(before, messages_max, messages_min)))
+        after = process.run(retry_unavailable(planner.host, lambda: planner.latest(before, messages_max, messages_min)))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the ends of all segments and the lag, for the query's progress."""
         planner = self._planner()
-        return process.run(outlast(planner.host, planner.report))
+        return process.run(retry_unavailable(planner.host, planner.report))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the current ends as the end of the query; Spark calls this before it is known if the query is new."""
         planner = self._made()
-        process.run(outlast(planner.host, planner.fix_targets))
+        process.run(retry_unavailable(planner.host, planner.fix_targets))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the read tasks of a batch."""
         planner = self._planner()
         Pauses.from_environment().reach(PARTITIONING, None)
-        return process.run(outlast(planner.host, lambda: planner.partitions(from_json(start), from_json(end))))
+        return process.run(
+            retry_unavailable(planner.host, lambda: planner.partitions(from_json(start), from_json(end)))
+        )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the sink's transaction acknowledges, and this call may be late or missing."""

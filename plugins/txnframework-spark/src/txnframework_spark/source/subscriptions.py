@@ -59,7 +59,7 @@ from txnframework.model.records import RegistrationDocument
 from txnframework.model.transactions import Action, End
 from txnframework.runtime.backoff import Backoff
 from txnframework_spark.errors import NotAcknowledged
-from txnframework_spark.microbatch.batch import coordinator_of
+from txnframework_spark.microbatch.batch import application_coordinator
 from txnframework_spark.microbatch.registration import load_subscription
 from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset
 
@@ -71,7 +71,7 @@ _WAIT_MS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class HeldSubscription:
     """A subscription of one topic after its take-over by a run; ``cursors`` by segment, as of the take-over."""
 
     topic: TopicName
@@ -81,7 +81,7 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
+class TakeOverRequest:
     """The run that takes over: ``holder`` is shown to others; ``start`` is where a new subscription begins."""
 
     host: Host
@@ -90,7 +90,9 @@ class Taker:
     timeout_ms: int
 
 
-async def take_over(taker: Taker, topic: TopicName, subscription: str) -> tuple[Holding, tuple[ILease, ...]]:
+async def take_over(
+    taker: TakeOverRequest, topic: TopicName, subscription: str
+) -> tuple[HeldSubscription, tuple[ILease, ...]]:
     """
     Return the subscription as held by this run, and the dispatching leases that were available.
 
@@ -111,7 +113,7 @@ async def take_over(taker: Taker, topic: TopicName, subscription: str) -> tuple[
         # Only this code knows the leases: unreleased, they would block consumers as long as this process lives.
         await release_all(leases)
         raise
-    return Holding(topic, subscription, epoch, cursors), tuple(leases)
+    return HeldSubscription(topic, subscription, epoch, cursors), tuple(leases)
 
 
 async def release_all(leases: Sequence[ILease]) -> None:
@@ -139,7 +141,7 @@ async def _raise_epoch(host: Host, topic: str, subscription: str) -> int:
     raise Unavailable(f"subscription {subscription} of {topic} changed {_TRIES} times while it was being taken over")
 
 
-async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str, leases: list[ILease]) -> None:
+async def _lease_all(taker: TakeOverRequest, segments: Sequence[str], subscription: str, leases: list[ILease]) -> None:
     """Acquire into ``leases`` those that block ordinary consumers; wait for consumers that hold one.
 
     The lease of an earlier run is not waited for: its process may be dead with a session that has not expired, or may
@@ -163,7 +165,7 @@ async def _lease_all(taker: Taker, segments: Sequence[str], subscription: str, l
 
 async def _end_open_transactions(host: Host, topic: str, subscription: str, segments: Sequence[str]) -> None:
     """Abort every open transaction that holds acknowledgments here, and apply every committed one."""
-    coordinator = await coordinator_of(host)
+    coordinator = await application_coordinator(host)
     for segment in segments:
         pending_acks = (await host.subscription(topic, subscription, segment)).pending_acks
         for _ in range(_TRIES):
@@ -185,7 +187,7 @@ _WARNED_FROM, _REFUSED_FROM = 1, 2
 
 
 @dataclass(slots=True)
-class Acknowledgments:
+class AcknowledgmentCheck:
     """Checks whether each finished batch was acknowledged, until one was; a sink that acknowledges once always does.
 
     ``allowed``: continue without acknowledgments. ``missing``: the number of unacknowledged batches by topic.
@@ -197,7 +199,7 @@ class Acknowledgments:
     _looked_at: Frontier | None = None
     _found: set[TopicName] = field(default_factory=set)
 
-    async def check(self, start: Offset, holdings: Iterable[Holding]) -> None:
+    async def check(self, start: Offset, subscriptions: Iterable[HeldSubscription]) -> None:
         """
         Check whether the data before ``start``, the end of a finished batch, is acknowledged.
 
@@ -206,39 +208,41 @@ class Acknowledgments:
         """
         if start.initial or start.frontier == self._looked_at:
             return
-        for holding in holdings:
-            if holding.topic not in self._found and str(holding.topic) in start.frontier:
+        for held_subscription in subscriptions:
+            if held_subscription.topic not in self._found and str(held_subscription.topic) in start.frontier:
                 # Deleted since its layout was read: the next batch's planning reports that.
                 with contextlib.suppress(SubscriptionNotFound, TopicNotFound, LedgerNotFound):
-                    await self._check(holding, start.frontier[str(holding.topic)])
+                    await self._check(held_subscription, start.frontier[str(held_subscription.topic)])
         self._looked_at = start.frontier
 
-    async def _check(self, holding: Holding, held: Mapping[str, SegmentOffset]) -> None:
-        topic = str(holding.topic)
-        _, record = await load_subscription(self.host.metadata, topic, holding.subscription)
-        if record.epoch != holding.epoch:
+    async def _check(self, held_subscription: HeldSubscription, held: Mapping[str, SegmentOffset]) -> None:
+        topic = str(held_subscription.topic)
+        _, record = await load_subscription(self.host.metadata, topic, held_subscription.subscription)
+        if record.epoch != held_subscription.epoch:
             # Taken over by a newer run: the sink detects that and stops this run.
             return
         done = [one for one in record.registrations if _ends_by(one, held)]
-        mine = [one for one in done if one.epoch == holding.epoch]
+        mine = [one for one in done if one.epoch == held_subscription.epoch]
         if not mine:
             return
         # Finished segments are not checked: they may have been removed.
-        cursors = {name: await self._cursor(holding, name) for name in held if any(name in one.end for one in done)}
+        cursors = {
+            name: await self._cursor(held_subscription, name) for name in held if any(name in one.end for one in done)
+        }
         left = [one for one in done if _is_left(one, cursors)]
         if not any(one in left for one in mine):
-            self._found.add(holding.topic)
+            self._found.add(held_subscription.topic)
             self.missing.pop(topic, None)
             return
         self.missing[topic] = len(left)
-        error = NotAcknowledged(topic, holding.subscription, len(left))
+        error = NotAcknowledged(topic, held_subscription.subscription, len(left))
         if len(left) >= _REFUSED_FROM and not self.allowed:
             raise error
         if len(mine) == _WARNED_FROM:
             _LOG.warning("%s", error)
 
-    async def _cursor(self, holding: Holding, name: str) -> Cursor:
-        found = await self.host.subscription(str(holding.topic), holding.subscription, name)
+    async def _cursor(self, held_subscription: HeldSubscription, name: str) -> Cursor:
+        found = await self.host.subscription(str(held_subscription.topic), held_subscription.subscription, name)
         # Committed acknowledgments may not have reached the cursor yet.
         await found.pending_acks.recover()
         return await found.cursor.load()

@@ -17,15 +17,15 @@ from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import Position
 from txnframework_spark.errors import InvalidOption, TopicLost
-from txnframework_spark.options.selection import Choice
+from txnframework_spark.options.selection import TopicSelection
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.process import outlast
-from txnframework_spark.source.batch_plan import part_of
+from txnframework_spark.process import retry_unavailable
+from txnframework_spark.source.batch_plan import select_segments
 from txnframework_spark.source.offsets import SegmentOffset
 
 
 @dataclass(slots=True)
-class Follower:
+class WatchedSegment:
     """One segment: its max read position, and whether the segment is sealed and ends there.
 
     ``more_after``: a position in a sealed segment that is known not to be its end.
@@ -38,13 +38,13 @@ class Follower:
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
 
-class Followers:
+class SegmentWatcher:
     """The followed segments and layouts of a source; all methods run on the loop that created it."""
 
     def __init__(self, host: Host, uncommitted: bool) -> None:
         self._host = host
         self._uncommitted = uncommitted
-        self._segments: dict[str, Follower] = {}
+        self._segments: dict[str, WatchedSegment] = {}
         self._layouts: dict[TopicName, Layout] = {}
         self._watching: dict[TopicName, asyncio.Task[None]] = {}
         self._failed: dict[TopicName, TxnFrameworkError] = {}
@@ -78,7 +78,7 @@ class Followers:
             watching += [] if found.task is None else [found.task]
         await _ended(watching)
 
-    async def follow(self, segment: str) -> Follower:
+    async def follow(self, segment: str) -> WatchedSegment:
         """
         Return the follower of a segment; start it if necessary.
 
@@ -96,11 +96,11 @@ class Followers:
         self._raise_failure(known.error)
         return known
 
-    async def _begin(self, segment: str) -> Follower:
+    async def _begin(self, segment: str) -> WatchedSegment:
         announced = await self.read_end(segment)
         # Checked here and not by the task: a query that begins, or restarts, at the end of a segment that was split
         # must continue with its children at once, before the task has run.
-        begun = Follower(announced, await self._ends_at(segment, announced))
+        begun = WatchedSegment(announced, await self._ends_at(segment, announced))
         if not begun.ended:
             begun.task = asyncio.create_task(self._run(segment, begun))
         return begun
@@ -136,27 +136,27 @@ class Followers:
         following = (found.task for found in self._segments.values() if found.task is not None)
         await _ended([*self._watching.values(), *following])
 
-    async def _run(self, segment: str, known: Follower) -> None:
+    async def _run(self, segment: str, known: WatchedSegment) -> None:
         follow = self._follow_tail if self._uncommitted else self._follow_announcements
         error = await self._keep(lambda: follow(segment, known))
         known.error = error
 
-    async def _follow_announcements(self, segment: str, known: Follower) -> None:
-        buffer = (await outlast(self._host, lambda: self._host.segment(segment))).buffer
+    async def _follow_announcements(self, segment: str, known: WatchedSegment) -> None:
+        buffer = (await retry_unavailable(self._host, lambda: self._host.segment(segment))).buffer
         while True:
-            announced = await outlast(self._host, lambda: buffer.advanced(known.announced))
+            announced = await retry_unavailable(self._host, lambda: buffer.advanced(known.announced))
             if announced <= known.announced:
                 # Sealed and decided to its end: the position is final.
                 known.ended = True
                 return
             known.announced = announced
 
-    async def _follow_tail(self, segment: str, known: Follower) -> None:
-        ledger = (await outlast(self._host, lambda: self._host.segment(segment))).ledger
-        watch = await outlast(self._host, ledger.watch)
+    async def _follow_tail(self, segment: str, known: WatchedSegment) -> None:
+        ledger = (await retry_unavailable(self._host, lambda: self._host.segment(segment))).ledger
+        watch = await retry_unavailable(self._host, ledger.watch)
         try:
             while True:
-                tail = await outlast(self._host, ledger.tail)
+                tail = await retry_unavailable(self._host, ledger.tail)
                 known.announced = max(known.announced, tail.last_confirmed)
                 if tail.sealed:
                     known.ended = True
@@ -169,7 +169,7 @@ class Followers:
         async def follow() -> None:
             while True:
                 await watch.changed()
-                self._layouts[topic] = await outlast(self._host, lambda: self._host.topics.layout(topic))
+                self._layouts[topic] = await retry_unavailable(self._host, lambda: self._host.topics.layout(topic))
 
         try:
             error = await self._keep(follow)
@@ -206,7 +206,7 @@ Held = Mapping[str, Mapping[str, SegmentOffset]]
 
 
 @dataclass(slots=True)
-class ReadTopics:
+class TopicSet:
     """The topics of one load.
 
     With a pattern, the store's topics are listed when a batch is planned, at most once in ``patternRefreshMs``.
@@ -214,17 +214,17 @@ class ReadTopics:
 
     host: Host
     options: SourceOptions
-    followers: Followers
+    watcher: SegmentWatcher
     _listed: tuple[TopicName, ...] = ()
     _listed_ms: int | None = field(default=None)
 
     async def names(self) -> tuple[TopicName, ...]:
         """Return the topics to read, in order; for a pattern, those of the last listing."""
-        if self.options.choice.pattern is None:
+        if self.options.selection.pattern is None:
             return self.options.topics
         now_ms = self.host.environment.now_ms()
         if self._listed_ms is None or now_ms - self._listed_ms >= self.options.pattern_refresh_ms:
-            self._listed = await matching(self.host, self.options.choice)
+            self._listed = await list_matching_topics(self.host, self.options.selection)
             self._listed_ms = now_ms
         return self._listed
 
@@ -245,13 +245,13 @@ class ReadTopics:
     async def _layout(self, topic: TopicName, held: Held | None) -> Layout | None:
         segments = (held or {}).get(str(topic))
         try:
-            layout = self._chosen(await self.followers.layout(topic))
+            layout = self._chosen(await self.watcher.layout(topic))
         except TopicNotFound:
-            await self.followers.forget(topic)
+            await self.watcher.forget(topic)
             self._listed_ms = None
             if segments and self.options.fail_on_data_loss:
                 raise TopicLost(str(topic)) from None
-            if self.options.choice.pattern is None and (held is None or self.options.fail_on_data_loss):
+            if self.options.selection.pattern is None and (held is None or self.options.fail_on_data_loss):
                 raise
             return None
         if segments and gone(layout, segments) and self.options.fail_on_data_loss:
@@ -259,16 +259,16 @@ class ReadTopics:
         return layout
 
     def _chosen(self, layout: Layout) -> Layout:
-        chosen = self.options.choice.assigned.get(layout.topic)
-        return layout if chosen is None else chosen_part(layout, chosen)
+        chosen = self.options.selection.assigned.get(layout.topic)
+        return layout if chosen is None else restrict_layout(layout, chosen)
 
 
-def chosen_part(layout: Layout, chosen: Collection[int]) -> Layout:
+def restrict_layout(layout: Layout, chosen: Collection[int]) -> Layout:
     """Return the layout with the segments that ``assign`` names, or raise InvalidOption."""
     unknown = sorted(set(chosen) - layout.segments.keys())
     if unknown:
-        raise InvalidOption("assign", no_segment(layout, unknown[0]))
-    return part_of(layout, chosen)
+        raise InvalidOption("assign", missing_segment_message(layout, unknown[0]))
+    return select_segments(layout, chosen)
 
 
 def gone(layout: Layout, segments: Collection[str]) -> bool:
@@ -276,12 +276,12 @@ def gone(layout: Layout, segments: Collection[str]) -> bool:
     return any(SegmentName.parse(name).segment_id not in layout.segments for name in segments)
 
 
-async def matching(host: Host, choice: Choice) -> tuple[TopicName, ...]:
+async def list_matching_topics(host: Host, selection: TopicSelection) -> tuple[TopicName, ...]:
     """Return the topics that currently match the pattern."""
-    return tuple(topic for topic in await host.topics.list(domain="topic") if choice.matches(topic))
+    return tuple(topic for topic in await host.topics.list(domain="topic") if selection.matches(topic))
 
 
-def no_segment(layout: Layout, number: int) -> str:
+def missing_segment_message(layout: Layout, number: int) -> str:
     """Return the error message for a missing segment."""
     known = ", ".join(str(one) for one in sorted(layout.segments))
     return f"{layout.topic} has no segment {number}; it has {known}"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from txnframework.testing.servers.guard import Guard
-from txnframework_spark.processes import JVM, living, send_kill, wait_until_gone
+from txnframework_spark.processes import JVM, kill_process, list_processes, wait_for_exit
 from txnframework_spark.session import check_java, make_spark_home
 from txnframework_spark_workers import NURSERY
 
@@ -112,12 +112,15 @@ class StandaloneCluster:
     def executors(self) -> tuple[int, ...]:
         """Return the living JVMs of executors; there are some while an application runs."""
         return tuple(
-            found.pid for pid in self.worker_pids for found in living(pid) if found.name == JVM and found.pid != pid
+            found.pid
+            for pid in self.worker_pids
+            for found in list_processes(pid)
+            if found.name == JVM and found.pid != pid
         )
 
     def python_workers(self) -> tuple[int, ...]:
         """Return the living Python processes of the executors."""
-        return tuple(found.pid for pid in self.worker_pids for found in living(pid) if found.name != JVM)
+        return tuple(found.pid for pid in self.worker_pids for found in list_processes(pid) if found.name != JVM)
 
     def start_worker(self) -> int:
         """Start one more worker, for example after a kill; return its pid when the master has registered it."""
@@ -169,10 +172,10 @@ class StandaloneCluster:
         daemon.guard.dismiss()
         session = daemon.process.pid
         # No process is left that starts executors, and an executor may outlive its worker.
-        for found in living(session):
-            send_kill(found.pid, session)
-        if not wait_until_gone(session, _GONE_SECONDS_MAX):
-            raise RuntimeError(f"processes of the cluster in {self.folder} outlived SIGKILL: {living(session)}")
+        for found in list_processes(session):
+            kill_process(found.pid, session)
+        if not wait_for_exit(session, _GONE_SECONDS_MAX):
+            raise RuntimeError(f"processes of the cluster in {self.folder} outlived SIGKILL: {list_processes(session)}")
 
     def _start_master(self) -> None:
         self._master = self._start("master.Master", self.folder / "master", [])

@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 import msgspec
 
 from txnframework_spark.microbatch.pause import VARIABLE
-from txnframework_spark.processes import FAILURE, Driver, living
+from txnframework_spark.processes import FAILURE, DriverProcess, list_processes
 from txnframework_spark.session import make_spark_home
-from txnframework_spark.testing.program import Job
+from txnframework_spark.testing.program import PipelineJob
 
 WAIT_S: Final = 240.0
 """The default limit of every wait; most of it is for the start of Spark on a busy machine."""
@@ -31,7 +31,7 @@ class PipelineProcess:
     """
 
     def __init__(
-        self, job: Job, directory: Path, name: str, points: Sequence[str] = (), wait_s: float = WAIT_S
+        self, job: PipelineJob, directory: Path, name: str, points: Sequence[str] = (), wait_s: float = WAIT_S
     ) -> None:
         self._wait_s = wait_s
         home = directory / "spark-home"
@@ -44,7 +44,7 @@ class PipelineProcess:
         if points:
             environment[VARIABLE] = f"{','.join(points)};{self._pauses}"
         command = [sys.executable, "-m", "txnframework_spark.testing.program", msgspec.json.encode(job).decode()]
-        self._driver = Driver(command, environment, directory / f"{name}.log")
+        self._driver = DriverProcess(command, environment, directory / f"{name}.log")
 
     def __enter__(self) -> Self:
         return self
@@ -115,5 +115,5 @@ class PipelineProcess:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
-        for found in living(self._driver.pid):
+        for found in list_processes(self._driver.pid):
             os.kill(found.pid, number)

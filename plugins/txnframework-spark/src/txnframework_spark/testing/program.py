@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from txnframework_spark.errors import reason_in
+from txnframework_spark.errors import extract_reason
 from txnframework_spark.microbatch.pause import VARIABLE
 from txnframework_spark.processes import FAILURE, exit_with_parent
 from txnframework_spark.session import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 WINDOW_S: Final = 10
 
 
-class Job(msgspec.Struct, frozen=True):
+class PipelineJob(msgspec.Struct, frozen=True):
     """A pipeline from topic ``in``; the defaults are those of a correct pipeline.
 
     ``plan``: one of PLANS. ``source``: an empty value removes a default option. ``conf``: Spark's configuration.
@@ -99,7 +99,9 @@ def windows(frame: DataFrame) -> DataFrame:
 PLANS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {"both": both, "totals": totals, "windows": windows}
 
 
-def start(spark: SparkSession, job: Job, transform: Callable[[DataFrame], DataFrame] | None = None) -> StreamingQuery:
+def start(
+    spark: SparkSession, job: PipelineJob, transform: Callable[[DataFrame], DataFrame] | None = None
+) -> StreamingQuery:
     """Start a job in an existing session; ``transform``: a plan without a name."""
     usual = {"subscribe": "in", "startingOffsets": "earliest", "groupId": "g", "maxOffsetsPerTrigger": "20"}
     source = {name: value for name, value in {"metadata": job.url, **usual, **job.source}.items() if value}
@@ -115,14 +117,14 @@ def start(spark: SparkSession, job: Job, transform: Callable[[DataFrame], DataFr
     )
 
 
-def scratch_of(job: Job) -> Path:
+def scratch_of(job: PipelineJob) -> Path:
     """Return the folder of Spark's temporary files."""
     scratch = Path(job.checkpoint).parent / "spark"
     scratch.mkdir(exist_ok=True)
     return scratch
 
 
-def open_session(job: Job) -> SparkSession:
+def open_session(job: PipelineJob) -> SparkSession:
     """Return a small Spark session that leaves no files outside of the checkpoint's directory, even if killed."""
     from pyspark.sql import SparkSession
 
@@ -151,7 +153,7 @@ def open_session(job: Job) -> SparkSession:
 
 def main() -> int:
     """Run the job; the last line of standard error gives the reason of a failure."""
-    job = msgspec.json.decode(sys.argv[1], type=Job)
+    job = msgspec.json.decode(sys.argv[1], type=PipelineJob)
     exit_with_parent()
     require_this_interpreter()
     try:
@@ -163,7 +165,7 @@ def main() -> int:
         import traceback
 
         traceback.print_exc()
-        sys.stderr.write(f"{FAILURE}{reason_in(str(error)) or type(error).__name__}\n")
+        sys.stderr.write(f"{FAILURE}{extract_reason(str(error)) or type(error).__name__}\n")
         return 1
     return 0
 

@@ -21,7 +21,7 @@ from txnframework.model.positions import EARLIEST, Limit
 from txnframework.model.reads import ReadRequest
 from txnframework.model.transactions import Action, End, State
 from txnframework_spark import process
-from txnframework_spark.microbatch.batch import coordinator_of
+from txnframework_spark.microbatch.batch import application_coordinator
 from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.testing.expectations import Row
 
@@ -117,10 +117,10 @@ class Stores:
 
     async def _publish(self, values: list[str], topic: TopicName, published_ms: int) -> None:
         layout = await self.host.topics.finish_changes(topic)
-        by_segment: dict[int, list[str]] = {}
+        group_by_segment: dict[int, list[str]] = {}
         for value in values:
-            by_segment.setdefault(layout.route(key_hash(value.encode())).id, []).append(value)
-        for segment_id, mine in by_segment.items():
+            group_by_segment.setdefault(layout.route(key_hash(value.encode())).id, []).append(value)
+        for segment_id, mine in group_by_segment.items():
             buffer = (await self.host.segment(str(layout.name_of(segment_id)))).buffer
             for first in range(0, len(mine), ENTRY_MESSAGES):
                 messages = [
@@ -163,7 +163,7 @@ class Stores:
         return process.run(self._outcome(TxnID.parse(txn)))
 
     async def _outcome(self, txn_id: TxnID) -> State:
-        return (await (await coordinator_of(self.host)).describe(txn_id)).state
+        return (await (await application_coordinator(self.host)).describe(txn_id)).state
 
     def expire(self, ahead_ms: int) -> None:
         """Abort the transactions whose deadlines have passed for a clock that is so far ahead."""
@@ -174,14 +174,14 @@ class Stores:
         stores = {"metadata": {"url": self.url}, "ledger": {"url": self.url}, "transactions": {"sweep": False}}
         async with txnframework.open(stores) as client:
             host = client.host
-            await (await coordinator_of(host)).expire(host.environment.now_ms() + ahead_ms)
+            await (await application_coordinator(host)).expire(host.environment.now_ms() + ahead_ms)
 
     def abort(self, txn: str) -> None:
         """End a transaction as an operator."""
         process.run(self._abort(TxnID.parse(txn)))
 
     async def _abort(self, txn_id: TxnID) -> None:
-        await (await coordinator_of(self.host)).end(End(txn_id, Action.ABORT, operator=True))
+        await (await application_coordinator(self.host)).end(End(txn_id, Action.ABORT, operator=True))
 
     def seek_to_the_beginning(self, topic: str, name: str) -> None:
         """Move a subscription back to the earliest message."""

@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 
 from txnframework_spark.pipeline import output
-from txnframework_spark.pipeline.analysis import Operator, guarantee, notes, read_plan, stateful_operators
+from txnframework_spark.pipeline.analysis import Operator, guarantee, notes, parse_plan, stateful_operators
 from txnframework_spark.pipeline.description import Pipeline, PipelineTable, Sink, Source, SparkTable
-from txnframework_spark.pipeline.query import Moment, StopRequests, is_time_to_stop
-from txnframework_spark.pipeline.screen import BatchShown, Screen, batch_of
+from txnframework_spark.pipeline.query import StopRequests, StopState, should_stop
+from txnframework_spark.pipeline.screen import FinishedBatch, Screen, finished_batch
 from txnframework_spark.pipeline.status import after
 from txnframework_spark.progress import StateProgress
 from txnframework_spark.session import is_local
@@ -31,17 +31,17 @@ TOLD = Pipeline(
 @pytest.mark.parametrize(
     ("moment", "stops"),
     [
-        (Moment(asked=0, waited_ms=0, working=False, finished=False), False),
-        (Moment(asked=1, waited_ms=0, working=True, finished=False), False),
-        (Moment(asked=1, waited_ms=0, working=False, finished=False), True),
-        (Moment(asked=1, waited_ms=0, working=True, finished=True), True),
-        (Moment(asked=1, waited_ms=100, working=True, finished=False), True),
-        (Moment(asked=2, waited_ms=0, working=True, finished=False), True),
+        (StopState(asked=0, waited_ms=0, working=False, finished=False), False),
+        (StopState(asked=1, waited_ms=0, working=True, finished=False), False),
+        (StopState(asked=1, waited_ms=0, working=False, finished=False), True),
+        (StopState(asked=1, waited_ms=0, working=True, finished=True), True),
+        (StopState(asked=1, waited_ms=100, working=True, finished=False), True),
+        (StopState(asked=2, waited_ms=0, working=True, finished=False), True),
     ],
 )
-def test_a_batch_may_finish_unless_it_takes_too_long(moment: Moment, stops: bool) -> None:
+def test_a_batch_may_finish_unless_it_takes_too_long(moment: StopState, stops: bool) -> None:
     """Or somebody asks once more."""
-    assert is_time_to_stop(moment, timeout_ms=100) is stops
+    assert should_stop(moment, timeout_ms=100) is stops
 
 
 def test_signals_are_counted_and_given_back() -> None:
@@ -96,7 +96,7 @@ rate
 
 def test_a_plan_is_read_from_what_spark_prints() -> None:
     """Texts in a query may have several lines; a table in a subquery is no stream."""
-    plan = read_plan(EXPLAINED)
+    plan = parse_plan(EXPLAINED)
     stream = Operator("StreamingRelationV2", True)
     table = Operator("Aggregate", False, (Operator("Range", False),))
     join = Operator("Join", True, (Operator("View", True, (stream,)), Operator("Deduplicate", True, (stream,))))
@@ -107,7 +107,7 @@ def test_a_plan_is_read_from_what_spark_prints() -> None:
 @pytest.mark.parametrize("length", [len("== Parsed"), EXPLAINED.index("~Join"), EXPLAINED.index("== Optimized")])
 def test_a_plan_that_was_cut_is_not_read(length: int) -> None:
     """What is missing may keep state."""
-    assert read_plan(f"{EXPLAINED[:length]}... 99 more characters") is None
+    assert parse_plan(f"{EXPLAINED[:length]}... 99 more characters") is None
 
 
 def test_what_is_promised() -> None:
@@ -152,9 +152,9 @@ def progress(**changed: object) -> dict[str, object]:
 
 def test_a_batch_is_read_from_the_progress() -> None:
     """A trigger that found nothing to do is none, and who does not say its lag leaves it open."""
-    assert batch_of(progress()) == BatchShown(3, "2026-01-01T00:00:00.000Z", 10, 7, 8, 1.5)
-    assert batch_of(progress(durationMs={"triggerExecution": 3})) is None
-    unknown = batch_of(progress(sources=[{"latestOffset": None}], observedMetrics={}))
+    assert finished_batch(progress()) == FinishedBatch(3, "2026-01-01T00:00:00.000Z", 10, 7, 8, 1.5)
+    assert finished_batch(progress(durationMs={"triggerExecution": 3})) is None
+    unknown = finished_batch(progress(sources=[{"latestOffset": None}], observedMetrics={}))
     assert unknown is not None
     assert (unknown.behind, unknown.rows_out) == (None, 0)
 
@@ -168,7 +168,7 @@ def test_the_first_row_that_is_dropped_is_warned_of() -> None:
     written = io.StringIO()
     with Screen(Console(file=written, width=300), "p") as screen:
         for number, state in enumerate((STATE, LATE, LATE)):
-            screen.batch(BatchShown(number, "now", 5, 2, 0, 1.25, state))
+            screen.batch(FinishedBatch(number, "now", 5, 2, 0, 1.25, state))
     told = (
         "batch {}: 5 rows in, 2 rows out, 0 behind, 1.2 s; state 1,234 rows, 2.5 MB, watermark 2026-01-01T00:00:00.000Z"
     )
@@ -182,7 +182,7 @@ def test_the_first_row_that_is_dropped_is_warned_of() -> None:
     assert screen.rows_late == 24
     written = io.StringIO()
     with Screen(Console(file=written, width=160, force_terminal=True), "p") as screen:
-        screen.batch(BatchShown(0, "now", 5, 2, 0, 1.25, LATE))
+        screen.batch(FinishedBatch(0, "now", 5, 2, 0, 1.25, LATE))
     assert all(word in written.getvalue() for word in ("late", "watermark", "12", "1,234 rows, 2.5 MB"))
 
 
@@ -197,8 +197,8 @@ def test_no_terminal_gets_a_line_for_each_batch() -> None:
     """And the sentence at the end."""
     written = io.StringIO()
     with Screen(Console(file=written, width=160), "p") as screen:
-        screen.batch(BatchShown(0, "now", 1000, 7, 3, 1.25))
-        screen.batch(BatchShown(1, "now", 1, 1, None, 0.5))
+        screen.batch(FinishedBatch(0, "now", 1000, 7, 3, 1.25))
+        screen.batch(FinishedBatch(1, "now", 1, 1, None, 0.5))
         screen.say(output.ending(screen, stopped=True, given_up=True))
     assert written.getvalue().splitlines() == [
         "batch 0: 1,000 rows in, 7 rows out, 3 behind, 1.2 s",
@@ -212,6 +212,6 @@ def test_a_terminal_gets_a_table() -> None:
     """It ends with what was last in it."""
     written = io.StringIO()
     with Screen(Console(file=written, width=120, force_terminal=True), "p") as screen:
-        screen.batch(BatchShown(0, "now", 1000, 7, 3, 1.25))
+        screen.batch(FinishedBatch(0, "now", 1000, 7, 3, 1.25))
     assert "1,000" in written.getvalue()
     assert "stopped" in written.getvalue()

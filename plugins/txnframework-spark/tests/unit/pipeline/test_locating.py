@@ -9,7 +9,7 @@ import pytest
 
 from txnframework.config import Place
 from txnframework.errors import ConfigurationError
-from txnframework_spark.pipeline.python_transform import locate_python
+from txnframework_spark.pipeline.python_transform import find_function
 
 SOURCE = """
 import somewhere_that_is_not_there
@@ -55,8 +55,8 @@ def place(tmp_path: Path) -> Place:
 @pytest.mark.parametrize("module", ["module_of_a_test", "above_of_a_test.below.module"])
 def test_found(place: Place, module: str, function: str) -> None:
     """Whatever gives the name; nothing of it is imported, nor are the packages above."""
-    locate_python(f"{module}:{function}", place)
-    locate_python("everything:anything", place)
+    find_function(f"{module}:{function}", place)
+    find_function("everything:anything", place)
     assert module.partition(".")[0] not in sys.modules
 
 
@@ -75,10 +75,10 @@ def test_found(place: Place, module: str, function: str) -> None:
 def test_refused(place: Place, name: str, said: str) -> None:
     """In one sentence that names the place in the file."""
     with pytest.raises(ConfigurationError, match=said):
-        locate_python(name, place)
+        find_function(name, place)
 
 
 def test_what_is_installed_is_found(place: Place) -> None:
     """As the module of a distribution, or of the standard library."""
-    locate_python("txnframework.cli:main", place)
-    locate_python("json:dumps", place)
+    find_function("txnframework.cli:main", place)
+    find_function("json:dumps", place)

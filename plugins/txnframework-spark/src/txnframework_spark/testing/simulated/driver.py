@@ -15,18 +15,18 @@ from txnframework.errors import Conflict, OutcomeUnknown, VersionMismatch
 from txnframework.model.entries import EntryView
 from txnframework.model.metadata import Expect, Key, Put
 from txnframework.model.transactions import State
-from txnframework_simulation import history as said
+from txnframework_simulation import history as history
 from txnframework_simulation.workloads import RecordedClient
-from txnframework_spark.microbatch.batch import BatchFacts, batch_id, begin
+from txnframework_spark.microbatch.batch import MicroBatch, batch_id, begin
 from txnframework_spark.microbatch.registration import register
 from txnframework_spark.options.sink import SinkOptions
-from txnframework_spark.process import outlast
-from txnframework_spark.sink.branch_writer import attempt_writer
+from txnframework_spark.process import retry_unavailable
+from txnframework_spark.sink.branch_writer import open_attempt_writer
 from txnframework_spark.sink.commit import Staged, commit_staged
 from txnframework_spark.source.offsets import Offset, from_json
 from txnframework_spark.source.partitions import SegmentPartition
 from txnframework_spark.source.planner import InputPlanner
-from txnframework_spark.source.reader import Pages
+from txnframework_spark.source.reader import PageReader
 
 _CURRENT: Final = Key("/simulated-checkpoint/current")
 
@@ -35,7 +35,7 @@ class Overtaken(Conflict):
     """Another run has written another offset for the same batch to this checkpoint; Spark stops the query."""
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointContent(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a checkpoint; ``offsets`` has one for each batch, ``commits`` is the number of finished ones."""
 
     query: str
@@ -58,32 +58,32 @@ class Checkpoint:
     @classmethod
     async def current(cls, host: Host) -> Checkpoint | None:
         """Return the checkpoint with which a new run starts; None: there was no run yet."""
-        found = await outlast(host, lambda: host.metadata.get(_CURRENT))
+        found = await retry_unavailable(host, lambda: host.metadata.get(_CURRENT))
         return None if found is None else cls(host, found.value.decode())
 
     async def use(self) -> None:
         """Make new runs start with this checkpoint."""
         put = Put(_CURRENT, self.name.encode(), Expect.ANY)
-        await outlast(self._host, lambda: self._host.metadata.put(put))
+        await retry_unavailable(self._host, lambda: self._host.metadata.put(put))
 
-    async def load(self) -> Kept | None:
+    async def load(self) -> CheckpointContent | None:
         """Return its content."""
-        found = await outlast(self._host, lambda: self._host.metadata.get(self._key))
-        return None if found is None else msgspec.json.decode(found.value, type=Kept)
+        found = await retry_unavailable(self._host, lambda: self._host.metadata.get(self._key))
+        return None if found is None else msgspec.json.decode(found.value, type=CheckpointContent)
 
-    async def make(self, kept: Kept) -> None:
+    async def make(self, kept: CheckpointContent) -> None:
         """Create it anew with the saved content of another one."""
         put = Put(self._key, msgspec.json.encode(kept), Expect.ANY)
-        await outlast(self._host, lambda: self._host.metadata.put(put))
+        await retry_unavailable(self._host, lambda: self._host.metadata.put(put))
 
-    async def keep_offset(self, batch: int, end: dict[str, Any]) -> None:
+    async def store_offset(self, batch: int, end: dict[str, Any]) -> None:
         """
         Store the end of a batch before it runs; a stored end is final.
 
         :raises Overtaken: another run has stored another end.
         """
 
-        def edit(kept: Kept) -> Kept:
+        def edit(kept: CheckpointContent) -> CheckpointContent:
             if len(kept.offsets) > batch:
                 if kept.offsets[batch] != end:
                     raise Overtaken(f"batch {batch} of checkpoint {self.name} was planned by another run")
@@ -92,7 +92,7 @@ class Checkpoint:
 
         await self._change(edit)
 
-    async def keep_commit(self, batch: int) -> None:
+    async def store_commit(self, batch: int) -> None:
         """Store that a batch is finished."""
         await self._change(lambda kept: msgspec.structs.replace(kept, commits=max(kept.commits, batch + 1)))
 
@@ -100,12 +100,12 @@ class Checkpoint:
         """Reduce the number of finished batches; the batches that are repeated are planned as before."""
         await self._change(lambda kept: msgspec.structs.replace(kept, commits=min(kept.commits, commits)))
 
-    async def _change(self, edit: Callable[[Kept], Kept]) -> None:
+    async def _change(self, edit: Callable[[CheckpointContent], CheckpointContent]) -> None:
         async def once() -> None:
             while True:
                 found = await self._host.metadata.get(self._key)
                 assert found is not None
-                before = msgspec.json.decode(found.value, type=Kept)
+                before = msgspec.json.decode(found.value, type=CheckpointContent)
                 after = edit(before)
                 if after == before:
                     return
@@ -115,7 +115,7 @@ class Checkpoint:
                     continue
                 return
 
-        await outlast(self._host, once)
+        await retry_unavailable(self._host, once)
 
 
 ARROW: Final = ">"
@@ -129,7 +129,7 @@ Rows = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Driver:
+class SimulatedDriver:
     """
     One run: it plans, reads, stages and commits one batch after the other.
 
@@ -163,14 +163,14 @@ class Driver:
             end = await self.planner.latest(start, PLANNED_MAX)
             if end == start:
                 return False
-            await self.checkpoint.keep_offset(number, end.to_json())
+            await self.checkpoint.store_offset(number, end.to_json())
         await self.pause()
         await self._run(number, start, end)
-        await self.checkpoint.keep_commit(number)
+        await self.checkpoint.store_commit(number)
         return True
 
     async def _run(self, number: int, start: Offset, end: Offset) -> None:
-        facts = BatchFacts(self.query, self.run, number)
+        facts = MicroBatch(self.query, self.run, number)
         rows: Rows = []
         for partition in await self.planner.partitions(start, end):
             rows += await self._read(partition, facts)
@@ -183,14 +183,14 @@ class Driver:
             await self.pause()
         await self._commit(number, tuple(staged))
 
-    async def _read(self, partition: SegmentPartition, facts: BatchFacts) -> Rows:
-        reading = partition.reading
+    async def _read(self, partition: SegmentPartition, facts: MicroBatch) -> Rows:
+        registration = partition.registration
         incarnation = 0
-        if reading is not None:
-            await outlast(self.host, lambda: register(self.host.metadata, facts, reading))
-            incarnation = next(one.incarnation or 0 for one in reading.ranges if one.segment == partition.segment)
+        if registration is not None:
+            await retry_unavailable(self.host, lambda: register(self.host.metadata, facts, registration))
+            incarnation = next(one.incarnation or 0 for one in registration.ranges if one.segment == partition.segment)
         await self.pause()
-        pages = await Pages.open(self.host, partition)
+        pages = await PageReader.open(self.host, partition)
         rows: Rows = []
         try:
             while page := await pages.following():
@@ -203,18 +203,18 @@ class Driver:
             await pages.close()
         return rows
 
-    async def _stage(self, facts: BatchFacts, rows: Rows) -> Staged:
+    async def _stage(self, facts: MicroBatch, rows: Rows) -> Staged:
         """Run one attempt of one write task."""
         application = self.sink.application_id or facts.query
         timeout_ms = self.sink.transaction_timeout_ms
 
         async def found() -> str:
             batch = batch_id(application, facts, self.follows)
-            return str(await outlast(self.host, lambda: begin(self.host, batch, timeout_ms)))
+            return str(await retry_unavailable(self.host, lambda: begin(self.host, batch, timeout_ms)))
 
-        txn: str = await self.recorded.record(said.Begin(), found, said.Begun)
+        txn: str = await self.recorded.record(history.Begin(), found, history.Begun)
         txn_id = Staged(txn, 0, 0).txn_id
-        writer, branch = attempt_writer(self.host, self.sink, txn_id, f"{facts.run}/{facts.batch}")
+        writer, branch = open_attempt_writer(self.host, self.sink, txn_id, f"{facts.run}/{facts.batch}")
         if rows:
             keys, values = zip(*rows, strict=True)
             await writer.write(pa.RecordBatch.from_pydict({"key": list(keys), "value": list(values)}))
@@ -224,10 +224,10 @@ class Driver:
     async def _commit(self, number: int, staged: tuple[Staged, ...]) -> None:
         """Commit, and record the outcome of the transaction; that of a replay is aborted."""
         txn = staged[0].txn or ""
-        asked = self.recorded.invoke(said.Commit(txn, tuple(one.branch for one in staged)))
+        asked = self.recorded.invoke(history.Commit(txn, tuple(one.branch for one in staged)))
         try:
             await commit_staged(self.host, self.sink, staged, number)
-            state = await outlast(self.host, lambda: self.recorded.client.outcome(txn))
+            state = await retry_unavailable(self.host, lambda: self.recorded.client.outcome(txn))
         except BaseException as error:
             # Recorded even after an error that says that nothing counts: an earlier attempt may have committed.
             asked.unknown(f"{type(error).__name__}: {error}")
@@ -235,4 +235,4 @@ class Driver:
         if state is State.COMMITTED:
             asked.ok()
         else:
-            asked.fail("it was a replay", said.Outcome(state.value))
+            asked.fail("it was a replay", history.Outcome(state.value))

@@ -13,11 +13,11 @@ from txnframework_simulation.workloads import Options, Part, RecordedClient, Wor
 from txnframework_simulation.workloads.oracles import drained, sends_of
 from txnframework_simulation.workloads.workload import NAMESPACE
 from txnframework_spark.errors import Diverged
-from txnframework_spark.microbatch.batch import current_run
+from txnframework_spark.microbatch.batch import load_current_run
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.planner import InputPlanner
-from txnframework_spark.testing.simulated.driver import ARROW, Checkpoint, Driver, Kept
+from txnframework_spark.testing.simulated.driver import ARROW, Checkpoint, CheckpointContent, SimulatedDriver
 
 INPUT: Final = f"{NAMESPACE}/in"
 OUTPUT: Final = f"{NAMESPACE}/out"
@@ -69,7 +69,7 @@ class Pipelines(Workload[PipelineOptions]):
         """Create topics, and the first checkpoint."""
         await super().prepare(recorded)
         first = Checkpoint(recorded.client.host, "first")
-        await first.make(Kept(query="query"))
+        await first.make(CheckpointContent(query="query"))
         await first.use()
 
     async def run(self, part: Part) -> None:
@@ -191,7 +191,7 @@ class _Operator:
     async def lose_checkpoint(self) -> None:
         """Continue with a new query, which begins at the cursor."""
         checkpoint = Checkpoint(self._recorded.client.host, self._recorded.unique())
-        await checkpoint.make(Kept(query=f"query {checkpoint.name}"))
+        await checkpoint.make(CheckpointContent(query=f"query {checkpoint.name}"))
         await checkpoint.use()
 
     async def _restore_older(self) -> None:
@@ -212,24 +212,24 @@ class _Operator:
             return
         offsets = kept.offsets[: commits + self._part.chance.randint(0, 1)]
         older = Checkpoint(host, self._recorded.unique())
-        await older.make(Kept(query=kept.query, offsets=offsets, commits=commits))
+        await older.make(CheckpointContent(query=kept.query, offsets=offsets, commits=commits))
         await older.use()
 
-    async def _start(self, disturbed: bool = True) -> Driver:
+    async def _start(self, disturbed: bool = True) -> SimulatedDriver:
         host, chance = self._recorded.client.host, self._part.chance
         checkpoint = await Checkpoint.current(host)
         assert checkpoint is not None, "it is made before the first run"
         kept = await checkpoint.load()
         assert kept is not None
         run = self._recorded.unique()
-        follows = await current_run(host, APPLICATION) if chance.random() < 0.5 else None
+        follows = await load_current_run(host, APPLICATION) if chance.random() < 0.5 else None
         planner = await InputPlanner.open(host, self._source, f"spark source {run}", not kept.offsets)
 
         async def pause() -> None:
             if disturbed and chance.random() < 0.1:
                 await self._part.wait(self._options.transaction_timeout_ms * 2)
 
-        return Driver(self._recorded, planner, self._sink, checkpoint, kept.query, run, follows, chance, pause)
+        return SimulatedDriver(self._recorded, planner, self._sink, checkpoint, kept.query, run, follows, chance, pause)
 
 
 def _drained(history: History, topic: str) -> tuple[Seen, ...] | None:
