@@ -53,7 +53,7 @@ def test_a_malformed_input_file_is_refused_with_its_line(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    ("home", "said"),
+    ("home", "document"),
     [
         ("/nowhere", "Spark needs Java, and the one at JAVA_HOME=/nowhere does not run"),
         ("old", "Spark needs Java 17 or newer and found 11"),
@@ -81,7 +81,7 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("option", "url", "said"),
+    ("option", "url", "document"),
     [
         ("--metadata", "postgrex://user:secret@host/db", "--metadata: no metadata store named 'postgrex' is installed"),
         ("--ledger", "postgrex://user:secret@host/db", "--ledger: no ledger store named 'postgrex' is installed"),
