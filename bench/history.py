@@ -1,4 +1,4 @@
-"""A database with a long history, made in bulk as the real code leaves it."""
+"""A database with a long history, created in bulk in the state that the real code leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from backends import SqlBackend
-from rig import opened
+from measurement import opened
 
 from txnframework import Client
 from txnframework.model import Append, Branch, Expect, Put, TopicName, TxnID
@@ -26,14 +26,14 @@ from txnframework_metadata.records.views import header_indexes
 TOPIC = "t"
 T = TypeVar("T")
 REAL = 10
-"""Of each kind, transactions that were really run; the bulk ones must look like them."""
+"""The number of transactions of each kind that really run; the bulk ones must have the same records."""
 APPENDS_TOGETHER = 500
 PUTS_TOGETHER = 512
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """``finished`` transactions of one entry each, settled; ``collected``: their headers are gone, too."""
+    """``finished`` settled transactions of one entry each; with ``collected``, their headers are deleted too."""
 
     finished: int
     collected: bool = False
@@ -44,7 +44,7 @@ class History:
 
 
 async def make_history(backend: SqlBackend, database: str, history: History) -> str:
-    """Make the database; return its segment's name. Raises if a record differs in shape from what real ones leave."""
+    """Create the database and return its segment's name. Raise if a record differs in shape from a real one."""
     reserve = {"metadata": {"id_block_size": history.finished + 1_000}}
     async with opened(backend.config(database), coordinators=reserve) as client:
         await client.create_topic(TOPIC)
@@ -54,14 +54,14 @@ async def make_history(backend: SqlBackend, database: str, history: History) -> 
     if (made := await shapes(backend, database)) - real:
         raise AssertionError(f"bulk records have shapes that real ones have not: {made - real}")
     if history.collected:
-        # As the sweep does once retention has passed; it would take one commit for each.
+        # The sweep does the same after the retention time, with one commit for each transaction.
         for table in ("records", "index_entries"):
             await backend.rows(database, f"DELETE FROM {table} WHERE path LIKE '/txn/%'")
     return segment
 
 
 async def shapes(backend: SqlBackend, database: str) -> set[str]:
-    """Return what kinds of records a database holds: key, indexes and value, their variable parts left out."""
+    """Return the kinds of records in a database: key, indexes and value, without their variable parts."""
     rows = await backend.rows(database, "SELECT path, partition, indexes, value FROM records WHERE path LIKE '/txn%'")
     return {_shape(*row) for row in rows}
 
@@ -89,7 +89,7 @@ async def run_really(client: Client, history: History) -> str:
 
 
 async def write_in_bulk(client: Client, segment: str, history: History) -> None:
-    """Append the entries and put the headers and abort records, without the steps that leave nothing behind."""
+    """Append the entries and put the headers and abort records, without the steps that leave no records."""
     async with client.transaction() as last_real:
         first = last_real.id.number + 1
     count = history.finished - REAL

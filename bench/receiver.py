@@ -1,4 +1,4 @@
-"""A consumer in a process of its own: prints, for each message, the monotonic time at which it had it."""
+"""A consumer in a separate process: it prints the monotonic time at which it received each message."""
 
 from __future__ import annotations
 

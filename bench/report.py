@@ -1,4 +1,4 @@
-"""What was found, as a table for people and as JSON to be kept."""
+"""The figures as a table for people and as JSON to be stored."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
+from measurement import Found
 from rich.table import Table
-from rig import Found
 
 Figures = Mapping[str, Sequence[Found]]
-"""What was found of each figure, by its name."""
+"""The results of each figure, by its name."""
 
 
 def document(found: Figures, facts: Mapping[str, object]) -> str:
-    """Return the figures as JSON, behind ``facts`` about how and on which machine they were measured."""
+    """Return the figures as JSON, after ``facts`` about the method and the machine."""
     figures = [
         {"figure": name, **asdict(one), "target": one.target and str(one.target), "median": one.ratio, "met": one.met}
         for name, several in found.items()
@@ -26,7 +26,7 @@ def document(found: Figures, facts: Mapping[str, object]) -> str:
 
 
 def table(found: Figures) -> Table:
-    """Return the ratios beside what is asked of them."""
+    """Return the ratios and their targets."""
     shown = Table("figure", "ratio", "lowest", "highest", "target", "", caption="medians over the rounds")
     for one in (one for several in found.values() for one in several):
         verdict = {None: "", True: "[green]met", False: "[red]missed"}[one.met]

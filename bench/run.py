@@ -1,4 +1,4 @@
-"""Measure what the design promises, as ratios taken in one run: ``python bench/run.py --backend postgresql``.
+"""Measure the performance targets, as ratios taken in one run: ``python bench/run.py --backend postgresql``.
 
 Absolute times belong to one machine on one day; a ratio of two things measured in turn, in the same process and on
 the same disk, can be compared. Each ratio is the median over several rounds, each of which takes both sides in turn.
@@ -16,15 +16,15 @@ from pathlib import Path
 
 from backends import BACKENDS
 from figures import FIGURES
+from measurement import Found, Run, machine
 from report import document, table
 from rich.console import Console
-from rig import Found, Run, machine
 
 RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> None:
-    """Run the figures that were asked for; show them, and keep them with the machine they were measured on."""
+    """Run the chosen figures, show them, and store them with a description of the machine."""
     arguments = _arguments()
     console = Console(stderr=True)
     before = machine()
@@ -59,11 +59,11 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=list(BACKENDS), default="sqlite")
     parser.add_argument("--only", action="append", metavar="FIGURE", help="run this figure; may be repeated")
-    parser.add_argument("--quick", action="store_true", help="smaller sizes: whether it runs, not how fast")
+    parser.add_argument("--quick", action="store_true", help="use smaller sizes, to see whether it runs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", choices=("table", "json"), default="table")
-    parser.add_argument("--keep", metavar="NAME", help="keep the JSON as bench/results/NAME.json")
-    parser.add_argument("--directory", type=Path, help="make the databases below this, on the disk to be measured")
+    parser.add_argument("--keep", metavar="NAME", help="store the JSON as bench/results/NAME.json")
+    parser.add_argument("--directory", type=Path, help="create the databases here, on the disk to be measured")
     arguments = parser.parse_args()
     figures = FIGURES[arguments.backend]
     if unknown := [name for name in arguments.only or () if name not in figures]:

@@ -1,47 +1,27 @@
 """
-Where the figures are taken: databases for the framework, and the same server or file without it.
+The backends that are measured: databases for the framework, and the same server or file without it.
 
-A figure has a backend to itself, so that no figure's data stands in another one's way. What only some figures ask for
-(``rows``, connections of the raw driver) is a method of those backends that run them.
+Each figure has its own backend, so that no data of another figure slows it down. A backend has further methods for
+single figures, such as ``rows`` and connections of the raw driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
 
-from rig import Side
+from backend import Backend, SqlBackend
 
 from backends.postgresql import postgresql
 from backends.sqlite import sqlite
 from backends.zookeeper import zookeeper
 
-
-class Backend(Protocol):
-    """One kind of metadata store and ledger store, as durable as it is by default."""
-
-    name: str
-    versions: Mapping[str, str]
-
-    def config(self, database: str) -> dict[str, object]:
-        """Return the sections of the configuration that name a database; it is made when it is first asked for."""
-
-    def raw_update(self) -> AbstractAsyncContextManager[Side]:
-        """Update a record of a header's size, naming the version that is replaced: the driver alone, as durable."""
-
-
-class SqlBackend(Backend, Protocol):
-    """A backend whose tables can be looked into."""
-
-    async def rows(self, database: str, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement on what the framework keeps."""
-
+__all__ = ["BACKENDS", "Backend", "SqlBackend"]
 
 BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Backend]]] = {
     "sqlite": sqlite,
     "postgresql": postgresql,
     "zookeeper": zookeeper,
 }
-"""What opens a backend by its name; files go below the directory."""
+"""Opens a backend by its name; its files are created in the given directory."""

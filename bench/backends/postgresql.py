@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rig import Side, opened, timed
+from backend import Side
+from measurement import opened, timed
 
 if TYPE_CHECKING:
     import asyncpg

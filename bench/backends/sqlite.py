@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rig import Side, opened, timed
+from backend import Side
+from measurement import opened, timed
 
 FULL_DURABILITY = ("PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 4000", "PRAGMA cache_size = -16384")
 """What the SQL plugin sets for its own connection, for the raw side; the file is in WAL mode already."""

@@ -1,10 +1,10 @@
 """
-ZooKeeper, and kazoo beside the framework, which asks for the same changes of the same kinds of nodes.
+ZooKeeper, measured with the framework and with kazoo alone making the same changes to the same kinds of nodes.
 
-The server is one of our own, started for the run, with everything on disk before it is confirmed; or those that
-TXN_TEST_ZOOKEEPER_HOSTS names. ZooKeeper keeps no messages: the ledgers are in memory, so that ZooKeeper is what is
-measured. Where a second process reads them they are in PostgreSQL, on a server of our own or the one that
-TXN_TEST_POSTGRESQL_URL names, because it tells who waits elsewhere of what was appended; SQLite is asked every 20 ms.
+The server is started for the run and confirms only what is on disk. TXN_TEST_ZOOKEEPER_HOSTS names other servers.
+ZooKeeper keeps no messages, so the ledgers are in memory, and only ZooKeeper is measured. If a second process reads
+them, they are in PostgreSQL, which notifies waiting processes of appends; SQLite is polled every 20 ms. That server is
+started for the run, unless TXN_TEST_POSTGRESQL_URL names one.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rig import Side, timed
+from backend import Side
+from measurement import timed
 
 WAIT_S = 30.0
 VALUE = b"x" * 320
-"""As large as a header, which also tells its indexes."""
+"""As large as a header with its index entries."""
 READ_ELSEWHERE = "visible"
 """The database whose messages another process reads."""
 FINAL = f"txn-by-final-state:/{'0' * 40}"
 OPEN = f"txn-by-deadline:/{'0' * 40}"
 HEAP = "-Xmx1g"
-"""What a hundred thousand transactions take of a server's memory, and more: a full heap would be measured instead."""
+"""More than a hundred thousand transactions need, because a full heap would distort the measurement."""
 
 
 class RawTransactions:
-    """What a transaction with one write asks for, by kazoo alone: that it begins, its operation, and its end."""
+    """The requests of a transaction with one write, by kazoo alone: begin, operation and end."""
 
     def __init__(self, client: Any, root: str) -> None:
         self._client = client
@@ -40,14 +41,14 @@ class RawTransactions:
             client.ensure_path(f"{root}/{parent}")
 
     def begin(self, name: str) -> Any:
-        """Make the header and its index entry; return kazoo's result, which is on its way."""
+        """Create the header and its index entry; return kazoo's pending result."""
         asked = self._client.transaction()
         asked.create(f"{self._root}/indexes/{OPEN}/{name}")
         asked.create(f"{self._root}/records/txn/{name}", VALUE)
         return asked.commit_async()
 
     def write(self, name: str) -> Any:
-        """Make the operation and its index entry, if the header is as it was."""
+        """Create the operation and its index entry, if the header is unchanged."""
         asked = self._client.transaction()
         asked.check(f"{self._root}/records/txn/{name}", version=0)
         asked.create(f"{self._root}/records/txn-op/{name}")

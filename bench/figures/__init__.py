@@ -1,21 +1,21 @@
-"""The figures that are taken of each backend, by the name that ``--only`` takes."""
+"""The figures of each backend, by the name that ``--only`` takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 
-from rig import Found, Run
+from measurement import Found, Run
 
-from figures.appending import appends_over_copy
+from figures.appends import appends_over_copy
 from figures.batching import batched_over_plain
 from figures.clients import clients_over_raw_transactions
+from figures.commits import ending_by_participants, ending_over_raw_update
 from figures.concurrency import sends_together, transactions_together
-from figures.ending import ending_by_participants, ending_over_raw_update
 from figures.log_recovery import recovery_by_history
 from figures.multis import clients_over_raw_multis
-from figures.opening import opening_beside_open, opening_by_history
 from figures.puts import put_over_raw_update
 from figures.records import records_per_transaction
+from figures.segment_start import opening_beside_open, opening_by_history
 from figures.visibility import visible_elsewhere
 from figures.volume import million_messages, sends_in_transactions
 

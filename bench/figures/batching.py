@@ -1,4 +1,4 @@
-"""Batching of the log-driven family's logs: entries for records, transactions per second, and recovery."""
+"""Batched logs of the log-driven family: entries per record, transactions per second, and recovery."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from rig import Found, Run, Target, interleaved, opened, timed
+from measurement import Found, Run, Target, interleaved, opened, timed
 
 from txnframework import Client, Consumer, Message, Producer
 from txnframework.model import Action, Begin, End
@@ -22,21 +22,21 @@ Work = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Side:
-    """A client whose logs are batched, or not, on a database whose every write is a commit of its own."""
+    """Open a client with or without batched logs, on a database that commits each write separately."""
 
     client: Client
     producers: list[Producer]
     consumer: Consumer
 
     async def entries_and_records(self) -> tuple[int, int]:
-        """Count what is in the transaction logs."""
+        """Count the entries and records of the transaction logs."""
         host, kind = self.client.host, LogKind.TRANSACTIONS
         names = [name async for name in log_names(host.ledgers, kind)]
         found = [await read_statistics(host.ledgers, host.environment, kind, name) for name in names]
         return sum(one.entries for one in found if one), sum(one.records for one in found if one)
 
     async def decide(self) -> None:
-        """Begin a transaction and commit it, and nothing else: what a coordinator does alone."""
+        """Begin an empty transaction and commit it: the coordinator's own work."""
         coordinator = await self.client.host.coordinator("persistent")
         begun = await coordinator.begin(Begin(LONG_MS))
         await coordinator.end(End(begun.txn_id, Action.COMMIT))
@@ -47,7 +47,7 @@ class Side:
             await self.consumer.ack(message, txn=txn)
 
     async def send(self, producer: Producer) -> None:
-        """Send one message in a transaction; it and the marker behind it stand in the topic, an entry each."""
+        """Send one message in a transaction, which appends two entries to the topic: message and marker."""
         async with self.client.transaction(domain="persistent", timeout_ms=LONG_MS) as txn:
             await producer.send(b"x" * 100, txn=txn)
 
@@ -60,14 +60,14 @@ class Side:
 
 
 async def batched_over_plain(run: Run) -> list[Found]:
-    """What 512 transactions at a time cost with batching, over without, where no commit is shared."""
+    """The cost of 512 concurrent transactions with batching over without, where no commit is shared."""
     together = run.size(TOGETHER, 32)
     ratios: dict[str, list[float]] = {name: [] for name in ("entries", "decide", "acknowledge", "send")}
     best: dict[str, float] = {}
     async with _side(run, together, batching=True) as batched, _side(run, together, batching=False) as plain:
 
         async def round_of(name: str) -> float:
-            """Return the seconds without batching over those with it."""
+            """Return the seconds without batching over the seconds with it."""
             took = [await _prepared(side, name, together) for side in (batched, plain)]
             mine, other = await interleaved(1, *(lambda works=works: _all(works) for works in took))
             for title, seconds in ((f"{name}_batched_per_s", mine), (f"{name}_plain_per_s", other)):
@@ -105,7 +105,7 @@ def _of(best: dict[str, float], name: str) -> dict[str, float | str]:
 
 
 async def _prepared(side: Side, name: str, together: int) -> list[Work]:
-    """Return what is to be timed."""
+    """Return the work to be timed."""
     if name == "decide":
         return [side.decide] * together
     if name == "send":

@@ -1,4 +1,4 @@
-"""Many clients at a time, over what their user would write without the framework."""
+"""Many concurrent clients, compared with the same work written without the framework."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from rig import Found, Run, Side, Target, interleaved, opened, settle, timed, unsettled
+from backend import Side
+from measurement import Found, Run, Target, interleaved, opened, settle, timed, unsettled
 
 from txnframework import Client, Producer
 

@@ -1,10 +1,10 @@
-"""Group commit: transactions and sends that wait together share commits."""
+"""Group commit: concurrent transactions and sends share commits of the database."""
 
 from __future__ import annotations
 
 import asyncio
 
-from rig import Found, Run, Target, interleaved, opened, settle, timed, unsettled
+from measurement import Found, Run, Target, interleaved, opened, settle, timed, unsettled
 
 from txnframework import Client, Producer
 
@@ -12,7 +12,7 @@ TOGETHER = 64
 
 
 async def transactions_together(run: Run) -> list[Found]:
-    """Transactions per second of 64 at a time (begin, one write, commit), over the same number one after the other."""
+    """Transactions per second (begin, one write, commit), 64 concurrent ones over the same number in sequence."""
     samples, ratios, per_second = run.size(3, 1), [], []
     async with opened(run.backend.config("together")) as client:
         await client.create_topic("t")
@@ -44,7 +44,7 @@ async def transactions_together(run: Run) -> list[Found]:
 
 
 async def sends_together(run: Run) -> list[Found]:
-    """Sends per second of 64 producers that wait together, over one after the other."""
+    """Sends per second, 64 concurrent producers over the same sends in sequence."""
     ratios = []
     async with opened(run.backend.config("sends")) as client:
         await client.create_topic("t")

@@ -1,4 +1,4 @@
-"""How long reading a log takes for a process that opens it, by what is open and by what has finished."""
+"""The time to open a log, by the number of open and of finished transactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
-from rig import Found, Run, Target, interleaved, opened, p50, timed
+from measurement import Found, Run, Target, interleaved, opened, p50, timed
 
 from txnframework import Client
 from txnframework.model import Position, State, TxnID
@@ -83,7 +83,7 @@ def _name(kind: LogKind, number: int) -> str:
 
 @asynccontextmanager
 async def _log(client: Client, kind: LogKind, name: str) -> AsyncIterator[Log]:
-    """Make a log and write it in batches."""
+    """Create a log that is written in batches."""
     ledger = await client.host.ledgers.create(name)
     writer = BatchedLogWriter(ledger, client.host.environment, Batching(enabled=True))
     log: Log = PendingAckLog(ledger, writer)
@@ -96,7 +96,7 @@ async def _log(client: Client, kind: LogKind, name: str) -> AsyncIterator[Log]:
 
 
 async def _write(log: Log, count: int, finished: int, *, keep_first: bool) -> None:
-    """Begin so many, each of which ends when ``count`` others have begun; shrink as the sweeps do."""
+    """Begin many transactions, each of which ends when ``count`` others have begun; shrink the log as sweeps do."""
     write = _transaction_steps(log) if isinstance(log, TransactionLog) else _ack_steps(log)
     for start in range(0, finished + count, TOGETHER):
         numbers = range(start, min(start + TOGETHER, finished + count))
@@ -134,7 +134,7 @@ def _ack_steps(log: PendingAckLog) -> Callable[[int, bool], Awaitable[None]]:
 
 
 def _reading(client: Client, kind: LogKind, name: str) -> Callable[[], Awaitable[float]]:
-    """Return what opens a log anew and reads what a process needs of it."""
+    """Return a side that opens the log anew and reads what a process needs."""
 
     async def once() -> float:
         host = client.host

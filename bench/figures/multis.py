@@ -1,11 +1,11 @@
-"""Many clients at a time on ZooKeeper, over multis that are sent without waiting for each other."""
+"""Many concurrent clients on ZooKeeper, compared with multis that do not wait for each other."""
 
 from __future__ import annotations
 
 import asyncio
 
 from backends.zookeeper import WAIT_S, RawTransactions, assert_done
-from rig import Found, Run, Target, interleaved, opened, settle, timed, unsettled
+from measurement import Found, Run, Target, interleaved, opened, settle, timed, unsettled
 
 from txnframework import Client, Producer
 
@@ -35,7 +35,7 @@ async def clients_over_raw_multis(run: Run) -> list[Found]:
                 return await timed(_ask(raw, [[str(next(names)) for _ in range(CLIENTS)] for _ in range(each)]))
 
             with unsettled(client) as ended:
-                # The server is Java, and both sides make it faster: each is warmed up by as much as a round takes.
+                # The server is Java and becomes faster with use, so each side is warmed up with one round.
                 await interleaved(samples, framework, multis)
                 await settle(client, ended)
                 for number in range(run.rounds):

@@ -1,8 +1,8 @@
-"""What the metadata store adds to the database."""
+"""A put of the metadata store compared with a raw update."""
 
 from __future__ import annotations
 
-from rig import Found, Run, interleaved, opened, p50, timed
+from measurement import Found, Run, interleaved, opened, p50, timed
 
 from txnframework.model import Expect, Key, Put
 

@@ -1,12 +1,12 @@
-"""How many records a transaction writes to the metadata store before it is cleaned up: counted, not timed."""
+"""The number of records that a transaction writes to the metadata store before it is cleaned up."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from counting import CountingStore
-from rig import Found, Run, Target, unsettled
+from counting_store import CountingStore
+from measurement import Found, Run, Target, unsettled
 
 from txnframework import Client, Consumer, Message, Producer
 from txnframework.broker import Host, HostContext, open_host
@@ -26,7 +26,7 @@ async def records_per_transaction(run: Run) -> list[Found]:
             await client.create_topic(f"t{number}")
             producers.append(await client.producer(f"t{number}"))
             consumers.append(await client.consumer(f"t{number}", "s", start="earliest"))
-        # Ids are reserved by the thousand and a session is taken once: neither is a transaction's own.
+        # Ids are reserved by the thousand and a session is created once, so neither is counted for a transaction.
         await _count(client, store, producers, consumers, 1, one_by_one=False)
         for messages in sizes:
             run.progress(f"{messages:,} messages in and out of each of {TOPICS} topics")
@@ -100,7 +100,7 @@ async def _receive(consumer: Consumer, messages: int) -> list[Message]:
 
 @asynccontextmanager
 async def _counted(config: Mapping[str, object]) -> AsyncIterator[tuple[Client, CountingStore]]:
-    """A client whose metadata store counts."""
+    """Open a client whose metadata store counts writes."""
     inner = await open_host(load_config({**config, "transactions": {"sweep": False}}))
     store = CountingStore(inner.metadata)
     metadata = IMetadataStore(store)

@@ -1,4 +1,4 @@
-"""How soon another process receives what a transaction has sent."""
+"""The time until another process receives the messages of a committed transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rig import Found, Run, Target, interleaved, microseconds, opened, p50
+from measurement import Found, Run, Target, interleaved, microseconds, opened, p50
 
 RECEIVER = Path(__file__).parents[1] / "receiver.py"
 TOPIC = "t"
@@ -43,7 +43,7 @@ async def visible_elsewhere(run: Run) -> list[Found]:
                 confirmed.append((received_ns - at_commit_ns) / 1e9)
                 return (received_ns - begun_ns) / 1e9
 
-            # What is measured is a server that has run for a while: Java compiles what it does often.
+            # A server that has run for a while is measured, because Java compiles frequent code.
             await interleaved(samples, visible, update)
             for number in range(run.rounds):
                 run.progress(f"round {number + 1} of {run.rounds}")
@@ -67,7 +67,7 @@ def _p99(seconds: list[float]) -> float:
 
 @asynccontextmanager
 async def _receiving(config: dict[str, object]) -> AsyncIterator[asyncio.StreamReader]:
-    """Run a consumer in a process of its own; give what it prints: for each message, when it had it."""
+    """Run a consumer in a separate process; yield its output, the time of each message."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, RECEIVER, json.dumps(config), TOPIC, stdout=asyncio.subprocess.PIPE
     )

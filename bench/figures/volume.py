@@ -1,10 +1,10 @@
-"""Many small messages: what batches in transactions reach of the speed of the bare database."""
+"""Many small messages: batches in transactions compared with the raw database."""
 
 from __future__ import annotations
 
 import asyncio
 
-from rig import Found, Run, Target, interleaved, opened, timed
+from measurement import Found, Run, Target, interleaved, opened, timed
 
 MESSAGE = b"x" * 100
 TRANSACTION = 10_000
@@ -34,7 +34,7 @@ async def million_messages(run: Run) -> list[Found]:
                     connection.execute("COMMIT")
 
             run.progress(f"{rounds} rounds of {messages:,} messages")
-            # In a thread: an event loop that is held up for seconds loses its session, and with it open transactions.
+            # In a thread: an event loop that is blocked for seconds loses its session and its open transactions.
             took, raw_took = await interleaved(rounds, lambda: timed(send()), lambda: timed(asyncio.to_thread(insert)))
     notes = {
         "messages": messages,

@@ -1,4 +1,4 @@
-"""Memory of a stream over ten times as many messages: what plans it on the driver, and what reads it in a task."""
+"""Memory of the planner and of the reader of a stream, by the number of messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import threading
 from pathlib import Path
 
-from rig import Found, Target
+from measurement import Found, Target
 from stage import Stage
 
 PLANNER, WORKER = "python_streaming_source_runner", "pyspark.daemon"
@@ -37,7 +37,7 @@ def _peaks(stage: Stage, rows: int) -> dict[str, int]:
     def look() -> None:
         while not ended.wait(LOOK_EVERY_S):
             for pid, program in _processes().items():
-                # What is resident now: workers are kept, and their peaks with them.
+                # The current resident memory, because workers are reused and keep their peaks.
                 peaks[program] = max(peaks[program], _resident_kib(pid))
 
     looking = threading.Thread(target=look)
@@ -59,7 +59,7 @@ def _peaks(stage: Stage, rows: int) -> dict[str, int]:
 
 
 def _processes() -> dict[int, str]:
-    """Processes of the two programs that descend from this one."""
+    """Return the descendants of this process that run the two programs."""
     found: dict[int, str] = {}
     for path in Path("/proc").glob("[0-9]*"):
         try:

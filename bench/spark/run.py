@@ -12,17 +12,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(1, str(Path(__file__).parents[1]))  # what all figures stand on is beside the folder of this program
+sys.path.insert(1, str(Path(__file__).parents[1]))  # the common parts of all figures are one folder up
 
 import pyspark
-from copying import copying_over_files, transactions_over_none
-from deciding import fixed_cost, header_writes
+from commits import fixed_cost, header_writes
+from copies import copying_over_files, transactions_over_none
+from measurement import Found, machine
 from memory import memory_by_rows
-from planning import planning_a_backlog
-from reading import all_columns_over_parquet, reading_over_parquet
+from plans import planning_a_backlog
+from reads import all_columns_over_parquet, reading_over_parquet
 from report import document, table
 from rich.console import Console
-from rig import Found, machine
 from stage import Stage
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -39,7 +39,7 @@ FIGURES = {
 
 
 def main() -> None:
-    """Run the figures that were asked for; show them, and keep them with the machine they were measured on."""
+    """Run the chosen figures, show them, and store them with a description of the machine."""
     arguments = _arguments()
     console = Console(stderr=True)
     before = {**machine(), "pyspark": pyspark.__version__}
@@ -66,8 +66,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output", choices=("table", "json"), default="table")
-    parser.add_argument("--keep", metavar="NAME", help="keep the JSON as bench/results/NAME.json")
-    parser.add_argument("--directory", type=Path, help="make the input below this, and find it there again")
+    parser.add_argument("--keep", metavar="NAME", help="store the JSON as bench/results/NAME.json")
+    parser.add_argument("--directory", type=Path, help="create the input in this directory, and use it again later")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""One Spark and its input: the same rows in a topic and as Parquet files."""
+"""A Spark session and its input: the same rows in a topic and as Parquet files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUE_BYTES = 192
 
 @dataclass
 class Stage:
-    """A Spark of two threads over stores in one SQLite file below ``directory``."""
+    """A Spark session of two threads, with stores in one SQLite file in ``directory``."""
 
     directory: Path
     rows: int
@@ -51,7 +51,7 @@ class Stage:
                 "spark.ui.enabled": "false",
                 "spark.ui.showConsoleProgress": "false",
             }
-            # As a pipeline is started.
+            # The same settings as a pipeline has.
             self._spark = self._opened.enter_context(spark_session(settings, None))
             self._spark.sparkContext.setLogLevel("ERROR")
         return self._spark
@@ -61,7 +61,7 @@ class Stage:
         return {"config": str(self.directory / "txnframework.toml")}
 
     def parquet(self, rows: int) -> DataFrame:
-        """The rows as files; their columns are those of a source that are not the message's place."""
+        """The rows as files, with the source's columns except those of the position."""
         path = self.directory / f"{rows}.parquet"
         if not (path / "_SUCCESS").exists():
             self.progress(f"writing {rows:,} rows as Parquet")
@@ -69,7 +69,7 @@ class Stage:
         return self.spark.read.parquet(str(path))
 
     def topic(self, rows: int) -> str:
-        """The name of a topic with these rows, in entries as large as a bulk writer makes them."""
+        """The name of a topic with these rows, in entries of a bulk writer's size."""
         name = f"rows-{rows}"
         written = self.directory / f"{name}.json"
         if not written.exists():
@@ -87,7 +87,7 @@ class Stage:
         (self.directory / "txnframework.toml").write_text(text, encoding="utf-8")
 
     def _rows(self, rows: int) -> DataFrame:
-        """Rows of 200 bytes that cannot be compressed: 8 of key, 192 of value."""
+        """Rows of 200 incompressible bytes: 8 of key, 192 of value."""
         parts = ", ".join(f"sha2(concat('{part}', id), 512)" for part in "abc")
         return self.spark.range(0, rows, 1, 4).selectExpr(
             "cast(lpad(id, 8, '0') as binary) as key", f"unhex(concat({parts})) as value"

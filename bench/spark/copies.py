@@ -1,4 +1,4 @@
-"""A streaming pipeline from topic to topic over the same one from files to files, and what its transactions cost."""
+"""A streaming pipeline from topic to topic compared with one from files to files, and the cost of transactions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from measurement import Found, Target
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from rig import Found, Target
 from stage import Stage
 
 from txnframework import blocking
@@ -23,12 +23,12 @@ _NUMBERS = itertools.count(1)
 
 @dataclass
 class Copies:
-    """Copies of a stage's input, each with a name, a checkpoint and an output of its own."""
+    """Copies of the input, each with its own name, checkpoint and output."""
 
     stage: Stage
 
     def to_topic(self, group: bool, **options: str) -> float:
-        """Seconds from the start of a query to its end, all of the topic copied to another one."""
+        """Return the seconds in which a query copies the whole topic to another one."""
         source = self.stage.topic(self.stage.rows)
         name = f"copy-{os.getpid()}-{next(_NUMBERS)}"
         with blocking.open(self.stage.stores["config"]) as client:
@@ -40,7 +40,7 @@ class Copies:
         return self._copied(writer, name)
 
     def to_files(self) -> float:
-        """Seconds from the start of a query to its end, all of the files copied to others."""
+        """Return the seconds in which a query copies all files."""
         name = f"copy-{os.getpid()}-{next(_NUMBERS)}"
         source = self.stage.directory / f"{self.stage.rows}.parquet"
         frame = self.stage.spark.readStream.schema(SCHEMA).parquet(str(source))
@@ -51,7 +51,7 @@ class Copies:
         begun = time.perf_counter()
         query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
         query.awaitTermination()
-        # The stores sync what they write; Spark leaves files to the operating system.
+        # The stores sync their writes; Spark leaves files to the operating system.
         os.sync()
         took = time.perf_counter() - begun
         rows = sum(progress.numInputRows for progress in query.recentProgress)
@@ -64,7 +64,7 @@ class Copies:
 
 
 def copying_over_files(stage: Stage) -> list[Found]:
-    """Exactly once, with acknowledgments, over files; starting the query, which takes a second or two, included."""
+    """Exactly once with acknowledgments, over files; both include the start of the query."""
     stage.parquet(stage.rows)
     copies = Copies(stage)
     took, notes = _in_turn(stage, exactly_once=lambda: copies.to_topic(group=True), files=copies.to_files)
@@ -73,7 +73,7 @@ def copying_over_files(stage: Stage) -> list[Found]:
 
 
 def transactions_over_none(stage: Stage) -> list[Found]:
-    """The same stream in transactions and without; neither acknowledges anything."""
+    """The same stream with transactions and without; neither acknowledges messages."""
     copies = Copies(stage)
     took, notes = _in_turn(
         stage,
@@ -85,7 +85,7 @@ def transactions_over_none(stage: Stage) -> list[Found]:
 
 
 def _in_turn(stage: Stage, **sides: Callable[[], float]) -> tuple[dict[str, list[float]], dict[str, float | str]]:
-    """Copy by each side in turn, once before it counts; return the seconds of each side, and its best speed."""
+    """Copy by each side in turn, after a warm-up; return the seconds and the best speed of each side."""
     took: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(stage.rounds + 1):
         for side, copy in sides.items():

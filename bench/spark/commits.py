@@ -1,4 +1,4 @@
-"""What a decision costs: writes to the header for many tasks, and the fixed cost of a micro-batch by its parts."""
+"""The cost of a commit: header writes for many tasks, and the fixed cost of a micro-batch by its parts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pyarrow as pa
-from counting import CountingStore
+from counting_store import CountingStore
+from measurement import Found, Target
 from pyspark.sql.streaming.listener import StreamingQueryProgress
-from rig import Found, Target
 from stage import Stage
 
 from txnframework import blocking
@@ -55,7 +55,7 @@ def header_writes(stage: Stage) -> list[Found]:
 
 
 def fixed_cost(stage: Stage) -> list[Found]:
-    """A micro-batch of 100 rows from topic to topic, exactly once, over one from rows that Spark makes to nowhere."""
+    """An exactly-once micro-batch of 100 rows from topic to topic, over one from generated rows to no output."""
     name = f"small-{os.getpid()}"
     stage.topic(BATCH_ROWS)
     with blocking.open(stage.stores["config"]) as client:
@@ -91,7 +91,7 @@ def fixed_cost(stage: Stage) -> list[Found]:
 
 
 async def _parts(stage: Stage) -> dict[str, float]:
-    """Milliseconds of what the sink itself does in a micro-batch, in one process that has done it before."""
+    """Milliseconds of the sink's own work in a micro-batch, in one warm process."""
     took: dict[str, list[float]] = {"sink_begin_ms": [], "sink_stage_ms": [], "sink_commit_ms": []}
 
     @contextmanager
@@ -136,7 +136,7 @@ def _medians(batches: list[StreamingQueryProgress]) -> dict[str, float]:
 
 @asynccontextmanager
 async def _counted(stage: Stage) -> AsyncIterator[tuple[Host, CountingStore]]:
-    """A host whose metadata store counts."""
+    """Open a host whose metadata store counts writes."""
     inner = await open_host(load_config(stage.stores["config"]))
     store = CountingStore(inner.metadata)
     host = Host(HostContext(inner.config, inner.registry, inner.environment, store, inner.ledgers))

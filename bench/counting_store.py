@@ -1,4 +1,4 @@
-"""A metadata store that counts what is written to the one behind it."""
+"""A metadata store that counts the writes to another one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from txnframework.model import Batch, Key, Put, PutSequential, Record
 
 class CountingStore(ForwardingProxy):
     """
-    Passes everything on; ``written`` counts the records that were put, by the first part of their keys.
+    Forwards every call. ``written`` counts the records that were put, by the first part of their keys.
 
-    ``rewritten`` counts those of them that stood before, and were put again with more in them or less.
+    ``rewritten`` counts those of them that replaced an earlier version.
     """
 
     _behind: IAtomicBatchStore

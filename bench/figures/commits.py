@@ -1,10 +1,10 @@
-"""Ending a transaction is one compare-and-set: what that costs over the bare update, and over more participants."""
+"""The cost of ending a transaction, compared with a raw update and by the number of participants."""
 
 from __future__ import annotations
 
 import asyncio
 
-from rig import (
+from measurement import (
     Found,
     Run,
     Target,
@@ -79,7 +79,7 @@ async def _producer(client: Client, topic: str) -> Producer:
 
 
 async def _written(client: Client, producers: list[Producer]) -> Transaction:
-    """A transaction that has written to each of these, and is still open."""
+    """Return an open transaction that has written to each of these."""
     transaction = client.transaction(timeout_ms=3_600_000)
     await transaction.begin()
     await asyncio.gather(*(producer.send(b"x" * 100, txn=transaction) for producer in producers))

@@ -1,4 +1,4 @@
-"""What every figure stands on: two sides measured in turn, a client of its own, the machine."""
+"""Common parts of all figures: two sides that are measured in turn, a client, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from backend import Backend, Side
 
 import txnframework
 from txnframework.model import TxnID
 
-if TYPE_CHECKING:
-    from backends import Backend
-
 SETTLED_TOGETHER = 64
-
-Side = Callable[[], Awaitable[float]]
-"""Does one sample; returns the seconds that count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +36,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One figure: a ratio for each round, what it should be, and the absolute numbers it was made of."""
+    """One figure: the ratio of each round, its target, and the absolute numbers behind it."""
 
     what: str
     rounds: tuple[float, ...]
@@ -59,7 +54,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a figure is given: a backend of its own, how many rounds, whether sizes are small, where progress goes."""
+    """The input of a figure: its backend, the number of rounds, whether sizes are small, and the progress output."""
 
     backend: Backend
     rounds: int
@@ -70,19 +65,19 @@ class Run:
         return quick if self.quick else whole
 
     def target(self, **bounds: Target) -> Target | None:
-        """Return what is asked of this backend, if anything is."""
+        """Return the target for this backend, if it has one."""
         return bounds.get(self.backend.name)
 
 
 async def timed(work: Awaitable[object]) -> float:
-    """Seconds that ``work`` takes."""
+    """Return the seconds that ``work`` takes."""
     begun = time.perf_counter()
     await work
     return time.perf_counter() - begun
 
 
 async def interleaved(samples: int, *sides: Side) -> tuple[list[float], ...]:
-    """Take a sample of each side in turn, every other time in the other order: what is slow on one is so on both."""
+    """Take a sample of each side in turn, in alternating order, so that a slow machine slows both sides."""
     taken: tuple[list[float], ...] = tuple([] for _ in sides)
     for number in range(samples):
         for at in range(len(sides)) if number % 2 == 0 else reversed(range(len(sides))):
@@ -100,14 +95,14 @@ def microseconds(seconds: float) -> float:
 
 @asynccontextmanager
 async def opened(config: Mapping[str, object], **sections: Mapping[str, object]) -> AsyncIterator[txnframework.Client]:
-    """A client of its own on a database; nothing sweeps, so that nothing but what is measured runs."""
+    """Open a client without sweeps, so that only the measured work runs."""
     async with txnframework.open({"transactions": {"sweep": False}, **config, **sections}) as client:
         yield client
 
 
 @contextmanager
 def unsettled(client: txnframework.Client) -> Iterator[list[TxnID]]:
-    """Commits leave their settling to ``settle``, so that it does not run beside what is measured next."""
+    """Defer the settling of commits to ``settle``, so that it does not run during the next measurement."""
     ended: list[TxnID] = []
     host, settle_soon = client.host, client.host.settle_soon
     host.settle_soon = ended.append  # type: ignore[assignment,method-assign]
@@ -118,7 +113,7 @@ def unsettled(client: txnframework.Client) -> Iterator[list[TxnID]]:
 
 
 async def settle(client: txnframework.Client, ended: list[TxnID]) -> None:
-    """Settle what ``unsettled`` kept, some at a time; nobody measures it."""
+    """Settle the transactions that ``unsettled`` collected, outside of the measurement."""
     coordinator = await client.host.coordinator()
     while ended:
         await asyncio.gather(*map(coordinator.settle, ended[:SETTLED_TOGETHER]))
@@ -126,7 +121,7 @@ async def settle(client: txnframework.Client, ended: list[TxnID]) -> None:
 
 
 def machine() -> dict[str, object]:
-    """Where this was measured, and how busy it was."""
+    """Return a description of the machine and its load."""
     return {
         "system": platform.system(),
         "release": platform.release(),

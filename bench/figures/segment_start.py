@@ -1,12 +1,13 @@
-"""Opening a segment costs what is open now, not what has happened before."""
+"""The time to open a segment, which depends on open transactions and not on finished ones."""
 
 from __future__ import annotations
 
 import time
 from contextlib import AsyncExitStack
 
+from backend import Side
 from history import TOPIC, History, make_history, run_really, write_in_bulk
-from rig import Found, Run, Side, Target, interleaved, opened, p50, timed
+from measurement import Found, Run, Target, interleaved, opened, p50, timed
 
 FEW = 100
 OPEN = 10

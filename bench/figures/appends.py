@@ -1,8 +1,8 @@
-"""What the ledger adds to the fastest way that PostgreSQL has to take in rows."""
+"""Ledger appends compared with COPY, the fastest way to insert rows into PostgreSQL."""
 
 from __future__ import annotations
 
-from rig import Found, Run, Target, interleaved, opened, timed
+from measurement import Found, Run, Target, interleaved, opened, timed
 
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, ProducerSequence
@@ -21,8 +21,8 @@ async def appends_over_copy(run: Run) -> list[Found]:
     """
     Entries per second of 1 KiB appended to a ledger, 500 a call, over rows per second of COPY, 500 a statement.
 
-    The table of the raw side has the columns of the ledger's; every call and every COPY is committed. Once with each
-    entry by itself, and once with a producer's sequence, which is compared with those that stand there.
+    The table of the raw side has the columns of the ledger's table. Every call and every COPY is committed. One figure
+    appends plain entries, the other one entries with a producer's sequence, which the ledger compares with stored ones.
     """
     samples, found = run.size(20, 3), []
     async with run.backend.raw("raw") as (connection,), opened(run.backend.config("append")) as client:
@@ -56,7 +56,7 @@ async def appends_over_copy(run: Run) -> list[Found]:
 
 
 class _Appending:
-    """Appends to one ledger, call after call."""
+    """Append to one ledger, call after call."""
 
     def __init__(self, ledger: IManagedLedger, producer: str | None) -> None:
         self._ledger = ledger

@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from measurement import Found, Target
 from pyspark.sql import DataFrame
-from rig import Found, Target
 from stage import Stage
 
 AGGREGATE = "sum(length(key) + length(value)) as bytes", "sum(crc32(key)) as keys", "sum(crc32(value)) as checksum"
 
 
 def reading_over_parquet(stage: Stage) -> list[Found]:
-    """Key and value, by name: Spark leaves out what is not asked for of Parquet by itself, of a topic it cannot."""
+    """Key and value by name, because Spark prunes unused columns of Parquet and cannot prune those of a topic."""
     ratios, notes = _compare(stage, "key binary, value binary")
     return [Found("rows per second of a topic / of Parquet, key and value", ratios, Target(0.4, False), notes)]
 
 
 def all_columns_over_parquet(stage: Stage) -> list[Found]:
-    """The same without naming columns: topic, segment, offset and timestamp are made and handed over for nothing."""
+    """The same without naming columns: topic, segment, offset and timestamp are produced but not used."""
     ratios, notes = _compare(stage, None)
     return [Found("rows per second of a topic / of Parquet, all columns", ratios, None, notes)]
 

@@ -1,4 +1,4 @@
-"""Planning one micro-batch of four unequal segments: with very much waiting over with little. No Spark is needed.
+"""Planning one micro-batch of four unequal segments: with a large backlog over a small one, without Spark.
 
 What waits is counted by the ledgers' own numbers, so a ledger whose entries say that they hold a thousand messages each
 is as good as one that has them. In the last figure ledgers are small, as if each message were an entry of its own.
@@ -11,7 +11,7 @@ import statistics
 import time
 from pathlib import Path
 
-from rig import Found
+from measurement import Found
 from stage import Stage
 
 from txnframework.broker import Host, open_host
@@ -31,7 +31,7 @@ _AT_A_TIME = 500
 
 
 def planning_a_backlog(stage: Stage) -> list[Found]:
-    """A hundred times as much waiting, in ledgers of the usual size and in very many small ones."""
+    """A hundred times the backlog, in ledgers of the usual size and in many small ones."""
     return [
         _compared(stage, "ledgers of 50,000 entries", 50_000),
         _compared(stage, "2,000 ledgers", MUCH // ENTRY_MESSAGES // 2_000),
@@ -88,7 +88,7 @@ async def _fill(host: Host, topic: TopicName, messages: int) -> None:
     data = encode_entry([EntryMessage(None, b"", (), 0, 0)], "bench", None)
     entries = [messages // ENTRY_MESSAGES * weight // sum(_WEIGHTS) for weight in _WEIGHTS]
     stored = [0] * len(entries)
-    # All segments advance together, as they do when events come in their order.
+    # All segments advance together, as when events arrive in order.
     for part in range(1, 1 + max(1, max(entries) // _AT_A_TIME)):
         for number, buffer in enumerate(buffers):
             upto = entries[number] * part // max(1, max(entries) // _AT_A_TIME)
