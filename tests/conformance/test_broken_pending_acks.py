@@ -21,11 +21,10 @@ from txnframework.model.records import AckOperation
 from txnframework.plugin import Provider, SubscriptionContext
 from txnframework.testing import PendingAckSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
-from txnframework_metadata.pending_acks.confirmed import ConfirmedAcks
 from txnframework_metadata.pending_acks.groups import AckGroups, Answers
-from txnframework_metadata.pending_acks.records import AckRecords
+from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.pending_acks.store import MetadataPendingAcks
-from txnframework_metadata.pending_acks.writing import Change, Draft
+from txnframework_metadata.pending_acks.writer import Change, Draft
 from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
 from txnframework_metadata.records.operations import forget, read_header
 from txnframework_metadata.records.views import Header, StoredOperation, acks_of
@@ -197,7 +196,7 @@ class MixesSubscriptions(MetadataPendingAcks):
             def has(self, operation: StoredOperation) -> bool:
                 return isinstance(operation.document, AckOperation)
 
-        self._standing = OfAll(context.store, self.segment, self.subscription, 100)
+        self._records = OfAll(context.store, self.segment, self.subscription, 100)
 
 
 class KeepsTheFirstRecord(MetadataPendingAcks):
@@ -265,7 +264,7 @@ class ComparesLikeWithLike(Misjudges):
 
     async def _same_kind(self, request: AckRequest, verdict: Verdict) -> bool:
         kinds = {ack.cumulative for ack in request.acks}
-        operations = (await self._standing.by_txn()).get(verdict.other, [])  # type: ignore[arg-type]
+        operations = (await self._records.by_txn()).get(verdict.other, [])  # type: ignore[arg-type]
         documents = [one.document for one in operations]
         return any(isinstance(one, AckOperation) and one.cumulative in kinds for one in documents)
 
@@ -282,7 +281,7 @@ class StopsAtDoneOnes(Misjudges):
     """Refuses a cumulative acknowledgment over anything that is done."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
-        for txn_id in await self._standing.by_txn():
+        for txn_id in await self._records.by_txn():
             header = await read_header(self._store, txn_id)
             ended = header is not None and header.transaction.state is State.COMMITTED
             if ended and request.acks[0].cumulative:
@@ -302,7 +301,7 @@ class TakesCoveredForRepeated(Misjudges):
     """Takes any message below an own cumulative acknowledgment for acknowledged."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
-        own = (await self._standing.by_txn()).get(request.branch.txn_id, [])
+        own = (await self._records.by_txn()).get(request.branch.txn_id, [])
         covered = any(isinstance(one.document, AckOperation) and one.document.cumulative for one in own)
         single = not any(ack.cumulative for ack in request.acks)
         return Verdict(repeated=True) if covered and single else verdict
@@ -330,7 +329,7 @@ class RefusesItsOwn(Misjudges):
     """Refuses a cumulative acknowledgment over what the same transaction acknowledged."""
 
     async def verdict(self, request: AckRequest, verdict: Verdict) -> Verdict:
-        own = (await self._standing.by_txn()).get(request.branch.txn_id, [])
+        own = (await self._records.by_txn()).get(request.branch.txn_id, [])
         held = {ack.position for one in own for ack in one.acks if not ack.cumulative}
         return Verdict("it is held") if any(one.position in held for one in request.received) else verdict
 
@@ -368,7 +367,7 @@ class ForgetsEverybody(MetadataPendingAcks):
 
     async def settle(self, ended: Transaction) -> None:
         await super().settle(ended)
-        for operations in (await self._standing.by_txn()).values():
+        for operations in (await self._records.by_txn()).values():
             for one in operations:
                 await self._store.delete(one.record.key, Expect.ANY)
 
@@ -377,7 +376,7 @@ class SettlesOnce(MetadataPendingAcks):
     """Fails when there is nothing to settle."""
 
     async def settle(self, ended: Transaction) -> None:
-        if not any(self._standing.has(one) for one in (await self._standing.by_txn()).get(ended.txn_id, [])):
+        if not any(self._records.has(one) for one in (await self._records.by_txn()).get(ended.txn_id, [])):
             raise Unavailable("nothing to settle")
         await super().settle(ended)
 
@@ -399,7 +398,7 @@ class ForgetsOnDoubt(MetadataPendingAcks):
     """Takes a lost reply for a reason to give up."""
 
     async def settle(self, ended: Transaction) -> None:
-        operations = (await self._standing.by_txn()).get(ended.txn_id, [])
+        operations = (await self._records.by_txn()).get(ended.txn_id, [])
         try:
             for one in operations:
                 await self._store.delete(one.record.key, Expect.ANY)
@@ -442,7 +441,7 @@ class SettlesLater(MetadataPendingAcks):
     """Leaves to others what has ended."""
 
     async def recover(self) -> PendingAcks:
-        found = (await self._standing.by_txn()).keys()
+        found = (await self._records.by_txn()).keys()
         headers = {one: await read_header(self._store, one) for one in found}
         still = {one for one, header in headers.items() if _is_open(header)}
         return PendingAcks(dict.fromkeys(still, ()), {})
@@ -456,7 +455,7 @@ class BelievesHeaders(MetadataPendingAcks):
     """Fails where a header is gone."""
 
     async def recover(self) -> PendingAcks:
-        for txn_id in await self._standing.by_txn():
+        for txn_id in await self._records.by_txn():
             if await read_header(self._store, txn_id) is None:
                 raise TransactionNotFound(txn_id)
         return await super().recover()
@@ -467,7 +466,7 @@ class ForgetsWhatTimedOut(MetadataPendingAcks):
 
     async def _look(self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]) -> Verdicts:
         mine = {one.record.key.path for one in stored}
-        for operations in (await self._standing.by_txn()).values():
+        for operations in (await self._records.by_txn()).values():
             if any(one.record.key.path not in mine for one in operations):
                 return [Verdict("something is there")] * len(requests), []
         return await super()._look(requests, stored)
@@ -499,7 +498,7 @@ class RepeatsInVain(MetadataPendingAcks):
     """Refuses what may have been recorded."""
 
     async def add(self, request: AckRequest) -> None:
-        held = (await self._standing.by_txn()).get(request.branch.txn_id)
+        held = (await self._records.by_txn()).get(request.branch.txn_id)
         if held and self.__dict__.get("lost"):
             raise TransactionConflict(request.branch.txn_id, "recorded")
         await super().add(request)
@@ -585,7 +584,7 @@ class SettlesWhatItRead(MetadataPendingAcks):
     """Recovers with what it read before it asked whether the transaction is over."""
 
     async def recover(self) -> PendingAcks:
-        for txn_id, operations in (await self._standing.by_txn()).items():
+        for txn_id, operations in (await self._records.by_txn()).items():
             header = await read_header(self._store, txn_id)
             if header is not None and header.transaction.state is not State.OPEN:
                 await self._settle_operations(header.transaction, operations)

@@ -13,13 +13,13 @@ from crash_walk import Point, Walked, faults
 from scenarios import applications, compacting, dead_letters, layouts, publishing, races, transactions
 
 from txnframework.broker import LatestByKey, Topics
-from txnframework.client import Consumer, _lane
+from txnframework.client import Consumer, _segment_sender
 from txnframework.model import Expect, Put
 from txnframework.model.layout import Layout
 from txnframework.model.paths import header_key
 from txnframework.plugin import SegmentAppender
 from txnframework_metadata.buffer import buffer
-from txnframework_metadata.coordinator import ending
+from txnframework_metadata.coordinator import ended_transactions
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.pending_acks.store import MetadataPendingAcks
@@ -116,7 +116,7 @@ def test_header_before_what_it_left(monkeypatch: pytest.MonkeyPatch, scenario: t
 
 def test_sends_without_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A send that is repeated without its sequence, because its reply was lost, is stored twice."""
-    monkeypatch.setattr(_lane, "claimed", lambda *_: None)
+    monkeypatch.setattr(_segment_sender, "claimed_sequences", lambda *_: None)
     assert any("is 2 times" in failed for failed in failures(publishing.PublishPlain, faults))
 
 
@@ -126,7 +126,7 @@ def test_an_end_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
     def overwriting(key: Any, value: Any, _: Any, indexes: Any) -> Put:
         return Put(key, value, Expect.ANY, indexes)
 
-    monkeypatch.setattr(ending, "Put", overwriting)
+    monkeypatch.setattr(ended_transactions, "Put", overwriting)
     assert any("was told to be" in failed for failed in failures(races.CommitWhileAborted, many_seeds))
 
 

@@ -13,7 +13,7 @@ from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judg
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.records import TransactionHeader, encode
-from txnframework_metadata.buffer.aborted import KnownOutcomes
+from txnframework_metadata.buffer.outcomes import KnownOutcomes
 from txnframework_metadata.buffer.visibility import Intent, seen, undecided
 from txnframework_metadata.records.views import header_of
 

@@ -1,6 +1,6 @@
 """
 Acknowledgments are put, then others' are looked for; what a branch acknowledges later goes into the record that it has
-(``writing``, ``look`` and ``store`` in ``txnframework_metadata.pending_acks`` follow this).
+(``writer``, ``conflict_check`` and ``store`` in ``txnframework_metadata.pending_acks`` follow this).
 
 Who takes part: *two transactions*, each with one process that acknowledges two messages of one subscription in turn,
 the first a then b, the second b then a. The transactions may be committed or aborted any time, by somebody else, also

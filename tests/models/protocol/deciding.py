@@ -1,6 +1,6 @@
 """
-Whether an entry is aborted is decided when it is fetched (``fetching``, ``segment_view`` and
-``aborted`` in ``txnframework_metadata.buffer`` follow this).
+Whether an entry is aborted is decided when it is fetched (``entry_reader``, ``segment_view`` and
+``outcomes`` in ``txnframework_metadata.buffer`` follow this).
 
 Who takes part: a *writer*, who puts the intent of transaction t and appends entries of it, and who may be paused and
 append more to the ledger that is still open, after t was aborted; somebody who appends *plain* entries; whoever *ends*

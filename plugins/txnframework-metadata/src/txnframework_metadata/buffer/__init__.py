@@ -4,8 +4,8 @@ The transaction buffer ``metadata``: all writes to and all reads of one segment.
 ``buffer`` implements the role. Writing: ``intents`` writes the record that precedes a branch's first entry.
 
 Reading: ``segment_view`` holds what this process knows of the segment, read with ``outcomes``. ``visibility`` decides
-from it what may be read (pure). ``aborted`` remembers which branches with decided entries count. ``fetching`` reads
-entries, ``ahead`` reads entries that may soon become readable, and ``announcements`` waits for more of them.
+from it what may be read (pure). ``outcomes`` knows which branches with decided entries count. ``entry_reader`` reads
+entries, also before they become readable, and ``announcements`` waits for more of them.
 
-Ending: ``materializing`` makes outcomes durable in the segment, and ``trimming`` removes data that is no longer needed.
+Ending: ``outcomes`` makes outcomes durable in the segment, and ``retention`` removes data that is no longer needed.
 """

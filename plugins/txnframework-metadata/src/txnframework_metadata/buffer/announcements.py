@@ -1,9 +1,10 @@
-"""Waiting for announcements; nothing is read while nothing changes."""
+"""Announced positions: callers that wait for them, and the time from a commit until its messages are announced."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
@@ -15,7 +16,10 @@ from txnframework.model.positions import Position
 from txnframework.model.transactions import State, Transaction
 from txnframework_metadata.buffer.segment_view import Following, SegmentView
 from txnframework_metadata.records.views import ended_in_value
-from txnframework_metadata.watching import Listening
+from txnframework_metadata.watches import WatchListener
+
+if TYPE_CHECKING:
+    from txnframework.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +33,7 @@ class _Pin:
     """The open transaction known to hold back the max read position, and the watch on its header."""
 
     txn_id: TxnID
-    header: Listening
+    header: WatchListener
 
 
 class Announcements:
@@ -111,7 +115,7 @@ class Announcements:
         """Read the segment after each possible change while callers wait; raise an error at those callers."""
         try:
             # Armed before the first reading, so that no change is missed between the two.
-            grown = Listening(await self._ledger.watch(), self._moved.set)
+            grown = WatchListener(await self._ledger.watch(), self._moved.set)
             try:
                 await self._follow_with(grown)
             finally:
@@ -122,7 +126,7 @@ class Announcements:
             # and relies on it. It would otherwise never be woken.
             self._fail(error)
 
-    async def _follow_with(self, grown: Listening) -> None:
+    async def _follow_with(self, grown: WatchListener) -> None:
         """Follow the segment until an error is raised."""
         told = self._view.begun
         appended: tuple[LedgerEntry, ...] | None = None
@@ -160,7 +164,7 @@ class Announcements:
         pin = self._pin
         if pin is None or pin.txn_id != txn_id:
             await self._unwatch()
-            pin = _Pin(txn_id, Listening(await self._store.watch(header_key(txn_id)), self._moved.set))
+            pin = _Pin(txn_id, WatchListener(await self._store.watch(header_key(txn_id)), self._moved.set))
             self._pin = pin
         self._carries_values = pin.header.carries_values
         return ended_in_value(txn_id, pin.header.value) or Transaction(txn_id, State.OPEN, deadline_ms=0, created_ms=0)
@@ -171,7 +175,7 @@ class Announcements:
             pin, self._pin = self._pin, None
             await pin.header.close()
 
-    async def _until_fired(self, listening: Listening, is_presumed: bool) -> bool:
+    async def _until_fired(self, listening: WatchListener, is_presumed: bool) -> bool:
         """
         Wait until a watch fires or a call in this process asks for a reading; return whether it was the watch alone.
 
@@ -215,3 +219,40 @@ class Announcements:
         for waiter in waiters:
             if not waiter.answer.done():
                 waiter.answer.set_exception(error)
+
+
+class VisibilityTimes:
+    """
+    Measures the delay of each transaction that a reading of the segment finds committed for the first time.
+
+    The last ``transactions_max`` such transactions are remembered. Transactions found by the first reading are not
+    measured, because no caller waited for them here. The commit time is taken from the clock of the host that
+    committed.
+    """
+
+    def __init__(self, view: SegmentView, metrics: Metrics, environment: Environment, transactions_max: int) -> None:
+        self._view = view
+        self._environment = environment
+        self._transactions_max = transactions_max
+        self._times = metrics.histogram(
+            "txnframework_commit_to_visible_seconds",
+            "Time from the commit of a transaction until this process may read its messages in a segment.",
+        )
+        # In the order of discovery.
+        self._known: dict[TxnID, None] | None = None
+        view.listen(self._look)
+
+    def _look(self) -> None:
+        reading = self._view.latest
+        if reading is None:
+            return
+        is_first, self._known = self._known is None, self._known or {}
+        for txn_id, header in reading.headers.items():
+            if header is None or header.state is not State.COMMITTED or header.finalized_ms is None:
+                continue
+            if txn_id not in self._known:
+                self._known[txn_id] = None
+                if not is_first:
+                    self._times.observe(max(0, self._environment.now_ms() - header.finalized_ms) / 1000)
+        while len(self._known) > self._transactions_max:
+            del self._known[next(iter(self._known))]

@@ -21,18 +21,15 @@ from txnframework.model.reads import (
 )
 from txnframework.model.transactions import Swept, Transaction
 from txnframework.plugin import AbortRetention, SegmentAppender, SegmentContext, options_as
-from txnframework_metadata.buffer.ahead import Ahead
-from txnframework_metadata.buffer.announcements import Announcements
-from txnframework_metadata.buffer.fetching import Fetching
+from txnframework_metadata.buffer.announcements import Announcements, VisibilityTimes
+from txnframework_metadata.buffer.entry_reader import EntryReader, ReadAhead
 from txnframework_metadata.buffer.intents import Intents
-from txnframework_metadata.buffer.materializing import settle_writes
-from txnframework_metadata.buffer.outcomes import branch_outcome
+from txnframework_metadata.buffer.outcomes import branch_outcome, settle_writes
+from txnframework_metadata.buffer.retention import LedgerTrimmer
 from txnframework_metadata.buffer.segment_view import SegmentView
-from txnframework_metadata.buffer.trimming import Trimming
-from txnframework_metadata.buffer.visibility_times import VisibilityTimes
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.begun import headers_begun_by
-from txnframework_metadata.watching import first_of
+from txnframework_metadata.records.operations import headers_begun_by
+from txnframework_metadata.watches import first_of
 
 
 @implementer(IPlannableBuffer)
@@ -53,7 +50,7 @@ class MetadataBuffer:
         self._environment = context.environment
         self._options = options
         self._retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
-        self._ahead = Ahead(
+        self._ahead = ReadAhead(
             context.segment,
             context.ledger,
             self._retention,
@@ -70,7 +67,7 @@ class MetadataBuffer:
         self._appending = SegmentAppender(
             context.ledger, self._intents, self._resolve_copy, self._retention, options.attempts_max
         )
-        self._trimming = Trimming(
+        self._trimming = LedgerTrimmer(
             context.segment,
             context.ledger,
             context.store,
@@ -78,7 +75,7 @@ class MetadataBuffer:
             context.transactions,
             options,
         )
-        self._fetching = Fetching(
+        self._fetching = EntryReader(
             context.segment,
             context.ledger,
             self._ahead,

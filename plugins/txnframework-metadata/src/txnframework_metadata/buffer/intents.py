@@ -9,8 +9,7 @@ from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.records import WriteOperation
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.begun import BegunHeaders
-from txnframework_metadata.records.operations import put_operations, require_family, require_open
+from txnframework_metadata.records.operations import HeaderCache, put_operations, require_family, require_open
 
 
 class Intents:
@@ -26,7 +25,7 @@ class Intents:
         segment: str,
         ledger: IManagedLedger,
         store: IMetadataStore,
-        begun: BegunHeaders,
+        begun: HeaderCache,
         options: BufferOptions,
     ) -> None:
         self._segment = segment

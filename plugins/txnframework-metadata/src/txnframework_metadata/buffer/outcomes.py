@@ -1,21 +1,25 @@
-"""Outcomes of branches and abort records of one segment, read from the metadata store."""
+"""Outcomes of branches in one segment: the known ones, those in the metadata store, and how they are made durable."""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 
-from txnframework.interfaces import IMetadataStore
+from txnframework.interfaces import IManagedLedger, IMetadataStore
+from txnframework.model import index_keys
 from txnframework.model.ids import Branch
-from txnframework.model.indexes import abort_bound, aborts_beyond
-from txnframework.model.metadata import Key, KeyRange, Record
+from txnframework.model.indexes import WRITES_BY_SEGMENT, abort_bound, abort_indexes, aborts_beyond
+from txnframework.model.metadata import Expect, Key, KeyRange, Put, Record
 from txnframework.model.paths import abort_record_key, abort_record_of, abort_records_range
 from txnframework.model.positions import Position
 from txnframework.model.reads import Visibility
-from txnframework.model.records import AbortRecord, decode
+from txnframework.model.records import AbortRecord, WriteOperation, decode, encode
+from txnframework.model.transactions import State, Transaction
 from txnframework_metadata.buffer.visibility import outcome_of
-from txnframework_metadata.records.operations import read_header, require_family, scan_all, scan_index_all
+from txnframework_metadata.records.operations import forget, read_header, require_family, scan_all, scan_index_all
+from txnframework_metadata.records.views import operation_of
 
 _GETS_TOGETHER_MAX = 4
 """Up to this number, abort records are read one by one; above it, by scanning the range that contains them."""
@@ -116,3 +120,107 @@ def _branch_of(record: Record) -> Branch:
 def _order(branch: Branch) -> tuple[int, int, int]:
     """Return the sort key of abort records within one ledger."""
     return branch.txn_id.coordinator, branch.txn_id.number, branch.number
+
+
+class KnownOutcomes:
+    """
+    Which branches are known to be aborted, and which to count.
+
+    The outcome of a branch never changes. A bounded number is remembered; a forgotten one is looked up again. The
+    aborted branches of the last whole reading, and of the readings since, are all kept: their operations may have no
+    abort record yet, so a lookup would find nothing.
+    """
+
+    def __init__(self, branches_max: int) -> None:
+        self._branches_max = branches_max
+        self._unsettled: Mapping[int, frozenset[Branch]] = {}
+        self._ended: OrderedDict[Branch, bool] = OrderedDict()
+
+    @property
+    def unsettled(self) -> int:
+        """The number of kept operations whose branch does not count and may have no abort record yet."""
+        return sum(map(len, self._unsettled.values()))
+
+    def observe(
+        self, aborted: Mapping[int, frozenset[Branch]], counted: Iterable[Branch], *, is_whole: bool = True
+    ) -> None:
+        """
+        Store the result of one reading: the branches that do not count, by ledger, and the branches that count.
+
+        :param is_whole: the reading covered everything that is not settled, not only what came after the last reading.
+        """
+        self._unsettled = aborted if is_whole else _united(self._unsettled, aborted)
+        for branches in aborted.values():
+            self.note(branches, aborted=True)
+        self.note(counted, aborted=False)
+
+    def note(self, branches: Iterable[Branch], *, aborted: bool) -> None:
+        """Remember the outcome of branches, and forget the least recently used ones beyond the bound."""
+        for branch in branches:
+            self._ended[branch] = aborted
+        while len(self._ended) > self._branches_max:
+            self._ended.popitem(last=False)
+
+    def is_aborted(self, branch: Branch, ledger_id: int) -> bool | None:
+        """
+        Return whether a branch with decided entries in a ledger is aborted.
+
+        None means that only its abort record can show it.
+        """
+        if branch in self._unsettled.get(ledger_id, ()):
+            return True
+        known = self._ended.get(branch)
+        if known is not None:
+            self._ended.move_to_end(branch)
+        return known
+
+    def unsettled_between(self, first: int, last: int) -> frozenset[Branch]:
+        """Return the aborted branches of the last readings in the ledgers from ``first`` to ``last``."""
+        ledgers = [branches for ledger_id, branches in self._unsettled.items() if first <= ledger_id <= last]
+        return frozenset().union(*ledgers)
+
+
+def _united(
+    one: Mapping[int, frozenset[Branch]], other: Mapping[int, frozenset[Branch]]
+) -> Mapping[int, frozenset[Branch]]:
+    """Return the branches of both, by ledger."""
+    united = dict(one)
+    for ledger_id, branches in other.items():
+        united[ledger_id] = united.get(ledger_id, frozenset()) | branches
+    return united
+
+
+async def settle_writes(
+    store: IMetadataStore, ledger: IManagedLedger, segment: str, ended: Transaction, page_records: int
+) -> None:
+    """
+    Remove a transaction's write operations on ``segment``, after writing abort records for the branches that do not
+    count.
+
+    The order closes a crash window. If an operation were deleted before its abort record is stored, its entries would
+    count as committed once the header is collected.
+
+    :raises LedgerNotFound: the segment was deleted, so abort records would never be removed.
+    """
+    if ended.state not in (State.COMMITTED, State.ABORTED):
+        raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
+    mine = []
+    bounds: dict[tuple[int, int], Position] = {}
+    # Read the operations on this segment only: a transaction may have as many others as it has participants.
+    entries = index_keys.prefix_range(WRITES_BY_SEGMENT, segment, str(ended.txn_id))
+    for stored in await scan_index_all(store, entries, page_records):
+        operation = operation_of(stored)
+        document = operation.document
+        if not isinstance(document, WriteOperation) or document.segment != segment:
+            continue
+        mine.append(operation)
+        if not ended.counts(document.branch):
+            place, after = (document.ledger, document.branch), Position.parse(document.after)
+            bounds[place] = min(after, bounds.get(place, after))
+    if bounds:
+        await ledger.tail()
+    for (ledger_id, branch), after in bounds.items():
+        key = abort_record_key(segment, ledger_id, ended.txn_id, branch)
+        record = AbortRecord(after=str(after))
+        await store.put(Put(key, encode(record), Expect.ANY, abort_indexes(segment, ledger_id, record)))
+    await forget(store, mine)

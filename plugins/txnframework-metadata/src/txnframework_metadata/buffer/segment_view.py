@@ -15,9 +15,8 @@ from txnframework.model.ledger import LedgerEntry, Tail
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.records import WriteOperation
 from txnframework.model.transactions import State, Transaction
-from txnframework_metadata.buffer.aborted import KnownOutcomes
-from txnframework_metadata.buffer.ahead import Ahead
-from txnframework_metadata.buffer.outcomes import highest_abort_bound
+from txnframework_metadata.buffer.entry_reader import ReadAhead
+from txnframework_metadata.buffer.outcomes import KnownOutcomes, highest_abort_bound
 from txnframework_metadata.buffer.visibility import Intent, Seen, seen, undecided
 from txnframework_metadata.options import BufferOptions
 from txnframework_metadata.records.operations import read_header, scan_index_all
@@ -85,7 +84,7 @@ class SegmentView:
         ledgers: ILedgerStore,
         store: IMetadataStore,
         options: BufferOptions,
-        ahead: Ahead,
+        ahead: ReadAhead,
     ) -> None:
         self.segment = segment
         self.announced: Position | None = None

@@ -19,7 +19,7 @@ from txnframework.model.records import (
 )
 from txnframework.model.transactions import Application, BatchID, Begin, SourceRange, State, Transaction
 from txnframework_metadata.coordinator import application_record as pure
-from txnframework_metadata.coordinator.ending import abort_open
+from txnframework_metadata.coordinator.ended_transactions import abort_open
 from txnframework_metadata.options import CoordinatorOptions
 from txnframework_metadata.records.operations import (
     forget,

@@ -40,12 +40,16 @@ from txnframework.model.transactions import (
 )
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata.coordinator.applications import Applications
-from txnframework_metadata.coordinator.ending import end_transaction
-from txnframework_metadata.coordinator.outstanding import find_outstanding
+from txnframework_metadata.coordinator.ended_transactions import end_transaction, find_outstanding
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.options import CoordinatorOptions
-from txnframework_metadata.records.begun import BegunHeaders, IBeginnings, Remembered
-from txnframework_metadata.records.operations import read_header, scan_operations
+from txnframework_metadata.records.operations import (
+    HeaderCache,
+    IHeaderCacheOwner,
+    TransactionCache,
+    read_header,
+    scan_operations,
+)
 from txnframework_metadata.records.views import (
     FAMILY,
     Header,
@@ -55,14 +59,14 @@ from txnframework_metadata.records.views import (
     parts_of,
     transaction_of,
 )
-from txnframework_metadata.watching import close_all, first_of
+from txnframework_metadata.watches import close_all, first_of
 
 _LOG = logging.getLogger(__name__)
 
 _FIRST_COORDINATOR = 0
 
 
-@implementer(IApplicationCoordinator, IBeginnings)
+@implementer(IApplicationCoordinator, IHeaderCacheOwner)
 class MetadataCoordinator:
     """
     Begins a transaction with one put and ends it with one compare-and-set.
@@ -84,8 +88,8 @@ class MetadataCoordinator:
             self._ids = TransactionIds(context.store, _FIRST_COORDINATOR, options.id_block_size, options.attempts_max)
         else:
             self._ids = SharedTransactionIds(context, context.share, options.id_block_size, options.attempts_max)
-        self.begun: BegunHeaders = BegunHeaders(options.begun_max)
-        self._ended: Remembered[Transaction] = Remembered(options.begun_max)
+        self.begun: HeaderCache = HeaderCache(options.begun_max)
+        self._ended: TransactionCache[Transaction] = TransactionCache(options.begun_max)
         self._applications = Applications(context.store, context.environment, options, self.begin)
         self._sweeps = Sweeps(
             context.store,

@@ -14,7 +14,7 @@ Answers = Sequence[Exception | None]
 
 
 @dataclass(eq=False)
-class _Waiting:
+class _WaitingCall:
     request: AckRequest
     answered: asyncio.Future[None]
 
@@ -31,8 +31,8 @@ class AckGroups:
     def __init__(self, record: Callable[[list[AckRequest]], Awaitable[Answers]], acks_max: int) -> None:
         self._record = record
         self._acks_max = acks_max
-        self._waiting: list[_Waiting] = []
-        self._group: list[_Waiting] = []
+        self._waiting: list[_WaitingCall] = []
+        self._group: list[_WaitingCall] = []
         self._task: asyncio.Task[Answers] | None = None
 
     async def add(self, request: AckRequest) -> None:
@@ -42,7 +42,7 @@ class AckGroups:
         A request that is cancelled before its turn is not recorded; after that it may be. A group is cancelled when all
         its callers were cancelled.
         """
-        one = _Waiting(request, asyncio.get_running_loop().create_future())
+        one = _WaitingCall(request, asyncio.get_running_loop().create_future())
         self._waiting.append(one)
         self._begin()
         try:
@@ -74,8 +74,8 @@ class AckGroups:
         self._group = self._take()
         return await self._record([one.request for one in self._group])
 
-    def _take(self) -> list[_Waiting]:
-        group: list[_Waiting] = []
+    def _take(self) -> list[_WaitingCall]:
+        group: list[_WaitingCall] = []
         acks = 0
         for one in self._waiting:
             if group and not _may_join(one.request, group[0].request):
@@ -108,7 +108,7 @@ def _may_join(request: AckRequest, first: AckRequest) -> bool:
     return mine == theirs
 
 
-def _answer(one: _Waiting, answer: Exception | None) -> None:
+def _answer(one: _WaitingCall, answer: Exception | None) -> None:
     if one.answered.done():  # cancelled
         return
     if answer is None:

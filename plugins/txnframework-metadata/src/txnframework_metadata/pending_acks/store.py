@@ -23,14 +23,13 @@ from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
 from txnframework_metadata.options import PendingAckOptions
-from txnframework_metadata.pending_acks.confirmed import ConfirmedAcks
+from txnframework_metadata.pending_acks.conflict_check import CheckSources, check_conflicts, replaced
 from txnframework_metadata.pending_acks.groups import AckGroups, Answers
-from txnframework_metadata.pending_acks.look import Places, look, replaced
-from txnframework_metadata.pending_acks.records import AckRecords
-from txnframework_metadata.pending_acks.writing import Change, Draft, admit, drafts, put_drafts, take_back
-from txnframework_metadata.records.begun import headers_begun_by
+from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
+from txnframework_metadata.pending_acks.writer import Change, Draft, admit, drafts, put_drafts, take_back
 from txnframework_metadata.records.operations import (
     forget,
+    headers_begun_by,
     read_header,
     require_family,
     require_owner,
@@ -57,7 +56,7 @@ class MetadataPendingAcks:
         self._options = options_as(context.options, PendingAckOptions)
         self._atomic = IAtomicBatchStore.providedBy(context.store)
         self._confirmed = ConfirmedAcks(self._options.confirmed_records_max, admitted_is_confirmed=not self._atomic)
-        self._standing = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
+        self._records = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
         # Without atomic batches a record is admitted as a whole, so each record holds one request.
         self._groups = AckGroups(self._record, self._options.acks_per_record_max if self._atomic else 0)
         self._begun = headers_begun_by(context.coordinator)
@@ -75,7 +74,7 @@ class MetadataPendingAcks:
         for _ in range(self._options.attempts_max):
             opened: dict[TxnID, tuple[PendingAck, ...]] = {}
             unfinished = False
-            for txn_id, operations in (await self._standing.by_txn()).items():
+            for txn_id, operations in (await self._records.by_txn()).items():
                 header = await read_header(self._store, txn_id)
                 if header is None:
                     await forget(self._store, operations)  # never admitted, or settled since: no effect in either case
@@ -109,7 +108,7 @@ class MetadataPendingAcks:
             mine = [
                 operation
                 for operation in await scan_operations(self._store, ended.txn_id, self._options.page_records)
-                if self._standing.has(operation)
+                if self._records.has(operation)
             ]
             if not mine:
                 return
@@ -235,7 +234,9 @@ class MetadataPendingAcks:
         self, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]
     ) -> tuple[list[Verdict], list[StoredOperation]]:
         """Judge requests of one branch whose records are stored; see ``look``."""
-        return await look(Places(self._store, self._standing, self._confirmed, self._cursor), requests, stored)
+        return await check_conflicts(
+            CheckSources(self._store, self._records, self._confirmed, self._cursor), requests, stored
+        )
 
     async def _take_back(
         self, header: Header, changes: Sequence[Change], kept: Collection[int]

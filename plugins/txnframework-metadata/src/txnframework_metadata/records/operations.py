@@ -1,10 +1,12 @@
-"""
-Headers and operation records in the metadata store: writing them while the header is OPEN, scanning and deleting them.
-"""
+"""Headers and operation records in the metadata store: reads, conditional writes, caches and deletions."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+from zope.interface import Attribute, Interface
 
 from txnframework.errors import (
     Closed,
@@ -18,7 +20,7 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITransactionCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import (
     Batch,
@@ -242,3 +244,62 @@ async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -
                 await store.delete(operation.record.key, operation.record.version)
             except VersionMismatch:
                 continue
+
+
+T = TypeVar("T")
+
+
+class TransactionCache(Generic[T]):
+    """A bounded map by transaction; a forgotten item costs one read."""
+
+    def __init__(self, transactions_max: int) -> None:
+        self._transactions_max = transactions_max
+        self._known: OrderedDict[TxnID, T] = OrderedDict()
+
+    def note(self, txn_id: TxnID, known: T) -> None:
+        """Remember ``known``, and forget the oldest item if the bound is exceeded."""
+        self._known[txn_id] = known
+        if len(self._known) > self._transactions_max:
+            self._known.popitem(last=False)
+
+    def take(self, txn_id: TxnID) -> T | None:
+        """Return the remembered item and forget it."""
+        return self._known.pop(txn_id, None)
+
+
+class HeaderCache(TransactionCache[Header]):
+    """
+    Headers of transactions that began in this process, as they were written, until the process tries to end them.
+
+    The process can therefore add to its transaction and end it without reading the header first. A header never changes
+    while its transaction is open, but another process may have ended it. Every write is conditional on the remembered
+    version: it is refused if the transaction has ended, and the header is read.
+    """
+
+    async def header(self, store: IMetadataStore, txn_id: TxnID, principal: str) -> Header:
+        """
+        Return the header of a transaction that ``principal`` may add operations to.
+
+        The transaction may have ended since; ``put_operations`` detects that.
+
+        :raises TransactionNotFound: the transaction is unknown.
+        :raises NotTransactionOwner: the transaction belongs to another principal.
+        :raises TransactionConflict: the transaction has ended.
+        """
+        begun = self._known.get(txn_id)
+        if begun is None:
+            return await require_open(store, txn_id, principal)
+        require_owner(begun, principal)
+        return begun
+
+
+class IHeaderCacheOwner(Interface):
+    """State that a coordinator of this family shares with buffers and pending-ack stores of the same process."""
+
+    begun: HeaderCache = Attribute("The headers of the transactions that it began.")
+
+
+def headers_begun_by(coordinator: ITransactionCoordinator) -> HeaderCache:
+    """Return the headers that a coordinator remembers; an empty map if the coordinator belongs to another family."""
+    known = IHeaderCacheOwner(coordinator, None)
+    return HeaderCache(0) if known is None else known.begun

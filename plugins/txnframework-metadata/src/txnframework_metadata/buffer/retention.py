@@ -16,7 +16,7 @@ from txnframework.model.transactions import Swept
 from txnframework_metadata.options import BufferOptions
 
 
-class Trimming:
+class LedgerTrimmer:
     """
     Trims ledgers, and the abort records of ledgers that were removed at least ``abort_retention_ms`` ago.
 

@@ -1,4 +1,4 @@
-"""Waiting for watches: for the first of several, or for one watch among other events."""
+"""Watches: the first of several, or one watch among other events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def close_all(watches: Iterable[IWatch]) -> None:
         await watch.close()
 
 
-class Listening:
+class WatchListener:
     """
     An armed watch that calls ``woken`` when it fires, so that its owner can wait for other events too.
 

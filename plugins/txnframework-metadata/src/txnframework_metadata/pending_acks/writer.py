@@ -1,5 +1,5 @@
 """
-Writing acknowledgment records: new ones, and extensions of a branch's existing record.
+Writes of acknowledgment records: new ones, and extensions of a branch's existing record.
 
 *Put, then look* also holds for a record that grows. A record grows by a compare-and-set in one atomic batch with the
 check that the header is OPEN, and the look begins after it. So of two transactions that acknowledge one message, the

@@ -11,28 +11,25 @@ from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State
-from txnframework_metadata.pending_acks.confirmed import ConfirmedAcks
-from txnframework_metadata.pending_acks.records import AckRecords
+from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.records.operations import read_header
 from txnframework_metadata.records.views import StoredOperation
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class CheckSources:
     """
-    The places that the check reads.
-
-    They are the headers, the subscription's records, those confirmed in this process, and the cursor.
+    What the check reads: the headers, the subscription's records, those confirmed in this process, and the cursor.
     """
 
     headers: IMetadataStore
-    standing: AckRecords
+    records: AckRecords
     confirmed: ConfirmedAcks
     cursor: ICursor
 
 
-async def look(
-    places: Places, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]
+async def check_conflicts(
+    sources: CheckSources, requests: Sequence[AckRequest], stored: Sequence[StoredOperation]
 ) -> tuple[list[Verdict], list[StoredOperation]]:
     """
     Judge requests of one branch whose records are stored: read other operations, their headers, and the cursor last.
@@ -41,16 +38,16 @@ async def look(
     result is the branch's earlier records of which no part is known to be confirmed; see ``replaced``.
     """
     branch, incarnation = requests[0].branch, requests[0].incarnation
-    places.standing.remember(stored)
+    sources.records.remember(stored)
     just_put = {operation.record.key.path for operation in stored}
     earlier: list[StoredOperation] = []
     own: list[AckIndex] = []
     unsure: list[AckIndex] = []
     pending: list[tuple[TxnID, AckIndex]] = []
     committed: list[Ack] = []
-    for txn_id, operations in (await places.standing.by_txn()).items():
+    for txn_id, operations in (await sources.records.by_txn()).items():
         same = txn_id == branch.txn_id
-        header = None if same else await read_header(places.headers, txn_id)
+        header = None if same else await read_header(sources.headers, txn_id)
         for operation in operations:
             document = operation.document
             if not isinstance(document, AckOperation) or document.incarnation != incarnation:
@@ -58,17 +55,17 @@ async def look(
             if same:
                 if document.branch != branch.number:
                     continue
-                confirmed = places.confirmed.of(operation)
+                confirmed = sources.confirmed.of(operation)
                 own += [] if confirmed is None else [confirmed]
                 put_now = operation.record.key.path in just_put
-                if not put_now and document.admitted and places.confirmed.in_doubt(operation):
+                if not put_now and document.admitted and sources.confirmed.in_doubt(operation):
                     unsure.append(operation.acks_by_entry)
                     earlier += [operation] if confirmed is None else []
             elif header is not None and header.transaction.state is State.OPEN:
                 pending.append((txn_id, operation.acks_by_entry))
             elif header is not None and header.transaction.counts(document.branch):
                 committed += operation.acks
-    cursor = await places.cursor.load()
+    cursor = await sources.cursor.load()
     if cursor.incarnation != incarnation:
         moved = Verdict("the subscription was moved or made again since the messages were received")
         return [moved] * len(requests), []
