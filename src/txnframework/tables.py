@@ -85,13 +85,13 @@ def decode(table: object, kind: type[S], place: Place) -> S:
     fields = _fields(kind)
     for key in table:
         if key not in fields:
-            raise place.error(f"there is no key {str(key)!r} here{suggestion(str(key), fields)}")
+            raise place.error(f"unknown key {str(key)!r}{suggestion(str(key), fields)}")
     values: dict[str, Any] = {}
     for key, field in fields.items():
         if key in table:
             values[field.name] = _decode_value(table[key], field.type, place / key)
         elif field.required:
-            raise (place / key).error("is missing and has no default")
+            raise (place / key).error("missing, and has no default")
     try:
         return kind(**values)
     except (TypeError, ValueError) as exc:  # a rule between fields, from the type's __post_init__
@@ -106,7 +106,7 @@ def _fields(kind: type[msgspec.Struct]) -> Mapping[str, FieldInfo]:
 
 def _decode_value(value: object, annotation: Any, place: Place) -> object:
     if isinstance(value, int) and not -NUMBER_MAX <= value <= NUMBER_MAX:
-        raise place.error(f"is {excerpt(value)}, and a number here is between -2**62 and 2**62")
+        raise place.error(f"found {excerpt(value)}, expected a number between -2**62 and 2**62")
     plain = _plain(annotation)
     if isinstance(plain, type) and issubclass(plain, msgspec.Struct):
         return decode(value, plain, place)

@@ -130,5 +130,5 @@ def test_a_transactions_id_in_place_of_it(memory: Any) -> None:
 
 
 def test_a_configuration_that_is_none() -> None:
-    with pytest.raises(InvalidInput, match="a configuration is a file's path or a table, not 5"):
+    with pytest.raises(InvalidInput, match="invalid configuration 5: expected the path of a file"):
         txnframework.config.load_config(5)  # type: ignore[arg-type]

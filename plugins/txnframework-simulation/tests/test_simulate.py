@@ -59,7 +59,7 @@ def test_bad_input_is_told(typed: Run, arguments: tuple[str, ...], said: str) ->
         ('workload = "chain"\nhosts = 0', "hosts"),
         (
             'workload = "chain"\n[faults]\nkiled = 1',
-            "mine.toml: faults: there is no key 'kiled' here; did you mean 'kille",
+            "mine.toml: faults: unknown key 'kiled'; did you mean 'kille",
         ),
         ('workload = "chain"\n[host.transactions]\ntimeout_ms = 0', "timeout_ms"),
         ('workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { fly = 1 }', "no action 'fly'"),

@@ -62,7 +62,7 @@ def _require_ledger_in(name: str, place: Place, registry: PluginRegistry) -> Non
     except UnknownPlugin as exc:
         if exc.brought_by is None:
             known = ", ".join(exc.known) or "none"
-            raise place.error(f"{name!r} keeps no messages; name a store for them (installed: {known})") from exc
+            raise place.error(f"{name!r} cannot store messages; name a ledger store (installed: {known})") from exc
 
 
 def _named(name: str, place: Place, find: Find) -> Provider[Any, Any]:
@@ -110,14 +110,15 @@ def _check_domain(plugins: DomainSection, default: DomainSection, place: Place, 
         return
     for key, unknown in missing.items():
         there = " and ".join(f"{one} {found[one].name!r}" for one in found)
-        raise (place / key).error(f"{unknown}; a domain's plugins come whole, and it has {there}") from unknown
+        raise (place / key).error(f"{unknown}; a domain needs all three plugins, and has {there}") from unknown
     coordinator = found["coordinator"]
     for key in ("buffer", "pending_ack"):
         provider = found[key]
         if not provider.families & coordinator.families:
             raise (place / key).error(
-                f"{provider.name!r} is of family {_listed(provider.families)}, but coordinator {coordinator.name!r} is "
-                f"of family {_listed(coordinator.families)}; a domain's plugins must share one"
+                f"{provider.name!r} belongs to family {_listed(provider.families)}, but coordinator "
+                f"{coordinator.name!r} belongs to family {_listed(coordinator.families)};"
+                " the plugins of a domain must share one"
             )
 
 

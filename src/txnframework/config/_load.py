@@ -22,24 +22,24 @@ def load_config(source: Path | str | Mapping[str, object] | None = None) -> Conf
     working directory of the process, not to the file. This function does not look at the installed plugins;
     ``check_config`` does.
 
-    :raises ConfigurationError: the file cannot be read or is not TOML; the error names file and line. Or something in
-        it does not fit; the error names the path in the file, what was found and what is allowed.
+    :raises ConfigurationError: the file cannot be read or is not TOML; the error names file and line. Or a
+        value is invalid; the error names the path in the file, the value, and what is allowed.
     :raises InvalidInput: ``source`` is none of these.
     """
     if source is None:
         return _resolved(Config())
     if not isinstance(source, Path | str | Mapping):
-        raise InvalidInput(f"a configuration is a file's path or a table, not {source!r}")
+        raise InvalidInput(f"invalid configuration {source!r}: expected the path of a file, or a table")
     if isinstance(source, Mapping):
         place = Place()
         table: Mapping[str, object] = source
     else:
         place = Place(file=str(source))
-        table = parse_toml(Path(source), "is not there; 'txnframework init' writes one")
+        table = parse_toml(Path(source), "file not found; 'txnframework init' writes one")
     config = decode(table, Config, place)
     for name in config.namespaces:
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
-            raise (place / "namespaces" / name).error("a namespace is written as tenant/namespace")
+            raise (place / "namespaces" / name).error("invalid namespace: write tenant/namespace")
     return _resolved(config)
 
 
@@ -51,26 +51,26 @@ def _resolved(config: Config) -> Config:
     return msgspec.structs.replace(config, ledger=ledger)
 
 
-def parse_toml(path: Path, if_missing: str = "is not there") -> dict[str, object]:
+def parse_toml(path: Path, if_missing: str = "file not found") -> dict[str, object]:
     """Return the tables of a TOML file; ConfigurationError names the file, and the line if it is not TOML."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
         raise ConfigurationError("", if_missing, str(path)) from exc
     except OSError as exc:
-        raise ConfigurationError("", f"cannot be read: {exc.strerror or exc}", str(path)) from exc
+        raise ConfigurationError("", f"cannot read the file: {exc.strerror or exc}", str(path)) from exc
     except UnicodeDecodeError as exc:
         line = exc.object[: exc.start].count(b"\n") + 1
-        raise ConfigurationError(f"line {line}", "is not UTF-8 text, as TOML has to be", str(path)) from exc
+        raise ConfigurationError(f"line {line}", "invalid TOML: not UTF-8 text", str(path)) from exc
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
         line, reason = _syntax(str(exc), text)
-        raise ConfigurationError(f"line {line}", f"is not TOML: {reason}", str(path)) from exc
+        raise ConfigurationError(f"line {line}", f"invalid TOML: {reason}", str(path)) from exc
     except ValueError as exc:  # a number of thousands of digits
-        raise ConfigurationError("", "holds a number of thousands of digits; write a smaller one", str(path)) from exc
+        raise ConfigurationError("", "invalid TOML: a number has too many digits", str(path)) from exc
     except RecursionError as exc:
-        raise ConfigurationError("", "is nested too deeply to be read", str(path)) from exc
+        raise ConfigurationError("", "invalid TOML: nested too deeply", str(path)) from exc
 
 
 def _syntax(message: str, text: str) -> tuple[int, str]:
@@ -80,6 +80,6 @@ def _syntax(message: str, text: str) -> tuple[int, str]:
     line = int(found[1]) if found else max(1, len(text.splitlines()))
     if twice := re.fullmatch(r"Cannot declare \((.*)\) twice", reason):
         name = ".".join(part.strip(" '\"") for part in twice[1].split(",") if part.strip())
-        return line, f"the table [{name}] stands here twice; keep one of the two"
+        return line, f"duplicate table [{name}]"
     # The parser quotes only keys and single characters, never values: its message cannot contain a password.
     return line, f"{reason[:1].lower()}{reason[1:]}" if reason else message

@@ -12,8 +12,8 @@ from txnframework.config._sections import Config
 
 _WIDTH = 100
 _HEAD = (
-    "Configuration of txnframework. What is shown behind '#' is the default: remove the '#' and change the value; "
-    "where nothing stands behind '=', nothing is set. 'txnframework check FILE' says whether a file is right."
+    "Configuration of txnframework. Each line with '#' and '=' shows a default. To change a setting, remove the '#' "
+    "and edit the value. Without a value after '=', the setting has none. 'txnframework check FILE' validates a file."
 )
 
 
@@ -52,7 +52,7 @@ def _table(
                 yield from (f"# {line}" for line in (sample or f"[{place}{'' if path else '.NAME'}]").splitlines())
                 yield ""
             if path and len(known) > 1:
-                yield from _comment("Of the tables that follow only that of the plugin in use can stand.")
+                yield from _comment("Use only the table of the plugin that the URL names.")
             for name, kind in known.items():
                 yield f"# [{place}]  # of {name}" if path else f"# [{place}.{name}]"
                 yield ""

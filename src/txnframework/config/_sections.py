@@ -32,58 +32,62 @@ class _StoreSection(Section, frozen=True, kw_only=True):
 
 
 class MetadataSection(_StoreSection, frozen=True, kw_only=True):
-    """Where transactions, layouts and cursors are recorded."""
+    """The store of transactions, topic layouts and cursors."""
 
     url: Annotated[
-        str, Meta(min_length=1, description="The metadata store; the scheme names the plugin that opens it.")
+        str, Meta(min_length=1, description="URL of the metadata store; its scheme is the name of the plugin.")
     ] = DEFAULT_STORE_URL
-    options: Annotated[dict[str, object], Meta(description="Options of that plugin.")] = {}
+    options: Annotated[dict[str, object], Meta(description="Options of the plugin.")] = {}
 
 
 class LedgerSection(_StoreSection, frozen=True, kw_only=True):
-    """Where messages are kept."""
+    """The store of messages."""
 
-    url: Annotated[str, Meta(description="The ledger store. Empty: the same place as the metadata store.")] = ""
-    options: Annotated[dict[str, object], Meta(description="Options of the plugin that opens it.")] = {}
+    url: Annotated[str, Meta(description="URL of the ledger store. Empty: the URL of the metadata store.")] = ""
+    options: Annotated[dict[str, object], Meta(description="Options of the plugin.")] = {}
+
+
+Coordinator = Annotated[str, Meta(min_length=1, description="Begins and ends transactions.")]
+Buffer = Annotated[
+    str,
+    Meta(min_length=1, description="Stores transactional messages, and decides which messages are readable."),
+]
+PendingAck = Annotated[str, Meta(min_length=1, description="Stores transactional acknowledgments.")]
 
 
 class DomainSection(Section, frozen=True, kw_only=True):
-    """Which plugins serve a topic domain; all three must belong to one family."""
+    """The plugins of a topic domain; all three must belong to one family."""
 
-    coordinator: Annotated[str, Meta(min_length=1, description="Decides the transactions.")]
-    buffer: Annotated[str, Meta(min_length=1, description="Keeps what they write and knows what may be read.")]
-    pending_ack: Annotated[str, Meta(min_length=1, description="Keeps what they acknowledge.")]
+    coordinator: Coordinator
+    buffer: Buffer
+    pending_ack: PendingAck
 
 
 class SegmentDomain(DomainSection, frozen=True, kw_only=True):
-    """Which plugins serve ``segment://`` and ``topic://``; all three must belong to one family."""
+    """The plugins of ``segment://`` and ``topic://``; all three must belong to one family."""
 
-    coordinator: Annotated[str, Meta(min_length=1, description="Decides the transactions.")] = "metadata"
-    buffer: Annotated[str, Meta(min_length=1, description="Keeps what they write and knows what may be read.")] = (
-        "metadata"
-    )
-    pending_ack: Annotated[str, Meta(min_length=1, description="Keeps what they acknowledge.")] = "metadata"
+    coordinator: Coordinator = "metadata"
+    buffer: Buffer = "metadata"
+    pending_ack: PendingAck = "metadata"
 
 
 class PersistentDomain(DomainSection, frozen=True, kw_only=True):
-    """Which plugins serve ``persistent://``; all three must belong to one family."""
+    """The plugins of ``persistent://``; all three must belong to one family."""
 
-    coordinator: Annotated[str, Meta(min_length=1, description="Decides the transactions.")] = "log"
-    buffer: Annotated[str, Meta(min_length=1, description="Keeps what they write and knows what may be read.")] = (
-        "marker"
-    )
-    pending_ack: Annotated[str, Meta(min_length=1, description="Keeps what they acknowledge.")] = "log"
+    coordinator: Coordinator = "log"
+    buffer: Buffer = "marker"
+    pending_ack: PendingAck = "log"
 
 
 class DomainsSection(Section, frozen=True, kw_only=True):
-    """The domains; ``topic://`` is made of segments and follows ``segment``."""
+    """The plugins of each domain; ``topic://`` uses those of ``segment``."""
 
     segment: SegmentDomain = SegmentDomain()
     persistent: PersistentDomain = PersistentDomain()
 
 
 class DomainOverride(Section, frozen=True, kw_only=True):
-    """What one namespace does differently in a domain; what is left out stays as in ``domains``."""
+    """Overrides of ``domains`` for one namespace; None: not overridden."""
 
     coordinator: Annotated[str, Meta(min_length=1)] | None = None
     buffer: Annotated[str, Meta(min_length=1)] | None = None
@@ -91,7 +95,7 @@ class DomainOverride(Section, frozen=True, kw_only=True):
 
 
 class RetentionOverride(Section, frozen=True, kw_only=True):
-    """What one namespace keeps for longer or shorter; what is left out stays as in ``retention``."""
+    """Overrides of ``retention`` for one namespace; None: not overridden."""
 
     time_ms: Annotated[int, Meta(ge=-1)] | None = None
     bytes: Annotated[int, Meta(ge=-1)] | None = None
@@ -99,7 +103,7 @@ class RetentionOverride(Section, frozen=True, kw_only=True):
 
 
 class NamespaceSection(Section, frozen=True, kw_only=True):
-    """One namespace's overrides."""
+    """Overrides for one namespace."""
 
     segment: DomainOverride = DomainOverride()
     persistent: DomainOverride = DomainOverride()
@@ -107,117 +111,127 @@ class NamespaceSection(Section, frozen=True, kw_only=True):
 
 
 class RetentionSection(Section, frozen=True, kw_only=True):
-    """What is kept of messages that every subscription has acknowledged; by default everything. Whole ledgers go."""
+    """How long messages are kept; by default, for ever. Only whole ledgers are deleted."""
 
     time_ms: Annotated[
-        int, Meta(ge=-1, description="How long acknowledged messages are kept; 0: not at all, -1: for ever.")
+        int, Meta(ge=-1, description="How long acknowledged messages are kept; 0: not kept, -1: for ever.")
     ] = -1
     bytes: Annotated[
         int,
         Meta(
             ge=-1,
-            description="How many bytes of acknowledged messages each segment keeps at least; 0: none, -1: all. What"
-            " exceeds one of the two goes.",
+            description="How many bytes of acknowledged messages each segment keeps; 0: none, -1: all. Messages that"
+            " exceed time_ms or bytes are deleted.",
         ),
     ] = -1
     backlog_time_ms: Annotated[
         int,
         Meta(
             ge=-1,
-            description="How long messages are kept that a subscription has not acknowledged; after that they are lost"
-            " to it. The default: for ever.",
+            description="How long messages that a subscription has not acknowledged are kept. Later, the subscription"
+            " skips them. -1: for ever.",
         ),
     ] = -1
     ledger_age_ms: Annotated[
         int,
         Meta(
             ge=1,
-            description="How old the first message of an open ledger becomes before the ledger is closed, where one of"
-            " the times is set: only closed ledgers go.",
+            description="The age of the first message at which an open ledger is closed, if time_ms or backlog_time_ms"
+            " is set. Only closed ledgers are deleted.",
         ),
     ] = 3_600_000
     interval_ms: Annotated[
-        int, Meta(ge=1, description="The time between two rounds of trimming, and of finishing deletions.")
+        int, Meta(ge=1, description="Time between two rounds of trimming, which also finish interrupted deletions.")
     ] = 30_000
-    segments_max: Annotated[int, Meta(ge=1, description="How many segments one round looks at.")] = 100
+    segments_max: Annotated[int, Meta(ge=1, description="Maximum number of segments that one round examines.")] = 100
 
 
 class ClientSection(Section, frozen=True, kw_only=True):
-    """Bounds of producers and consumers."""
+    """Limits of producers and consumers, and retries."""
 
-    entry_messages_max: Annotated[int, Meta(ge=1, description="How many messages one entry holds at most.")] = 1_000
+    entry_messages_max: Annotated[int, Meta(ge=1, description="Maximum number of messages in one entry.")] = 1_000
     entry_bytes_max: Annotated[
-        int, Meta(ge=1, description="How many bytes one entry holds at most; a single larger message stands alone.")
+        int, Meta(ge=1, description="Maximum size of one entry; a larger message has an entry of its own.")
     ] = 1_048_576
-    message_bytes_max: Annotated[int, Meta(ge=1, description="The largest message that is accepted.")] = 5_242_880
+    message_bytes_max: Annotated[int, Meta(ge=1, description="Maximum size of a message.")] = 5_242_880
     linger_ms: Annotated[
-        int, Meta(ge=0, description="How long a send waits for others to share its entry; 0: not at all.")
+        int, Meta(ge=0, description="How long a send waits for other messages to share its entry; 0: it does not wait.")
     ] = 0
     sends_in_flight_max: Annotated[
-        int, Meta(ge=1, description="How many sends one producer has in flight; further ones wait.")
+        int, Meta(ge=1, description="Maximum number of sends in flight of one producer; further sends wait.")
     ] = 1_000
     receive_messages_max: Annotated[
-        int, Meta(ge=1, description="How many messages wait in a consumer before it asks for no more.")
+        int,
+        Meta(ge=1, description="Number of messages in a consumer's queue at which it requests no more."),
     ] = 1_000
     retries_max: Annotated[
-        int, Meta(ge=0, description="How often an operation is tried again after Unavailable or OutcomeUnknown.")
+        int, Meta(ge=0, description="Maximum number of retries of an operation after Unavailable or OutcomeUnknown.")
     ] = 5
     retry_delay_ms: Annotated[
         int,
         Meta(
             ge=1,
-            description="The longest wait before the first retry; it doubles with each further one. Chance shortens"
-            " every wait, by up to a half.",
+            description="Maximum delay before the first retry; it doubles with each further retry. Each delay is"
+            " shortened at random by up to a half.",
         ),
     ] = 100
-    retry_delay_ms_max: Annotated[int, Meta(ge=1, description="The longest wait between two retries.")] = 5_000
+    retry_delay_ms_max: Annotated[int, Meta(ge=1, description="Maximum delay between two retries.")] = 5_000
     close_timeout_ms: Annotated[
         int,
         Meta(
             ge=0,
-            description="How long closing the client waits for calls that were begun, cancelled ones too, and how long"
-            " again for ended transactions to take effect; what is left then is left as by a crash.",
+            description="How long closing the client waits for running calls, also cancelled ones, and then, again, for"
+            " ended transactions to take effect. Unfinished work is left as after a crash.",
         ),
     ] = 10_000
 
 
 class SubscriptionsSection(Section, frozen=True, kw_only=True):
-    """Bounds of subscriptions and their cursors."""
+    """Limits of subscriptions and their cursors."""
 
     read_entries_max: Annotated[
-        int, Meta(ge=1, description="How many entries are read ahead for one subscription.")
+        int, Meta(ge=1, description="Maximum number of entries that are prefetched for one subscription.")
     ] = 100
     read_bytes_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="How many bytes are read ahead for one subscription, on each segment, and by a reader; an entry"
-            " that is larger is read alone.",
+            description="Maximum number of bytes that are prefetched for one subscription on each segment, and by a"
+            " reader; a larger entry is read alone.",
         ),
     ] = 4_194_304
     unacknowledged_messages_max: Annotated[
-        int, Meta(ge=1, description="How many delivered messages of one consumer may wait for their acknowledgment.")
+        int, Meta(ge=1, description="Maximum number of delivered but unacknowledged messages of one consumer.")
     ] = 10_000
     unacknowledged_bytes_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="How many bytes of delivered messages of one consumer may wait for their acknowledgment, on"
-            " each segment; a message that is larger is delivered alone.",
+            description="Maximum number of bytes of delivered but unacknowledged messages of one consumer, on each"
+            " segment; a larger message is delivered alone.",
         ),
     ] = 268_435_456
     deleted_ranges_max: Annotated[
-        int, Meta(ge=1, description="How many ranges a cursor records behind its first unacknowledged message.")
+        int,
+        Meta(
+            ge=1,
+            description="Maximum number of acknowledged ranges that a cursor records after its first"
+            " unacknowledged message.",
+        ),
     ] = 10_000
     cursor_delay_ms: Annotated[
-        int, Meta(ge=0, description="How long plain acknowledgments are gathered before the cursor is written.")
+        int,
+        Meta(
+            ge=0,
+            description="How long plain acknowledgments are collected before the cursor is written.",
+        ),
     ] = 0
     redelivery_delay_ms: Annotated[
-        int, Meta(ge=0, description="How long a negatively acknowledged message waits for its redelivery.")
+        int, Meta(ge=0, description="Delay before a negatively acknowledged message is redelivered.")
     ] = 1_000
     redelivery_counts_max: Annotated[
         int,
-        Meta(ge=0, description="Of how many messages a process remembers the redeliveries while it has no consumer."),
+        Meta(ge=0, description="Number of messages whose redelivery counts are kept while there is no consumer."),
     ] = 10_000
 
 
@@ -238,7 +252,7 @@ class Config(Section, frozen=True, kw_only=True):
     namespaces: Annotated[
         dict[str, NamespaceSection],
         Meta(
-            description="Other plugins for the topics of one namespace.",
+            description="Overrides of plugins and retention for one namespace.",
             extra={"sample": '[namespaces."public/default".persistent]\nbuffer = "sidecar"'},
         ),
     ] = {}
@@ -247,16 +261,16 @@ class Config(Section, frozen=True, kw_only=True):
     subscriptions: SubscriptionsSection = SubscriptionsSection()
     retention: RetentionSection = RetentionSection()
     coordinators: Annotated[
-        dict[str, dict[str, object]], Meta(description="Options of coordinators, one table for each name.")
+        dict[str, dict[str, object]], Meta(description="Options of coordinators, one table for each plugin.")
     ] = {}
     buffers: Annotated[
-        dict[str, dict[str, object]], Meta(description="Options of buffers, one table for each name.")
+        dict[str, dict[str, object]], Meta(description="Options of buffers, one table for each plugin.")
     ] = {}
     pending_acks: Annotated[
-        dict[str, dict[str, object]], Meta(description="Options of pending-ack stores, one table for each name.")
+        dict[str, dict[str, object]], Meta(description="Options of pending-ack stores, one table for each plugin.")
     ] = {}
     dispatchers: Annotated[
-        dict[str, dict[str, object]], Meta(description="Options of dispatchers, one table for each name.")
+        dict[str, dict[str, object]], Meta(description="Options of dispatchers, one table for each plugin.")
     ] = {}
 
     def __repr__(self) -> str:
@@ -276,7 +290,7 @@ class Config(Section, frozen=True, kw_only=True):
         """
         Return the plugins that serve ``domain`` (``segment``, ``topic`` or ``persistent``) in ``namespace``.
 
-        :raises KeyError: there is no such domain.
+        :raises KeyError: the domain does not exist.
         """
         name = {"segment": "segment", "topic": "segment", "persistent": "persistent"}[domain]
         base: DomainSection = getattr(self.domains, name)

@@ -25,9 +25,7 @@ def test_each_table_of_an_array_is_decoded() -> None:
 
 def test_an_error_names_the_item() -> None:
     """By its number in the file, and with the nearest key."""
-    with pytest.raises(
-        ConfigurationError, match=r"^x.toml: items\[1\]: there is no key 'nam' here; did you mean 'name'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"^x.toml: items\[1\]: unknown key 'nam'; did you mean 'name'"):
         decode({"items": [{"name": "a"}, {"nam": "b"}]}, Whole, Place(file="x.toml"))
     with pytest.raises(ConfigurationError, match=r"^items\[0\]\.name: expected a string, found 3"):
         decode({"items": [{"name": 3}]}, Whole, Place())

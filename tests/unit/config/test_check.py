@@ -95,7 +95,7 @@ def test_right_configuration_passes() -> None:
         (
             {"metadata": {"url": "no-messages:"}},
             "ledger.url",
-            "'no-messages' keeps no messages; name a store for them (installed: ",
+            "'no-messages' cannot store messages; name a ledger store (installed: ",
         ),
         (
             {"metadata": {"url": "u:sesame@h", "options": {}}},
@@ -106,7 +106,7 @@ def test_right_configuration_passes() -> None:
         (
             {"metadata": {"url": "zz:", "options": {"pol": 1}}},
             "metadata.options",
-            "there is no key 'pol' here; did you mean 'pool'? (allowed: pool)",
+            "unknown key 'pol'; did you mean 'pool'? (allowed: pool)",
         ),
         (
             {"metadata": {"url": "zz:", "options": {"pool": "x"}}},
@@ -131,8 +131,8 @@ def test_right_configuration_passes() -> None:
         (
             {**STORES, "domains": {"segment": {"coordinator": "zz-one", "buffer": "zz-two", "pending_ack": "zz-one"}}},
             "domains.segment.buffer",
-            "'zz-two' is of family 'two', but coordinator 'zz-one' is of family 'one'; "
-            "a domain's plugins must share one",
+            "'zz-two' belongs to family 'two', but coordinator 'zz-one' belongs to family 'one'; "
+            "the plugins of a domain must share one",
         ),
         ({**STORES, "buffers": {"zz-on": {}}}, "buffers.zz-on", "did you mean 'zz-one'?"),
         (
@@ -190,6 +190,6 @@ def test_a_domains_plugins_come_whole(
     for role in ("coordinator", "buffer", "pending_ack_store"):
         monkeypatch.setattr(only_ours, role, missing(role, getattr(only_ours, role)))
     check_config(load_config(STORES), only_ours)
-    with pytest.raises(ConfigurationError, match=f"come whole, and it has {has}$") as caught:
+    with pytest.raises(ConfigurationError, match=f"a domain needs all three plugins, and has {has}$") as caught:
         check_config(load_config({**STORES, "namespaces": {"a/b": {"persistent": override}}}), only_ours)
     assert caught.value.path == f'namespaces."a/b".persistent.{path}'

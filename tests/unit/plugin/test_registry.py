@@ -109,7 +109,7 @@ def test_options_reach_the_plugin_with_their_type() -> None:
     assert opened.options == RoundOptions(turns=5)
     with pytest.raises(ConfigurationError) as caught:
         registry.decode_options(found, {"turn": 5})
-    assert str(caught.value) == "there is no key 'turn' here; did you mean 'turns'? (allowed: turns)"
+    assert str(caught.value) == "unknown key 'turn'; did you mean 'turns'? (allowed: turns)"
 
 
 def test_options_for_a_plugin_that_takes_none() -> None:

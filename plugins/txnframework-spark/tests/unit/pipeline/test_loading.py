@@ -102,8 +102,8 @@ def test_a_configuration_beside_it_is_found(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (("group_id", "groop_id"), "sources[0]: there is no key 'groop_id' here; did you mean 'group_id'?"),
-        (("[transform]", "[transfrom]"), "there is no key 'transfrom' here; did you mean 'transform'?"),
+        (("group_id", "groop_id"), "sources[0]: unknown key 'groop_id'; did you mean 'group_id'?"),
+        (("[transform]", "[transfrom]"), "unknown key 'transfrom'; did you mean 'transform'?"),
         (("maxOffsetsPerTrigger", "maxOffsetPerTrigger"), "did you mean maxOffsetsPerTrigger?"),
         (("maxOffsetsPerTrigger", "groupId"), "sources[0].options.groupId: stands elsewhere in this file: group_id"),
         (("transactionTimeoutMs", "txnAppId"), "sinks[0].options.txnAppId: stands elsewhere in this file: [pipeline]"),
@@ -116,7 +116,7 @@ def test_a_configuration_beside_it_is_found(tmp_path: Path, monkeypatch: pytest.
         (('topic = "alerts"', 'topic = "persistent://public/default/alerts"'), "sinks[1]: option topic: persistent"),
         (('topic = "alerts"', 'topic = "alerts"\nframe = "x"'), "sinks[1].frame: goes with transform.python only"),
         (('"spark.ui.enabled"', '"spark.master"'), 'spark.conf."spark.master": stands elsewhere in this file: [spark]'),
-        (("sql =", "sequel ="), "transform: there is no key 'sequel' here; did you mean 'sql'?"),
+        (("sql =", "sequel ="), "transform: unknown key 'sequel'; did you mean 'sql'?"),
         (("sql =", 'python = "a:b"\nsql ='), "transform: expected either sql or python"),
         (('metadata = "', 'config = "a.toml"\nmetadata = "'), "stores: config names the stores already"),
         (
