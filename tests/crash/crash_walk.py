@@ -14,7 +14,7 @@ from crash_story import Story
 from crash_world import COLLECTED_AFTER_MS, SETTLED_AFTER_MS, Machine, World
 
 from txnframework.errors import TxnFrameworkError
-from txnframework_simulation.simulator import Call, Fault
+from txnframework_simulation.simulator import CallFault, StoreCall
 
 SEGMENTS_MAX = 100
 PAUSES_EVERY = 2
@@ -34,7 +34,7 @@ class Point:
 
     step: int | None = None
     call: int | None = None
-    fault: Fault = Fault.REPLY_LOST
+    fault: CallFault = CallFault.REPLY_LOST
     seed: int = 0
     wakes: bool = False
 
@@ -56,7 +56,7 @@ class Walked:
     """
 
     lefts: list[object] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[StoreCall] = field(default_factory=list)
 
     @property
     def changing(self) -> list[int]:
@@ -120,11 +120,11 @@ def faults(walked: Walked, seed: int = 0, reads_every: int | None = 1) -> Iterat
     reads = 0
     for number, call in enumerate(walked.calls):
         if call.writes:
-            yield Point(call=number, fault=Fault.REFUSED, seed=seed)
-            yield Point(call=number, fault=Fault.REPLY_LOST, seed=seed)
+            yield Point(call=number, fault=CallFault.REFUSED, seed=seed)
+            yield Point(call=number, fault=CallFault.REPLY_LOST, seed=seed)
         elif reads_every is not None:
             if reads % reads_every == 0:
-                yield Point(call=number, fault=Fault.REFUSED, seed=seed)
+                yield Point(call=number, fault=CallFault.REFUSED, seed=seed)
             reads += 1
 
 
@@ -133,7 +133,9 @@ def combinations(walked: Walked, seeds: Iterable[int]) -> Iterator[Point]:
     for seed in seeds:
         chance = random.Random(seed)
         call, steps = chance.randrange(len(walked.calls)), 2 * len(walked.lefts)
-        yield Point(chance.randrange(steps * call // len(walked.calls), steps), call, chance.choice(list(Fault)), seed)
+        yield Point(
+            chance.randrange(steps * call // len(walked.calls), steps), call, chance.choice(list(CallFault)), seed
+        )
 
 
 class _Walk:
@@ -228,7 +230,7 @@ class _Walk:
         ledgers = tuple((one.tail(), one.ledgers(-1, 1)) for one in found)
         return ledgers, self.story.writes, self.story.told
 
-    def _fault(self, call: Call) -> Fault | None:
+    def _fault(self, call: StoreCall) -> CallFault | None:
         self.walked.calls.append(call)
         return self.point.fault if len(self.walked.calls) - 1 == self.point.call else None
 

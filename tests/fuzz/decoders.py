@@ -272,14 +272,14 @@ def _history(data: bytes) -> object:
 
 def _recorded() -> bytes:
     """Return a history in which everything is asked for that can be."""
-    place = history.Place(SEGMENT, 3, 7, 2)
-    seen = history.Seen(place, "value", "key", str(TXN))
+    place = history.MessagePosition(SEGMENT, 3, 7, 2)
+    seen = history.SeenMessage(place, "value", "key", str(TXN))
     found = history.History(about={"seed": "1"})
     recorder = history.Recorder(count(1).__next__, found.events.append)
     recorder.invoke("c", history.Begin()).ok(history.Begun(str(TXN)))
     recorder.invoke("c", history.Send("topic", "value", "key", str(TXN), 5, "p", 4)).ok(history.Sent(place))
     recorder.invoke("c", history.Read("topic", "r", whole=True)).ok(history.Received((seen,)))
-    acknowledged = history.Acknowledge("s", "k", (history.Acked(place, 1),), True, str(TXN))
+    acknowledged = history.Acknowledge("s", "k", (history.AckedMessage(place, 1),), True, str(TXN))
     recorder.invoke("c", acknowledged).fail("refused", history.Outcome("ABORTED"))
     recorder.invoke("c", history.Commit(str(TXN), (5,))).unknown("the answer was lost")
     recorder.invoke("c", history.DrainTopic("topic")).ok(history.Drained((seen,), (place,)))
@@ -365,7 +365,7 @@ def _plugins() -> tuple[Decoder, ...]:
             log_records.Forget(numbers=[4]),
         )
     )
-    acked = ack_records.Acked(
+    acked = ack_records.AckedMessage(
         txn=str(TXN), branch=0, token=1, incarnation=1, acks=[ack_records.AckDocument(position="3:7", indexes=[1])]
     )
     held = ack_records.Base(ledger=3, held=[ack_records.HeldDocument(entry="3:7", acked=acked)])

@@ -22,9 +22,9 @@ def test_torture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr()
     assert "was violated" in said.out
     assert "seed 1" in said.err
-    outcome = json.loads((directory / "outcome.json").read_text())
-    assert outcome["counts"]["kills"] + outcome["counts"]["pauses"] > 0
-    assert outcome["operations"]["Begin"]["ok"] > 0
+    result = json.loads((directory / "result.json").read_text())
+    assert result["counts"]["kills"] + result["counts"]["pauses"] > 0
+    assert result["operations"]["Begin"]["ok"] > 0
 
     assert main(["torture", "--check", str(directory)]) == 0
     history = read(directory / "history.jsonl")

@@ -10,7 +10,7 @@ from stories import TOPIC
 
 from txnframework_simulation.history import (
     Abort,
-    Acked,
+    AckedMessage,
     Acknowledge,
     AskOutcome,
     Begin,
@@ -23,16 +23,16 @@ from txnframework_simulation.history import (
     DrainSubscription,
     DrainTopic,
     History,
+    MessagePosition,
     Operation,
     Outcome,
-    Place,
     Read,
     Receive,
     Received,
     Recorder,
     Reply,
     Seek,
-    Seen,
+    SeenMessage,
     Send,
     Sent,
     Split,
@@ -50,13 +50,13 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.segments = [(0, 0xFFFF, 0)]
-        self.log: dict[tuple[int, int, int], list[Seen]] = {self.segments[0]: []}
+        self.log: dict[tuple[int, int, int], list[SeenMessage]] = {self.segments[0]: []}
         self.state: dict[str, str] = {}
         self.incarnation = 1
-        self.done: set[Place] = set()
-        self.pending: dict[Place, str] = {}
-        self.acks: dict[str, list[Acked]] = {}
-        self.delivered: set[Place] = set()
+        self.done: set[MessagePosition] = set()
+        self.pending: dict[MessagePosition, str] = {}
+        self.acks: dict[str, list[AckedMessage]] = {}
+        self.delivered: set[MessagePosition] = set()
         self.numbers = count(1)
         self.consumers = 1
 
@@ -67,8 +67,8 @@ class World:
     def append(self, value: str, key: str, txn: str | None) -> Sent:
         segment = next(one for one in self.segments if one[0] <= int(key) * 4096 <= one[1])
         log = self.log[segment]
-        at = Place(self.name(segment), 0, len(log))
-        log.append(Seen(at, value, key, txn))
+        at = MessagePosition(self.name(segment), 0, len(log))
+        log.append(SeenMessage(at, value, key, txn))
         return Sent(at)
 
     def split(self, segment: tuple[int, int, int]) -> Reply:
@@ -79,7 +79,7 @@ class World:
         self.log |= {child: [] for child in children}
         return Done()
 
-    def readable(self) -> list[Seen]:
+    def readable(self) -> list[SeenMessage]:
         """All that may be read, parents before children."""
         found = []
         for _, log in sorted(self.log.items(), key=lambda one: one[0][2]):
@@ -101,7 +101,7 @@ class World:
                         self.done.add(one.place)
         return Outcome(self.state[txn])
 
-    def ack(self, acked: Acked, txn: str | None) -> Reply:
+    def ack(self, acked: AckedMessage, txn: str | None) -> Reply:
         if acked.incarnation == self.incarnation and acked.place not in self.done and acked.place not in self.pending:
             if txn is None:
                 self.done.add(acked.place)
@@ -117,9 +117,9 @@ class World:
         self.pending.clear()
         return Done()
 
-    def left(self) -> list[Seen]:
+    def left(self) -> list[SeenMessage]:
         return [
-            Seen(one.place, one.value, one.key, one.txn, self.incarnation)
+            SeenMessage(one.place, one.value, one.key, one.txn, self.incarnation)
             for one in self.readable()
             if one.place not in self.done and one.place not in self.pending
         ]
@@ -167,7 +167,7 @@ class World:
                     yield Begin(), lambda txn=txn: Begun(txn)
                 poisoned = False
                 for seen in told.messages:
-                    acked = Acked(seen.place, seen.incarnation)
+                    acked = AckedMessage(seen.place, seen.incarnation)
                     ack = Acknowledge("s", consumer, (acked,), txn=txn)
                     answer = yield ack, lambda acked=acked, txn=txn: self.ack(acked, txn)
                     poisoned = poisoned or answer != Done()

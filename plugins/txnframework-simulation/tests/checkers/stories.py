@@ -7,11 +7,10 @@ from itertools import count
 from txnframework_simulation.checkers import check
 from txnframework_simulation.history import (
     Abort,
-    Acked,
+    AckedMessage,
     AckFound,
     Acknowledge,
     AskAck,
-    Asked,
     AskOutcome,
     Begin,
     Begun,
@@ -27,9 +26,10 @@ from txnframework_simulation.history import (
     DrainSubscription,
     DrainTopic,
     History,
+    MessagePosition,
     Operation,
     Outcome,
-    Place,
+    PendingCall,
     Read,
     Receive,
     Received,
@@ -37,7 +37,7 @@ from txnframework_simulation.history import (
     Redeliver,
     Reply,
     Seek,
-    Seen,
+    SeenMessage,
     Send,
     Sent,
     Subscribe,
@@ -52,8 +52,8 @@ LOW, HIGH = "0000-7fff-1", "8000-ffff-2"
 T, U, V = (f"{number:032x}" for number in (1, 2, 3))
 
 
-def place(entry: int, segment: str = ROOT, topic: str = TOPIC) -> Place:
-    return Place(f"{topic.replace('topic', 'segment', 1)}/{segment}", 0, entry, 0)
+def place(entry: int, segment: str = ROOT, topic: str = TOPIC) -> MessagePosition:
+    return MessagePosition(f"{topic.replace('topic', 'segment', 1)}/{segment}", 0, entry, 0)
 
 
 class Story:
@@ -66,8 +66,8 @@ class Story:
     def __init__(self) -> None:
         self.history = History()
         self.recorder = Recorder(count(1).__next__, self.history.events.append)
-        self.stands: dict[str, Seen] = {}
-        self.letters: list[Seen] = []
+        self.stands: dict[str, SeenMessage] = {}
+        self.letters: list[SeenMessage] = []
 
     def broken(self) -> set[str]:
         """The names of the rules that are broken; each violation says something and shows events."""
@@ -75,7 +75,7 @@ class Story:
         assert all(one.sentence and one.events for one in found)
         return {one.invariant for one in found}
 
-    def invoke(self, operation: Operation, client: str = "c") -> Asked:
+    def invoke(self, operation: Operation, client: str = "c") -> PendingCall:
         return self.recorder.invoke(client, operation)
 
     def begin_send(self, value: str, txn: str) -> Story:
@@ -125,16 +125,16 @@ class Story:
     ) -> Story:
         """Send; the message is known by its value from now on. Without ``entry`` it is not told where it stands."""
         at = place(len(self.stands) if entry is None else entry, segment, topic)
-        self.stands[value] = Seen(at, value, key, txn)
+        self.stands[value] = SeenMessage(at, value, key, txn)
         return self.do(Send(topic, value, key, txn, branch, "p", sequence), Sent(at), answer)
 
-    def seen(self, value: str, incarnation: int = 0) -> Seen:
+    def seen(self, value: str, incarnation: int = 0) -> SeenMessage:
         one = self.stands[value]
-        return Seen(one.place, one.value, one.key, one.txn, incarnation)
+        return SeenMessage(one.place, one.value, one.key, one.txn, incarnation)
 
     def show(self, value: str, entry: int, txn: str | None = None, *, segment: str = ROOT) -> Story:
         """Let a message stand somewhere without anybody having sent it there."""
-        self.stands[value] = Seen(place(entry, segment), value, None, txn)
+        self.stands[value] = SeenMessage(place(entry, segment), value, None, txn)
         return self
 
     def read(
@@ -142,7 +142,7 @@ class Story:
     ) -> Story:
         return self.do(Read(topic, reader, start, whole=whole), Received(tuple(self.seen(one) for one in values)))
 
-    def drain(self, *values: str, topic: str = TOPIC, trimmed: tuple[Place, ...] = ()) -> Story:
+    def drain(self, *values: str, topic: str = TOPIC, trimmed: tuple[MessagePosition, ...] = ()) -> Story:
         return self.do(DrainTopic(topic), Drained(tuple(self.seen(one) for one in values), trimmed))
 
     # -- subscriptions --------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Story:
 
     def letter(self, value: str, entry: int = 0, txn: str | None = None) -> Story:
         """Let a message of the topic be found among the dead letters too."""
-        self.letters.append(Seen(place(entry, topic=LETTERS), value, None, txn))
+        self.letters.append(SeenMessage(place(entry, topic=LETTERS), value, None, txn))
         return self.do(DrainTopic(LETTERS), Drained(tuple(self.letters)))
 
     def ack(
@@ -206,7 +206,7 @@ class Story:
         branch: int = 0,
         answer: str = "ok",
     ) -> Story:
-        acked = tuple(Acked(self.stands[one].place, incarnation) for one in values)
+        acked = tuple(AckedMessage(self.stands[one].place, incarnation) for one in values)
         return self.do(Acknowledge("s", consumer, acked, cumulative, txn, branch), None, answer)
 
     def ask_ack(self, value: str, state: str, txn: str | None = None) -> Story:

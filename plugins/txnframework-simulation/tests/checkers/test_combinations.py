@@ -7,7 +7,16 @@ from stories import HIGH, LETTERS, LOW, TOPIC, Story, T, U, V
 
 from txnframework_simulation.checkers import check
 from txnframework_simulation.checkers.facts import CLOCK_SKEW_MS
-from txnframework_simulation.history import Acked, Acknowledge, Consume, Place, Receive, Received, Seen, Unsubscribe
+from txnframework_simulation.history import (
+    AckedMessage,
+    Acknowledge,
+    Consume,
+    MessagePosition,
+    Receive,
+    Received,
+    SeenMessage,
+    Unsubscribe,
+)
 
 SEGMENT = f"{TOPIC.replace('topic', 'segment', 1)}/0000-ffff-0"
 
@@ -19,7 +28,7 @@ def batch(*consumers: str) -> Story:
         story.consume(name, type="failover")
     for index, value in enumerate("abd"):
         story.send(value, 0)
-        story.stands[value] = Seen(Place(SEGMENT, 0, 0, index), value)
+        story.stands[value] = SeenMessage(MessagePosition(SEGMENT, 0, 0, index), value)
     story.history.events.clear()  # what was sent is told below, with its places in the batch
     for name in consumers:
         story.consume(name, type="failover")
@@ -197,12 +206,14 @@ REJECTED = {
     "moved, and nobody had sent it": ("dead letter", letters().letter("x", txn=V)),
     "redelivered too often": (
         "dead letter",
-        letters().do(Receive("s", "k"), Received((Seen(Place(SEGMENT, 0, 0), "a", None, None, 1, 2),))),
+        letters().do(
+            Receive("s", "k"), Received((SeenMessage(MessagePosition(SEGMENT, 0, 0), "a", None, None, 1, 2),))
+        ),
     ),
     "of a topic that was deleted": ("aborted read", again().show("a", 1).drain("b", "a")),
     "acknowledged by who joined before, and gone": (
         "stuck reader",
-        again().do(Acknowledge("s", "k", (Acked(Place(SEGMENT, 0, 0), 1),))).drain("b").left(),
+        again().do(Acknowledge("s", "k", (AckedMessage(MessagePosition(SEGMENT, 0, 0), 1),))).drain("b").left(),
     ),
     "a later message of the key is missing": (
         "wrong compaction",

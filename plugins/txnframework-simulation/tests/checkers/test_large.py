@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from txnframework_simulation.checkers import INVARIANTS, check
 from txnframework_simulation.history import (
-    Acked,
+    AckedMessage,
     AckFound,
     Acknowledge,
     AskAck,
@@ -37,7 +37,7 @@ from txnframework_simulation.history import (
     Received,
     Recorder,
     Reply,
-    Seen,
+    SeenMessage,
     Send,
     Sent,
 )
@@ -76,17 +76,17 @@ class Spoiling:
         """Let a call have been answered otherwise."""
         self.history.events[call.ended] = replace(self.history.events[call.ended], reply=reply)
 
-    def without(self, call: Call, seen: Seen) -> None:
+    def without(self, call: Call, seen: SeenMessage) -> None:
         self.answer(call, replace(call.reply, messages=tuple(one for one in call.reply.messages if one != seen)))
 
-    def along_with(self, call: Call, seen: Seen) -> None:
+    def along_with(self, call: Call, seen: SeenMessage) -> None:
         self.answer(call, replace(call.reply, messages=(*call.reply.messages, seen)))
 
     def add(self, operation: Operation, reply: Reply | None = None) -> None:
         self.recorder.invoke("late", operation).ok(reply)
 
-    def committed_writes(self) -> dict[str, list[Seen]]:
-        found: dict[str, list[Seen]] = {}
+    def committed_writes(self) -> dict[str, list[SeenMessage]]:
+        found: dict[str, list[SeenMessage]] = {}
         for seen in self.topic.reply.messages:
             if seen.txn is not None:
                 found.setdefault(seen.txn, []).append(seen)
@@ -97,7 +97,7 @@ class Spoiling:
         calls = (call.operation for call in self.of(Acknowledge) if call.ok and call.operation.txn)
         return [one for one in calls if self.states[one.txn] == state]
 
-    def untouched(self) -> Seen:
+    def untouched(self) -> SeenMessage:
         """A message that nobody tried to acknowledge."""
         tried = {one.place for call in self.of(Acknowledge) for one in call.operation.messages}
         return next(seen for seen in self.subscription.reply.messages if seen.place not in tried)
@@ -116,7 +116,7 @@ def duplicate(spoil: Spoiling) -> None:
 def aborted_read(spoil: Spoiling) -> None:
     call = next(call for call in spoil.sent.values() if spoil.states.get(call.operation.txn or "") == "ABORTED")
     send = call.operation
-    spoil.along_with(spoil.topic, Seen(call.reply.place, send.value, send.key, send.txn))
+    spoil.along_with(spoil.topic, SeenMessage(call.reply.place, send.value, send.key, send.txn))
 
 
 def lost_write(spoil: Spoiling) -> None:
@@ -169,7 +169,7 @@ def hasty_commit(spoil: Spoiling) -> None:
 def zombie_operation(spoil: Spoiling) -> None:
     seen = spoil.untouched()
     txn = spoil.acked("COMMITTED")[50].txn
-    spoil.add(Acknowledge("s", "k", (Acked(seen.place, seen.incarnation),), txn=txn))
+    spoil.add(Acknowledge("s", "k", (AckedMessage(seen.place, seen.incarnation),), txn=txn))
 
 
 def outcome_flip(spoil: Spoiling) -> None:

@@ -11,10 +11,10 @@ from txnframework_simulation.history import (
     Commit,
     Drained,
     DrainTopic,
-    Place,
+    MessagePosition,
     Read,
     Received,
-    Seen,
+    SeenMessage,
     Send,
     Sent,
 )
@@ -26,7 +26,7 @@ def two_written() -> Story:
 
 def told_aside() -> Story:
     """A message in a transaction that gets its place with the commit, and one outside that is sent after it."""
-    aside = Place(place(0).segment, ASIDE, 0, 0)
+    aside = MessagePosition(place(0).segment, ASIDE, 0, 0)
     return Story().begin(T).do(Send(TOPIC, "b", None, T, 0, "p", None), Sent(aside)).send("a", 0).show("b", 1, T)
 
 
@@ -70,7 +70,7 @@ ACCEPTED = {
     ),
     "uncommitted, and said so": two_written().do(
         Read(TOPIC, "u", isolation="read_uncommitted"),
-        Received((Seen(place(0), "a"), Seen(place(1), "b", None, T, committed=False))),
+        Received((SeenMessage(place(0), "a"), SeenMessage(place(1), "b", None, T, committed=False))),
     ),
     "order of keys over a split": (
         Story().send("a", 5, key="k").send("b", 0, segment=LOW, key="k").send("d", 0, segment=HIGH).drain("a", "b", "d")
@@ -313,7 +313,10 @@ def test_what_a_violation_says() -> None:
     assert str(broken).startswith(f"aborted read: 'b' came from {place(1)}, and its transaction {T} was aborted")
     assert [event.client for event in broken.events] == ["c"] * len(broken.events)
     assert [event.at_ns for event in broken.events] == sorted(event.at_ns for event in broken.events)
-    assert any(event.reply == Received((Seen(place(0), "a"), Seen(place(1), "b", None, T))) for event in broken.events)
+    assert any(
+        event.reply == Received((SeenMessage(place(0), "a"), SeenMessage(place(1), "b", None, T)))
+        for event in broken.events
+    )
 
 
 def test_the_last_of_several_drains() -> None:

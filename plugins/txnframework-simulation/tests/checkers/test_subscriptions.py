@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from stories import HIGH, LOW, TOPIC, Story, T, U, place
 
-from txnframework_simulation.history import Acked, Acknowledge, Commit, DrainSubscription, Unsubscribe
+from txnframework_simulation.history import AckedMessage, Acknowledge, Commit, DrainSubscription, Unsubscribe
 
 
 def two() -> Story:
@@ -211,7 +211,7 @@ def test_rejected(rule: str, story: Story) -> None:
 def test_an_acknowledgment_that_spans_segments() -> None:
     """One that failed on one segment may have been done on another: nothing is concluded from it."""
     story = Story().consume(type="shared").send("a", 0, segment=LOW).send("b", 0, segment=HIGH).receive("a", "b")
-    acked = (Acked(place(0, LOW), 1), Acked(place(0, HIGH), 1))
+    acked = (AckedMessage(place(0, LOW), 1), AckedMessage(place(0, HIGH), 1))
     story.do(Acknowledge("s", "k", acked), None, "fail").drain("a", "b")
     assert story.left("a").broken() == set()
 

@@ -20,21 +20,21 @@ from txnframework.errors import (
 from txnframework.model.ids import TxnID
 from txnframework.model.transactions import State
 from txnframework_simulation.history import (
-    Acked,
+    AckedMessage,
     Acknowledge,
-    Appending,
     Begin,
     Begun,
     Commit,
     Drained,
     DrainTopic,
     Event,
+    EventKind,
     History,
-    Kind,
+    HistoryWriter,
+    MessagePosition,
     Outcome,
-    Place,
     Recorder,
-    Seen,
+    SeenMessage,
     Send,
     Sent,
     read,
@@ -42,7 +42,7 @@ from txnframework_simulation.history import (
 )
 
 TOPIC = "topic://public/default/orders"
-PLACE = Place("segment://public/default/orders/0000-ffff-0", 0, 3)
+PLACE = MessagePosition("segment://public/default/orders/0000-ffff-0", 0, 3)
 
 
 def recording() -> tuple[History, Recorder]:
@@ -56,9 +56,9 @@ def some_history() -> History:
     sent = recorder.invoke("b", Send(TOPIC, "1", key="k"))
     begun.ok(Begun("0" * 32))
     sent.ok(Sent(PLACE))
-    recorder.invoke("a", Acknowledge("s", "c", (Acked(PLACE, 2),), txn="0" * 32))
+    recorder.invoke("a", Acknowledge("s", "c", (AckedMessage(PLACE, 2),), txn="0" * 32))
     drained = recorder.invoke("z", DrainTopic(TOPIC))
-    drained.ok(Drained((Seen(PLACE, "1", "k"),)))
+    drained.ok(Drained((SeenMessage(PLACE, "1", "k"),)))
     return history
 
 
@@ -66,7 +66,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     """A history that was written to a file is the same when it is read."""
     history = some_history()
     write(history, tmp_path / "one")
-    appending = Appending(tmp_path / "two", history.about)
+    appending = HistoryWriter(tmp_path / "two", history.about)
     for event in history.events:
         appending.keep(event)
     appending.close()
@@ -106,7 +106,7 @@ def test_a_line_that_was_being_written(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-3])
     *_, last = read(file).calls()
     assert last.operation == DrainTopic(TOPIC)
-    assert last.kind is Kind.UNKNOWN
+    assert last.kind is EventKind.UNKNOWN
 
 
 def test_calls() -> None:
@@ -114,15 +114,15 @@ def test_calls() -> None:
     begun, sent, acknowledged, drained = some_history().calls()
     assert (begun.began, begun.ended, begun.reply) == (0, 2, Begun("0" * 32))
     assert (sent.began, sent.ended, sent.ok, sent.client) == (1, 3, True, "b")
-    assert (acknowledged.kind, acknowledged.ended, acknowledged.possible) == (Kind.UNKNOWN, 7, True)
-    assert drained.events[1].reply == Drained((Seen(PLACE, "1", "k"),))
+    assert (acknowledged.kind, acknowledged.ended, acknowledged.possible) == (EventKind.UNKNOWN, 7, True)
+    assert drained.events[1].reply == Drained((SeenMessage(PLACE, "1", "k"),))
 
 
 def test_events_that_belong_to_no_call() -> None:
     """An answer without a question, two answers and a number used twice are damage, not history."""
     history = some_history()
     invoke, answer = history.events[0], history.events[2]
-    for events in ([answer], [invoke, answer, answer], [invoke, invoke], [Event(1, "a", 1, Kind.INVOKE)]):
+    for events in ([answer], [invoke, answer, answer], [invoke, invoke], [Event(1, "a", 1, EventKind.INVOKE)]):
         with pytest.raises(Corrupt):
             History(events).calls()
 
@@ -137,16 +137,16 @@ def test_merging() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "reply"),
     [
-        (TransactionConflict(None, "it has ended"), Kind.FAIL, None),
-        (TransactionHasFailedOperations(TxnID(1, 1)), Kind.FAIL, Outcome("ABORTED")),
-        (InvalidTransactionState(TxnID(1, 1), State.COMMITTED, "it is over"), Kind.FAIL, Outcome("COMMITTED")),
-        (OutcomeUnknown("the answer was lost"), Kind.UNKNOWN, None),
-        (Closed("it was closed"), Kind.UNKNOWN, None),
-        (asyncio.CancelledError(), Kind.UNKNOWN, None),
-        (ValueError("a defect"), Kind.UNKNOWN, None),
+        (TransactionConflict(None, "it has ended"), EventKind.FAIL, None),
+        (TransactionHasFailedOperations(TxnID(1, 1)), EventKind.FAIL, Outcome("ABORTED")),
+        (InvalidTransactionState(TxnID(1, 1), State.COMMITTED, "it is over"), EventKind.FAIL, Outcome("COMMITTED")),
+        (OutcomeUnknown("the answer was lost"), EventKind.UNKNOWN, None),
+        (Closed("it was closed"), EventKind.UNKNOWN, None),
+        (asyncio.CancelledError(), EventKind.UNKNOWN, None),
+        (ValueError("a defect"), EventKind.UNKNOWN, None),
     ],
 )
-def test_what_an_exception_tells(error: BaseException, kind: Kind, reply: Outcome | None) -> None:
+def test_what_an_exception_tells(error: BaseException, kind: EventKind, reply: Outcome | None) -> None:
     """Only errors that promise that nothing happened are failures; some also tell the outcome of the transaction."""
     history, recorder = recording()
 
@@ -155,7 +155,7 @@ def test_what_an_exception_tells(error: BaseException, kind: Kind, reply: Outcom
 
     with pytest.raises(type(error)):
         asyncio.run(recorder.call("a", Commit("0" * 32), work))
-    assert [event.kind for event in history.events] == [Kind.INVOKE, kind]
+    assert [event.kind for event in history.events] == [EventKind.INVOKE, kind]
     assert history.events[1].reply == reply
 
 
@@ -163,8 +163,8 @@ def test_recording_a_call() -> None:
     """The question is recorded before the work begins, the answer after it."""
     history, recorder = recording()
 
-    async def work() -> Place:
-        assert [event.kind for event in history.events] == [Kind.INVOKE]
+    async def work() -> MessagePosition:
+        assert [event.kind for event in history.events] == [EventKind.INVOKE]
         return PLACE
 
     assert asyncio.run(recorder.call("a", Send(TOPIC, "1"), work, Sent)) == PLACE
@@ -174,4 +174,4 @@ def test_recording_a_call() -> None:
 def test_the_topic_of_a_place() -> None:
     """A place knows the topic of its segment; a persistent topic is its own."""
     assert PLACE.topic == TOPIC
-    assert Place("persistent://public/default/p", 0, 0).topic == "persistent://public/default/p"
+    assert MessagePosition("persistent://public/default/p", 0, 0).topic == "persistent://public/default/p"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import parse_scenario
-from txnframework_simulation.workloads import Part, Workload
+from txnframework_simulation.workloads import ActorContext, Workload
 
 
 class Failing(Workload[Any]):
@@ -15,15 +15,15 @@ class Failing(Workload[Any]):
 
     topics: ClassVar[dict[str, int]] = {"orders": 1}
 
-    async def run(self, part: Part) -> None:
+    async def run(self, context: ActorContext) -> None:
         """Fail, or wait."""
-        if not part.host:
+        if not context.host:
             raise ZeroDivisionError("nobody has thought of this")
         await asyncio.Event().wait()
 
 
 def test_what_failed_is_told_instead_of_who_waits_for_it() -> None:
     """That the others come to no end follows from it, and is not what somebody has to look at."""
-    outcome = run(parse_scenario(f'workload = "{__name__}:Failing"\nhosts = 2\nactors = 1', "failing"), 1)
-    assert [one.invariant for one in outcome.violations] == ["nothing fails in a way that no interface names"]
-    assert "ZeroDivisionError: nobody has thought of this" in outcome.violations[0].sentence
+    result = run(parse_scenario(f'workload = "{__name__}:Failing"\nhosts = 2\nactors = 1', "failing"), 1)
+    assert [one.invariant for one in result.violations] == ["nothing fails in a way that no interface names"]
+    assert "ZeroDivisionError: nobody has thought of this" in result.violations[0].sentence

@@ -40,8 +40,8 @@ def test_seeds(name: str) -> None:
     """What clients see in any run is what was promised; the seeds that once showed otherwise are run again."""
     scenario = load_scenario(name)
     for seed in chain(SEEDS, FAILED.get(name, ())):
-        outcome = run(scenario, seed)
-        assert not outcome.violations, "\n".join(tell(outcome))
+        result = run(scenario, seed)
+        assert not result.violations, "\n".join(tell(result))
 
 
 def test_failed_seeds_are_of_scenarios_that_there_are() -> None:

@@ -38,7 +38,7 @@ from txnframework_simulation.simulator.faulty_stores import (
     FaultyWatch,
 )
 from txnframework_simulation.simulator.loop import SimulatedLoop
-from txnframework_simulation.simulator.store_calls import Calls
+from txnframework_simulation.simulator.store_calls import StoreCalls
 
 LEFT_OUT: dict[type, set[Any]] = {FaultyMetadataStore: {IAtomicBatchStore}}
 """What a wrapper takes away on purpose."""
@@ -82,7 +82,7 @@ def behind(role: InterfaceClass) -> Any:
 
 def before(wrapper: type, real: Any) -> Any:
     """The wrapper around it."""
-    return wrapper(real, Calls() if wrapper.__module__ == faulty_stores.__name__ else Metrics())
+    return wrapper(real, StoreCalls() if wrapper.__module__ == faulty_stores.__name__ else Metrics())
 
 
 CASES = [(wrapper, one) for wrapper, role in ROLES.items() for one in capabilities(role)]
@@ -124,7 +124,7 @@ def test_what_a_store_gives_out_hides_nothing(kind: type) -> None:
 
     classImplements(Store, IAtomicBatchStore)
     loop = SimulatedLoop()
-    watch = loop.run_until_complete(kind(Store(), Calls()).watch(Key("/k")))
+    watch = loop.run_until_complete(kind(Store(), StoreCalls()).watch(Key("/k")))
     loop.close()
     assert IValueWatch.providedBy(watch)
 

@@ -7,17 +7,17 @@ import asyncio
 import msgspec
 
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.simulator.faults import Kind, Misfortunes, Rates
+from txnframework_simulation.simulator.faults import FaultInjector, FaultKind, FaultRates
 from txnframework_simulation.simulator.loop import SimulatedLoop
-from txnframework_simulation.simulator.store_calls import DisturbedCalls
+from txnframework_simulation.simulator.store_calls import FaultyCalls
 
 
 def test_a_call_that_was_cancelled_on_the_way_leaves_its_late_reply_to_nobody() -> None:
     """Nothing is kept of it: what lies where it lay would be held up in some processes and not in others."""
     loop = SimulatedLoop(VirtualEnvironment(1), 1)
-    rates = {one.value: 0.0 for one in Kind} | {"reply_delayed": 1000.0}
-    misfortunes = Misfortunes(msgspec.convert(rates, Rates), "seed", loop.environment.now_ms)
-    calls = DisturbedCalls("host", misfortunes, loop, lambda _: None)
+    rates = {one.value: 0.0 for one in FaultKind} | {"reply_delayed": 1000.0}
+    injector = FaultInjector(msgspec.convert(rates, FaultRates), "seed", loop.environment.now_ms)
+    calls = FaultyCalls("host", injector, loop, lambda _: None)
 
     async def answer() -> None:
         return None
@@ -35,13 +35,13 @@ def test_a_call_that_was_cancelled_on_the_way_leaves_its_late_reply_to_nobody() 
         assert calls._reply_delay_ms == {}
 
     loop.run_until_complete(work())
-    assert len(misfortunes.happened) == 2
+    assert len(injector.happened) == 2
     loop.close()
 
 
 def test_a_delay_takes_as_long_as_is_said_at_most() -> None:
     """With a short one, what begins in one moment overtakes each other and stays together."""
-    misfortunes = Misfortunes(Rates(delay_ms_max=20), "seed", VirtualEnvironment(1).now_ms)
-    drawn = {misfortunes.delay_ms() for _ in range(1_000)}
+    injector = FaultInjector(FaultRates(delay_ms_max=20), "seed", VirtualEnvironment(1).now_ms)
+    drawn = {injector.delay_ms() for _ in range(1_000)}
     assert min(drawn) == 1
     assert 10 < max(drawn) <= 20

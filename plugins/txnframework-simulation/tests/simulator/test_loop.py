@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from txnframework_simulation.simulator import OutsideWorld, Process, SimulatedLoop, Stuck
+from txnframework_simulation.simulator import IsolationError, Process, SimulatedLoop, Stuck
 
 
 @pytest.fixture
@@ -251,13 +251,13 @@ def test_the_real_world_is_refused(loop: SimulatedLoop, name: str) -> None:
     async def main() -> None:
         REACHES[name]()
 
-    with pytest.raises(OutsideWorld, match=name):
+    with pytest.raises(IsolationError, match=name):
         loop.run_until_complete(main())
 
 
 def test_io_is_refused(loop: SimulatedLoop) -> None:
     """The same for what awaits it."""
-    with pytest.raises(OutsideWorld, match="run_in_executor"):
+    with pytest.raises(IsolationError, match="run_in_executor"):
         loop.run_until_complete(asyncio.to_thread(print))
 
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import History
-from txnframework_simulation.simulator.faults import Kind, Misfortune
+from txnframework_simulation.simulator.faults import FaultKind, InjectedFault
 from txnframework_simulation.simulator.reduction import shrink
-from txnframework_simulation.simulator.results import Limits, Outcome, arguments, tell
+from txnframework_simulation.simulator.results import Limits, RunResult, arguments, tell
 
 OPERATIONS, MISFORTUNES = 60, 20
 
 
-def ran(limits: Limits, *violated: str) -> Outcome:
+def ran(limits: Limits, *violated: str) -> RunResult:
     """What a run with these limits came to."""
     numbers = range(MISFORTUNES) if limits.only is None else sorted(limits.only)
-    return Outcome(
+    return RunResult(
         "chain",
         7,
         limits,
         History(),
         tuple(Violation(invariant, "it was so", ()) for invariant in violated),
-        tuple(Misfortune(number, Kind.KILLED, 0, "host1", "put") for number in numbers),
+        tuple(InjectedFault(number, FaultKind.KILLED, 0, "host1", "put") for number in numbers),
         limits.operations or OPERATIONS,
         0,
         0,
@@ -28,26 +28,26 @@ def ran(limits: Limits, *violated: str) -> Outcome:
     )
 
 
-def needs(operations: int, *misfortunes: int) -> Outcome:
-    """The smallest run found, of one that fails whenever it has so many operations and these misfortunes."""
+def needs(operations: int, *injector: int) -> RunResult:
+    """The smallest run found, of one that fails whenever it has so many operations and these injector."""
 
-    def again(limits: Limits) -> Outcome:
+    def again(limits: Limits) -> RunResult:
         happened = range(MISFORTUNES) if limits.only is None else limits.only
-        fails = (limits.operations or OPERATIONS) >= operations and set(misfortunes) <= set(happened)
+        fails = (limits.operations or OPERATIONS) >= operations and set(injector) <= set(happened)
         return ran(limits, *(["torn transaction"] if fails else ["stuck reader"]))
 
     return shrink(again(Limits()), again)
 
 
 def test_what_is_not_needed_is_left_out() -> None:
-    """Only the operations and misfortunes stay without which it does not fail."""
+    """Only the operations and injector stay without which it does not fail."""
     smallest = needs(13, 4, 17)
     assert smallest.limits == Limits(13, frozenset({4, 17}))
-    assert [one.number for one in smallest.misfortunes] == [4, 17]
+    assert [one.number for one in smallest.faults] == [4, 17]
 
 
 def test_nothing_at_all_may_be_needed() -> None:
-    """A run that fails without misfortunes ends with none."""
+    """A run that fails without injector ends with none."""
     assert needs(1).limits == Limits(1, frozenset())
 
 

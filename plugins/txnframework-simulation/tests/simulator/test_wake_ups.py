@@ -12,10 +12,10 @@ from zope.interface import implementer
 from txnframework.interfaces import IAppendedWatch, IValueWatch
 from txnframework.model import LedgerEntry, Position
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.simulator.faults import Kind, Misfortunes, Rates
+from txnframework_simulation.simulator.faults import FaultInjector, FaultKind, FaultRates
 from txnframework_simulation.simulator.faulty_stores import FaultyTailWatch, FaultyValueWatch, FaultyWatch
 from txnframework_simulation.simulator.loop import SimulatedLoop
-from txnframework_simulation.simulator.store_calls import LATE_MS_MAX, Calls, DisturbedCalls
+from txnframework_simulation.simulator.store_calls import LATE_MS_MAX, FaultyCalls, StoreCalls
 
 ENTRY = LedgerEntry(Position(1, 1), b"")
 KINDS = ("wake_up_late", "wake_up_missed")
@@ -41,17 +41,17 @@ class Told:
         return None
 
 
-def _run(kind: str, work: Callable[[SimulatedLoop, Told, DisturbedCalls], Awaitable[None]]) -> None:
+def _run(kind: str, work: Callable[[SimulatedLoop, Told, FaultyCalls], Awaitable[None]]) -> None:
     loop = SimulatedLoop(VirtualEnvironment(1), 1)
-    rates = {one.value: 0.0 for one in Kind} | {kind: 1000.0}
-    misfortunes = Misfortunes(msgspec.convert(rates, Rates), "seed", loop.environment.now_ms)
-    calls = DisturbedCalls("host", misfortunes, loop, lambda _: None)
+    rates = {one.value: 0.0 for one in FaultKind} | {kind: 1000.0}
+    injector = FaultInjector(msgspec.convert(rates, FaultRates), "seed", loop.environment.now_ms)
+    calls = FaultyCalls("host", injector, loop, lambda _: None)
 
     async def begin() -> None:
         await work(loop, Told(), calls)
 
     loop.run_until_complete(begin())
-    assert {one.kind.value for one in misfortunes.happened} == {kind}
+    assert {one.kind.value for one in injector.happened} == {kind}
     loop.close()
 
 
@@ -59,7 +59,7 @@ def _run(kind: str, work: Callable[[SimulatedLoop, Told, DisturbedCalls], Awaita
 def test_a_cancelled_wait_misses_nothing(kind: str) -> None:
     """What was told while its wake-up was on the way is told to whoever waits next, with the entries."""
 
-    async def work(loop: SimulatedLoop, real: Told, calls: DisturbedCalls) -> None:
+    async def work(loop: SimulatedLoop, real: Told, calls: FaultyCalls) -> None:
         watch = FaultyTailWatch(real, calls)
         wait = asyncio.ensure_future(watch.changed())
         await asyncio.sleep(0)
@@ -79,7 +79,7 @@ def test_a_cancelled_wait_misses_nothing(kind: str) -> None:
 def test_one_that_is_missed_comes_with_the_next() -> None:
     """Of two changes the second wakes, at once; and without one the store wakes when it notices."""
 
-    async def work(loop: SimulatedLoop, real: Told, calls: DisturbedCalls) -> None:
+    async def work(loop: SimulatedLoop, real: Told, calls: FaultyCalls) -> None:
         watch = FaultyWatch(real, calls)
         began_ms = loop.environment.now_ms()
         wait = asyncio.ensure_future(watch.changed())
@@ -114,7 +114,7 @@ class Moved:
         return None
 
 
-class Coalescing(Calls):
+class Coalescing(StoreCalls):
     """Tells of two changes at once, and which value is drawn by its place."""
 
     def __init__(self, drawn: int) -> None:
@@ -151,7 +151,7 @@ def test_any_of_several_changes_is_told(drawn: int, told: bytes) -> None:
 def test_what_is_told_goes_wrong(kind: str, told: bytes | None) -> None:
     """Nothing is told, or of several values the first one, which was really written."""
 
-    async def work(_: SimulatedLoop, __: Told, calls: DisturbedCalls) -> None:
+    async def work(_: SimulatedLoop, __: Told, calls: FaultyCalls) -> None:
         assert calls.value((b"first", b"second")) == told
 
     _run(kind, work)

@@ -1,4 +1,4 @@
-"""What torture is made of: addresses behind proxies, misfortunes, counts, and what a person is told."""
+"""What torture is made of: addresses behind proxies, disruptions, counts, and what a person is told."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from rich.console import Console
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import Begin, Begun, Commit, History, Recorder, Send
 from txnframework_simulation.torture.assignment import address_of, through
-from txnframework_simulation.torture.disruptions import Misfortunes
-from txnframework_simulation.torture.report import Outcome, Progress, counts_of, operations_of
+from txnframework_simulation.torture.disruptions import Disruptions
+from txnframework_simulation.torture.report import Progress, TortureResult, counts_of, operations_of
 from txnframework_simulation.torture.run import to_ask
 
 
@@ -38,30 +38,30 @@ def test_where_a_proxy_stands(url: str, address: tuple[str, int] | None, moved: 
         assert through(url, ("localhost", 9)) == moved
 
 
-class Bystander:
+class MemberStub:
     """Stands for a member: remembers its signals."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.name = f"p{number}"
         self.works = True
-        self.struck = asyncio.Event()
-        self.proxies: dict[tuple[str, int], Sufferer] = {("h", 1): Sufferer(self.struck)}
+        self.disrupted = asyncio.Event()
+        self.proxies: dict[tuple[str, int], ProxyStub] = {("h", 1): ProxyStub(self.disrupted)}
         self.signals: list[signal.Signals] = []
 
     def signal(self, number: signal.Signals) -> None:
         self.signals.append(number)
-        self.struck.set()
+        self.disrupted.set()
 
 
-class Sufferer:
+class ProxyStub:
     """Stands for a proxy: remembers what was done to it."""
 
     connections = 2
 
-    def __init__(self, struck: asyncio.Event) -> None:
+    def __init__(self, disrupted: asyncio.Event) -> None:
         self.done: list[str] = []
-        self._struck = struck
+        self._struck = disrupted
 
     def __getattr__(self, name: str) -> object:
         def do(*_: object) -> None:
@@ -71,26 +71,26 @@ class Sufferer:
         return do
 
 
-def test_every_misfortune_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_disruption_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was done to a process is taken back when it is over, also when the run ends in the middle of it."""
     monkeypatch.setattr("txnframework_simulation.torture.disruptions.BETWEEN_SECONDS", (0.0, 0.001))
-    members = [Bystander(number) for number in range(3)]
+    members = [MemberStub(number) for number in range(3)]
 
-    async def run() -> Misfortunes:
-        misfortunes = Misfortunes(members, 1, tmp_path / "misfortunes.jsonl")  # type: ignore[arg-type]
-        going_on = asyncio.create_task(misfortunes.go_on())
-        await asyncio.gather(*(member.struck.wait() for member in members))
-        going_on.cancel()
-        await asyncio.gather(going_on, return_exceptions=True)
-        return misfortunes
+    async def run() -> Disruptions:
+        disruptions = Disruptions(members, 1, tmp_path / "disruptions.jsonl")  # type: ignore[arg-type]
+        running = asyncio.create_task(disruptions.run())
+        await asyncio.gather(*(member.disrupted.wait() for member in members))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return disruptions
 
-    misfortunes = asyncio.run(run())
-    assert sum(misfortunes.counts.values()) >= 3
+    disruptions = asyncio.run(run())
+    assert sum(disruptions.counts.values()) >= 3
     for member in members:
         assert member.signals[-1] is signal.SIGCONT
         assert member.proxies["h", 1].done[-1] == "restore"
-    lines = (tmp_path / "misfortunes.jsonl").read_text().splitlines()
-    assert len(lines) == 2 * sum(misfortunes.counts.values())
+    lines = (tmp_path / "disruptions.jsonl").read_text().splitlines()
+    assert len(lines) == 2 * sum(disruptions.counts.values())
 
 
 def test_the_same_seed_draws_the_same(tmp_path: Path) -> None:
@@ -98,12 +98,12 @@ def test_the_same_seed_draws_the_same(tmp_path: Path) -> None:
 
     def first(seed: int) -> str:
         file = tmp_path / f"{seed}-{next(numbers)}"
-        members = [Bystander(number) for number in range(3)]
+        members = [MemberStub(number) for number in range(3)]
 
         async def strike() -> None:
-            misfortunes = Misfortunes(members, seed, file)  # type: ignore[arg-type]
+            disruptions = Disruptions(members, seed, file)  # type: ignore[arg-type]
             for member in members:
-                misfortunes._strike(member)  # type: ignore[arg-type]
+                disruptions._disrupt_member(member)  # type: ignore[arg-type]
 
         asyncio.run(strike())
         return "".join(line.partition("process")[2] for line in file.read_text().splitlines()[:3])
@@ -137,16 +137,16 @@ def test_counts() -> None:
 
 def test_what_is_told() -> None:
     """The table has the counts, and says what they mean; what was wrong is named, and decides whether all is well."""
-    well = Outcome({"kills": 7}, {}, [])
-    broken = Outcome({}, {}, [Violation("lost write", "'a' is gone", ())], ["process p1 ended by itself: [boom]"])
+    well = TortureResult({"kills": 7}, {}, [])
+    broken = TortureResult({}, {}, [Violation("lost write", "'a' is gone", ())], ["process p1 ended by itself: [boom]"])
     assert (well.ok, broken.ok) == (True, False)
     kinds = "unknown: no answer came, it may have been done"
-    for outcome, words in (
+    for result, words in (
         (well, ("kills", "7", "was violated", kinds)),
         (broken, ("lost write: 'a' is gone", "[boom]")),
     ):
         said = StringIO()
-        outcome.print_to(Console(file=said, width=160))
+        result.print_to(Console(file=said, width=160))
         assert all(word in " ".join(said.getvalue().split()) for word in words)
 
 
@@ -154,13 +154,13 @@ def test_progress_in_a_file(tmp_path: Path) -> None:
     """Where nobody looks at a terminal, a whole line says now and then how it goes, the first one soon."""
     (tmp_path / "one.jsonl").write_bytes(b'{"kind":"ok"}\n{"kind":"unknown"}\n{"kind":"o')
     written = StringIO()
-    striking = SimpleNamespace(counts=Counter({"a misfortune with a name that would not fit into eighty columns": 3}))
+    disrupting = SimpleNamespace(counts=Counter({"a disruption with a name that would not fit into eighty columns": 3}))
 
     async def work() -> None:
-        progress = Progress(Console(file=written), tmp_path, 0.05, striking)  # type: ignore[arg-type]
+        progress = Progress(Console(file=written), tmp_path, 0.05, disrupting)  # type: ignore[arg-type]
         await progress.until(time.monotonic() + 0.3)
 
     asyncio.run(work())
     assert written.getvalue() == (
-        "0 of 0 s: 1 done, 0 refused, 1 unknown; 3 a misfortune with a name that would not fit into eighty columns\n"
+        "0 of 0 s: 1 done, 0 refused, 1 unknown; 3 a disruption with a name that would not fit into eighty columns\n"
     )

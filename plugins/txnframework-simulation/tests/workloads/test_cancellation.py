@@ -9,9 +9,9 @@ import pytest
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.history import Kind, judged
+from txnframework_simulation.history import EventKind, classify_error
 from txnframework_simulation.simulator.loop import SimulatedLoop
-from txnframework_simulation.workloads.cancellation import GivenUp, Impatience
+from txnframework_simulation.workloads.cancellation import CallerCancelled, Cancellation
 
 CALLS = 50
 
@@ -34,12 +34,12 @@ def test_calls_are_given_up_in_the_middle(cancels: float, given_up: int) -> None
         return number
 
     async def run() -> int:
-        impatience = Impatience(random.Random(1), loop.environment, cancels)
+        cancellation = Cancellation(random.Random(1), loop.environment, cancels)
         refused = 0
         for number in range(CALLS):
             try:
-                assert await impatience.run(lambda number=number: work(number)) == number
-            except GivenUp:
+                assert await cancellation.run(lambda number=number: work(number)) == number
+            except CallerCancelled:
                 refused += 1
             assert begun == ended == list(range(number + 1))
         return refused
@@ -51,7 +51,7 @@ def test_calls_are_given_up_in_the_middle(cancels: float, given_up: int) -> None
 def test_a_call_that_ends_first_is_not_given_up() -> None:
     """Its result, or its error, is what the caller gets."""
     loop = SimulatedLoop(VirtualEnvironment(1), 1)
-    impatience = Impatience(random.Random(1), loop.environment, 1.0)
+    cancellation = Cancellation(random.Random(1), loop.environment, 1.0)
 
     async def answer() -> str:
         return "done"
@@ -59,12 +59,12 @@ def test_a_call_that_ends_first_is_not_given_up() -> None:
     async def fail() -> str:
         raise TxnFrameworkError("refused")
 
-    assert loop.run_until_complete(impatience.run(answer)) == "done"
+    assert loop.run_until_complete(cancellation.run(answer)) == "done"
     with pytest.raises(TxnFrameworkError, match="refused"):
-        loop.run_until_complete(impatience.run(fail))
+        loop.run_until_complete(cancellation.run(fail))
     loop.close()
 
 
 def test_nobody_knows_what_became_of_it() -> None:
     """A history has it as unknown."""
-    assert judged(GivenUp()) == (Kind.UNKNOWN, None)
+    assert classify_error(CallerCancelled()) == (EventKind.UNKNOWN, None)

@@ -10,11 +10,11 @@ from txnframework_simulation.history import (
     Drained,
     DrainTopic,
     History,
-    Place,
+    MessagePosition,
     Read,
     Received,
     Recorder,
-    Seen,
+    SeenMessage,
     Send,
     Sent,
 )
@@ -25,8 +25,8 @@ FROM, TO = "t1:-5", "t1:5"
 T = f"{1:032x}"
 
 
-def seen(value: str, entry: int, topic: str) -> Seen:
-    return Seen(Place(f"{topic.replace('topic', 'segment', 1)}/0000-ffff-0", 0, entry), value, None, T)
+def seen(value: str, entry: int, topic: str) -> SeenMessage:
+    return SeenMessage(MessagePosition(f"{topic.replace('topic', 'segment', 1)}/0000-ffff-0", 0, entry), value, None, T)
 
 
 TAKEN, GIVEN, LATER = seen(FROM, 0, SAVINGS), seen(TO, 3, WALLETS), seen("other", 4, WALLETS)
@@ -41,13 +41,18 @@ class Ledger:
         for one in (TAKEN, GIVEN):
             self.recorder.invoke("c", Send(one.place.topic, one.value, None, T)).ok(Sent(one.place))
 
-    def audit(self, name: str, savings: tuple[Seen, ...], wallets: tuple[Seen, ...] | None) -> Ledger:
+    def audit(self, name: str, savings: tuple[SeenMessage, ...], wallets: tuple[SeenMessage, ...] | None) -> Ledger:
         for number, (topic, found) in enumerate(((SAVINGS, savings), (WALLETS, wallets))):
             if found is not None:
                 self.recorder.invoke("c", Read(topic, f"{name}+{number}")).ok(Received(found))
         return self
 
-    def drain(self, savings: tuple[Seen, ...], wallets: tuple[Seen, ...], trimmed: tuple[Place, ...] = ()) -> Ledger:
+    def drain(
+        self,
+        savings: tuple[SeenMessage, ...],
+        wallets: tuple[SeenMessage, ...],
+        trimmed: tuple[MessagePosition, ...] = (),
+    ) -> Ledger:
         for topic, found in ((SAVINGS, savings), (WALLETS, wallets)):
             self.recorder.invoke("c", DrainTopic(topic)).ok(Drained(found, trimmed))
         return self

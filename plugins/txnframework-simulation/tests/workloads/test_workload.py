@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from txnframework.testing.clock import START_MS
 from txnframework_simulation.simulator.loop import SimulatedLoop
-from txnframework_simulation.workloads.workload import Part
+from txnframework_simulation.workloads.workload import ActorContext
 
 STEP_MS = 500
 
@@ -19,8 +19,8 @@ def test_who_waits_for_a_step_goes_on_with_all_others_that_do() -> None:
 
     async def wait(began_ms: int) -> None:
         await loop.environment.sleep_until(began_ms)
-        part = Part(cast("Any", None), random.Random(1), loop.environment, lambda: True)
-        await part.wait_for_step(STEP_MS)
+        context = ActorContext(cast("Any", None), random.Random(1), loop.environment, lambda: True)
+        await context.wait_for_step(STEP_MS)
         went_on.append(loop.environment.now_ms())
 
     tasks = [loop.spawn(loop.outside, wait(START_MS + after_ms)) for after_ms in (0, 1, 123, 499)]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from txnframework_simulation.history import Drained, DrainTopic, History, Place, Recorder, Seen
-from txnframework_simulation.mutants.runner import edited, edits_of, tables
+from txnframework_simulation.history import Drained, DrainTopic, History, MessagePosition, Recorder, SeenMessage
+from txnframework_simulation.mutants.runner import apply_edits, edits_by_module, read_table
 from txnframework_simulation.simulator.results import tell
 from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import load_scenario
@@ -39,24 +39,24 @@ def test_seeds(name: str) -> None:
     """Whatever a seed lets go wrong, every message is processed once, and what is left over at the end goes on."""
     scenario = load_scenario(str(FOLDER / f"{name}.toml"))
     for seed in (*SEEDS, *FAILED.get(name, ())):
-        outcome = run(scenario, seed)
-        assert not outcome.violations, "\n".join(tell(outcome))
+        result = run(scenario, seed)
+        assert not result.violations, "\n".join(tell(result))
 
 
-@pytest.mark.parametrize("name", tables(MUTANTS))
+@pytest.mark.parametrize("name", read_table(MUTANTS))
 def test_mutants_fit(name: str) -> None:
     """What a mutant replaces stands in its module exactly once, and its scenarios are there."""
-    table = tables(MUTANTS)[name]
-    for module, edits in edits_of(table).items():
+    table = read_table(MUTANTS)[name]
+    for module, edits in edits_by_module(table).items():
         spec = importlib.util.find_spec(module)
         assert spec is not None
         assert spec.origin is not None
-        compile(edited(Path(spec.origin).read_text(encoding="utf-8"), edits, module), module, "exec")
+        compile(apply_edits(Path(spec.origin).read_text(encoding="utf-8"), edits, module), module, "exec")
     assert all(Path(scenario).exists() for scenario in table["scenarios"])
 
 
-def seen(topic: str, entry: int, value: str) -> Seen:
-    return Seen(Place(f"{topic.replace('topic', 'segment', 1)}/0000-ffff-0", 0, entry), value)
+def seen(topic: str, entry: int, value: str) -> SeenMessage:
+    return SeenMessage(MessagePosition(f"{topic.replace('topic', 'segment', 1)}/0000-ffff-0", 0, entry), value)
 
 
 def sentences(read: tuple[str, ...], written: tuple[str, ...]) -> list[str]:

@@ -2,10 +2,10 @@
 Checkers: whether a history, and nothing else, shows that a promise was broken.
 
 ``check`` applies all rules; each is a module of ``invariants``. What they have in common is gathered once: ``facts``,
-from what is known of ``transactions``, ``sightings`` of messages, ``subscriptions`` and ``acknowledgments``.
+from what is known of ``transactions``, ``observations`` of messages, ``subscriptions`` and ``acknowledgments``.
 
 A checker tells only of what is certain. What a client was not told may have happened or not; where either would be
-legal, nothing is said.
+legal, nothing is sentence.
 """
 
 from __future__ import annotations

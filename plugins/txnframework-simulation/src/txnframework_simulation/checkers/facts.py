@@ -6,11 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
 from txnframework.model.positions import ASIDE
-from txnframework_simulation.checkers.sightings import Sightings, trimmed_before
-from txnframework_simulation.checkers.subscriptions import Subscription, subscriptions
-from txnframework_simulation.checkers.topic_lifetimes import deleted_topics, of_last_lives
-from txnframework_simulation.checkers.transactions import COMMITTED, NEVER, Fate, fates
-from txnframework_simulation.history import Call, History, Place, Seen, Send, Sent
+from txnframework_simulation.checkers.observations import Observations, trimmed_before
+from txnframework_simulation.checkers.subscriptions import Subscription, collect_subscriptions
+from txnframework_simulation.checkers.topic_lifetimes import deleted_topics, without_deleted_topics
+from txnframework_simulation.checkers.transactions import COMMITTED, NEVER, TransactionFacts, collect_transactions
+from txnframework_simulation.history import Call, History, MessagePosition, SeenMessage, Send, Sent
 
 CLOCK_SKEW_MS = "clock_skew_ms"
 """What a history's ``about`` calls the most by which clocks differ; a history without it is of any clocks."""
@@ -31,12 +31,12 @@ class Facts:
     """
 
     calls: list[Call]
-    fates: dict[str, Fate]
+    transactions: dict[str, TransactionFacts]
     sends: dict[tuple[str, str], list[Call]]
     writes: dict[str, list[Call]]
-    sightings: Sightings
+    observations: Observations
     subscriptions: dict[tuple[str, str], Subscription]
-    trimmed: dict[str, Place]
+    trimmed: dict[str, MessagePosition]
     topics: frozenset[str] = field(default_factory=frozenset)
     aside: frozenset[int] = frozenset()
     asked: list[Call] = field(default_factory=list)
@@ -49,8 +49,8 @@ class Facts:
     def of(cls, history: History) -> Facts:
         """Gather them."""
         asked = history.calls()
-        calls, aside = with_places(of_last_lives(asked))
-        found = fates(calls)
+        calls, aside = with_places(without_deleted_topics(asked))
+        found = collect_transactions(calls)
         sends: defaultdict[tuple[str, str], list[Call]] = defaultdict(list)
         writes: defaultdict[str, list[Call]] = defaultdict(list)
         for call in calls:
@@ -59,8 +59,8 @@ class Facts:
                 sends[send.topic, send.value].append(call)
                 if send.txn is not None:
                     writes[send.txn].append(call)
-                    found.setdefault(send.txn, Fate(send.txn))
-        known = subscriptions(calls, found)
+                    found.setdefault(send.txn, TransactionFacts(send.txn))
+        known = collect_subscriptions(calls, found)
         letters: defaultdict[str, list[Subscription]] = defaultdict(list)
         for subscription in known.values():
             for topic in subscription.letters:
@@ -70,7 +70,7 @@ class Facts:
             found,
             dict(sends),
             dict(writes),
-            Sightings.of(calls),
+            Observations.of(calls),
             known,
             trimmed_before(calls),
             frozenset(topic for topic, _ in sends),
@@ -82,7 +82,7 @@ class Facts:
             _clock_skew_ns(history),
         )
 
-    def is_letter(self, seen: Seen) -> bool:
+    def is_letter(self, seen: SeenMessage) -> bool:
         """Whether a message may have been moved to where it came from: nobody sent it there."""
         return seen.place.topic in self.letters and (seen.place.topic, seen.value) not in self.sends
 
@@ -92,7 +92,7 @@ class Facts:
             return set()
         return {
             one.seen.value
-            for one in (*self.sightings.committed, *self.sightings.others)
+            for one in (*self.observations.committed, *self.observations.others)
             if one.seen.place.topic in subscription.letters and self.is_letter(one.seen)
         }
 
@@ -103,17 +103,17 @@ class Facts:
             return NEVER
         if send.txn is None:
             return call.ended
-        fate = self.fates[send.txn]
-        if fate.state != COMMITTED or not fate.counts(send.branch):
+        transaction = self.transactions[send.txn]
+        if transaction.state != COMMITTED or not transaction.counts(send.branch):
             return NEVER
-        return max(call.ended, min(one.ended for one in fate.committed))
+        return max(call.ended, min(one.ended for one in transaction.committed))
 
     def readable_at(self, call: Call) -> int:
         """Return the event by which it was sure that nothing of the transaction of a send, if any, is left to do."""
         send = call.operation
         if not isinstance(send, Send) or send.txn is None or self.committed_at(call) == NEVER:
             return self.committed_at(call)
-        return max(call.ended, self.fates[send.txn].over_at)
+        return max(call.ended, self.transactions[send.txn].over_at)
 
     def may_be_held_back_from(self, topic: str, at: int) -> int:
         """
@@ -125,13 +125,13 @@ class Facts:
         may_be_open = (
             call.began
             for txn, sends in self.writes.items()
-            if self.fates[txn].over_at > at
+            if self.transactions[txn].over_at > at
             for call in sends
             if send_of(call).topic == topic
         )
         return min(may_be_open, default=NEVER)
 
-    def is_trimmed(self, place: Place) -> bool:
+    def is_trimmed(self, place: MessagePosition) -> bool:
         """Whether nothing that stood there can be read any more."""
         first = self.trimmed.get(place.segment)
         return first is not None and (place < first or is_aside(place))
@@ -142,7 +142,7 @@ def _clock_skew_ns(history: History) -> int:
     return SKEW_UNKNOWN_NS if skew_ms is None else int(skew_ms) * 1_000_000
 
 
-def is_aside(place: Place) -> bool:
+def is_aside(place: MessagePosition) -> bool:
     """Whether this is no place of the segment, but one that a message has before its transaction is committed."""
     return place.ledger_id >= ASIDE
 
@@ -152,8 +152,8 @@ def with_places(calls: list[Call]) -> tuple[list[Call], frozenset[int]]:
     aside = frozenset(call.began for call in calls if (place := place_of(call)) is not None and is_aside(place))
     if not aside:
         return calls, aside
-    seen: dict[tuple[str, str, str | None], Place] = {}
-    for one in Sightings.of(calls).committed:
+    seen: dict[tuple[str, str, str | None], MessagePosition] = {}
+    for one in Observations.of(calls).committed:
         seen.setdefault((one.seen.place.topic, one.seen.value, one.seen.txn), one.seen.place)
     placed: list[Call] = []
     for call in calls:
@@ -165,7 +165,7 @@ def with_places(calls: list[Call]) -> tuple[list[Call], frozenset[int]]:
     return placed, aside
 
 
-def place_of(call: Call) -> Place | None:
+def place_of(call: Call) -> MessagePosition | None:
     """Return where a send was told to stand."""
     return call.reply.place if isinstance(call.reply, Sent) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from txnframework.model.names import SegmentName, parse_name
-from txnframework_simulation.history import Place
+from txnframework_simulation.history import MessagePosition
 
 
 @lru_cache(maxsize=4096)
@@ -28,6 +28,6 @@ def descends(segment: str, other: str) -> bool:
     return one.start <= two.end and two.start <= one.end and one.segment_id > two.segment_id
 
 
-def along(place: Place) -> tuple[int, int, int, int]:
+def along(place: MessagePosition) -> tuple[int, int, int, int]:
     """Return what orders the places of one key: its segments follow each other."""
     return (number_of(place.segment), place.ledger_id, place.entry_id, place.batch_index)

@@ -7,17 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from txnframework.model.names import topic_of
-from txnframework_simulation.checkers.acknowledgments import Ack, Acks
+from txnframework_simulation.checkers.acknowledgments import Ack, SubscriptionAcks
+from txnframework_simulation.checkers.observations import EARLIEST, Observation
 from txnframework_simulation.checkers.segments import descends
-from txnframework_simulation.checkers.sightings import EARLIEST, Sighting
-from txnframework_simulation.checkers.transactions import Fate
+from txnframework_simulation.checkers.transactions import TransactionFacts
 from txnframework_simulation.history import (
     Acknowledge,
     AskAck,
     Call,
     Consume,
     DrainSubscription,
-    Place,
+    MessagePosition,
     Receive,
     Received,
     Redeliver,
@@ -49,12 +49,12 @@ class Subscription:
     given_up: list[Call] = field(default_factory=list)
     seeks: list[Call] = field(default_factory=list)
     consumers: dict[str, Call] = field(default_factory=dict)
-    deliveries: list[Sighting] = field(default_factory=list)
+    deliveries: list[Observation] = field(default_factory=list)
     drains: list[Call] = field(default_factory=list)
     asked: list[Call] = field(default_factory=list)
     asked_again: dict[str, list[Call]] = field(default_factory=dict)
     """By consumer: when it asked for everything again that it had not acknowledged."""
-    acks: Acks = field(default_factory=Acks)
+    acks: SubscriptionAcks = field(default_factory=SubscriptionAcks)
     letters: set[str] = field(default_factory=set)
     """The topics to which consumers move its dead letters."""
 
@@ -69,7 +69,7 @@ class Subscription:
         types = {call.operation.type for call in self.consumers.values() if isinstance(call.operation, Consume)}
         return types.pop() if len(types) == 1 else None
 
-    def start(self, place: Place) -> Start | None:
+    def start(self, place: MessagePosition) -> Start | None:
         """Return where it surely stood last, for a message that stands there; None: that is not certain."""
         possible = [call for call in self.seeks if call.possible]
         for number, seek in sorted(enumerate(possible), key=lambda one: -one[1].ended):
@@ -111,7 +111,7 @@ def _starts_earliest(call: Call) -> bool:
     return isinstance(call.operation, Consume | Subscribe) and call.operation.start == EARLIEST
 
 
-def _sought(seek: Call, place: Place) -> Start | None:
+def _sought(seek: Call, place: MessagePosition) -> Start | None:
     """Return where a seek put a message's segment; None: it did not move it."""
     to = seek.operation
     assert isinstance(to, Seek)
@@ -124,7 +124,9 @@ def _sought(seek: Call, place: Place) -> Start | None:
     return Start(seek.began, seek.ended, place >= to.place)
 
 
-def subscriptions(calls: Iterable[Call], fates: dict[str, Fate]) -> dict[tuple[str, str], Subscription]:
+def collect_subscriptions(
+    calls: Iterable[Call], transactions: dict[str, TransactionFacts]
+) -> dict[tuple[str, str], Subscription]:
     """Return all subscriptions by topic and name."""
     found: dict[tuple[str, str], Subscription] = {}
     acks: defaultdict[tuple[str, str], list[Ack]] = defaultdict(list)
@@ -156,18 +158,18 @@ def subscriptions(calls: Iterable[Call], fates: dict[str, Fate]) -> dict[tuple[s
                 of(topic, name).drains.append(call)
             case Receive(subscription=name, consumer=consumer) if isinstance(call.reply, Received):
                 for seen in call.reply.messages:
-                    of(seen.place.topic, name).deliveries.append(Sighting(seen, call))
+                    of(seen.place.topic, name).deliveries.append(Observation(seen, call))
                     last_seen.note(consumer, seen.place, seen.incarnation)
             case Redeliver(consumer=consumer):
                 for one in found.values():
                     if consumer in one.consumers:
                         one.asked_again.setdefault(consumer, []).append(call)
             case Acknowledge(subscription=name) as asked:
-                for ack in _acks(call, asked, fates, last_seen):
+                for ack in _acks(call, asked, transactions, last_seen):
                     of(ack.place.topic, name)
                     acks[ack.place.topic, name].append(ack)
     for key, some in acks.items():
-        found[key].acks = Acks.of(some, bool(found[key].letters))
+        found[key].acks = SubscriptionAcks.of(some, bool(found[key].letters))
     return found
 
 
@@ -175,20 +177,20 @@ class _LastSeen:
     """What each consumer got last of each segment."""
 
     def __init__(self) -> None:
-        self._places: defaultdict[str, dict[str, tuple[Place, int]]] = defaultdict(dict)
+        self._places: defaultdict[str, dict[str, tuple[MessagePosition, int]]] = defaultdict(dict)
 
-    def note(self, consumer: str, place: Place, incarnation: int) -> None:
+    def note(self, consumer: str, place: MessagePosition, incarnation: int) -> None:
         self._places[consumer][place.segment] = (place, incarnation)
 
-    def before(self, consumer: str, segment: str) -> list[tuple[Place, int]]:
+    def before(self, consumer: str, segment: str) -> list[tuple[MessagePosition, int]]:
         """Return it for the segments that one came of."""
         return [one for name, one in self._places[consumer].items() if descends(segment, name)]
 
 
-def _acks(call: Call, asked: Acknowledge, fates: dict[str, Fate], last_seen: _LastSeen) -> list[Ack]:
-    fate = None if asked.txn is None else fates.setdefault(asked.txn, Fate(asked.txn))
+def _acks(call: Call, asked: Acknowledge, transactions: dict[str, TransactionFacts], last_seen: _LastSeen) -> list[Ack]:
+    transaction = None if asked.txn is None else transactions.setdefault(asked.txn, TransactionFacts(asked.txn))
     before = last_seen.before(asked.consumer, asked.messages[0].place.segment) if asked.cumulative else []
     several = len({one.place.segment for one in asked.messages}) > 1 or bool(before)
-    common = (asked.consumer, call, fate, asked.branch, several)
+    common = (asked.consumer, call, transaction, asked.branch, several)
     found = [Ack(one.place, one.incarnation, asked.cumulative, *common) for one in asked.messages]
     return found + [Ack(place, incarnation, True, *common, derived=True) for place, incarnation in before]

@@ -21,7 +21,7 @@ from txnframework_simulation.history import (
     Drained,
     DrainSubscription,
     DrainTopic,
-    Kind,
+    EventKind,
     Read,
     Receive,
     Received,
@@ -47,7 +47,7 @@ class _Deletions:
             self.surely_from = max(self.surely_from, call.began)
 
 
-def of_last_lives(calls: list[Call]) -> list[Call]:
+def without_deleted_topics(calls: list[Call]) -> list[Call]:
     """
     Return the calls without what they tell of topics that were deleted since, or may have been.
 
@@ -101,7 +101,7 @@ class _Former:
             return call
         if all(self._is_over(call.ended, topic) for topic in topics):
             return None
-        return replace(call, kind=Kind.UNKNOWN, reply=None)
+        return replace(call, kind=EventKind.UNKNOWN, reply=None)
 
     def _received(self, call: Call, consumer: str) -> Call:
         reply = call.reply
@@ -122,7 +122,7 @@ class _Former:
                 min(call.ended, self._joined.get((ack.consumer, one.place.topic), call.ended)), one.place.topic
             )
         )
-        return replace(call, operation=_with(ack, messages=kept), kind=Kind.UNKNOWN, reply=None) if kept else None
+        return replace(call, operation=_with(ack, messages=kept), kind=EventKind.UNKNOWN, reply=None) if kept else None
 
     def _may_be_of_former(self, call: Call, consumer: str, topic: str) -> bool:
         return (consumer, topic) in self._joined or self._may_be_former(call, topic)

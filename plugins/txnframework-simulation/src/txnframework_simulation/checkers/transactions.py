@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from txnframework_simulation.history import Abort, AskOutcome, Begun, Call, Commit, DrainOutcome, Kind, Outcome
+from txnframework_simulation.history import Abort, AskOutcome, Begun, Call, Commit, DrainOutcome, EventKind, Outcome
 
 COMMITTED = "COMMITTED"
 ABORTED = "ABORTED"
@@ -18,7 +18,7 @@ NEVER = 1 << 62
 
 
 @dataclass(slots=True)
-class Fate:
+class TransactionFacts:
     """One transaction: who asked to commit it, and who was told what of it."""
 
     txn: str
@@ -79,12 +79,12 @@ class Fate:
         ]
 
 
-def fates(calls: Iterable[Call]) -> dict[str, Fate]:
+def collect_transactions(calls: Iterable[Call]) -> dict[str, TransactionFacts]:
     """Return all transactions by their ids."""
-    found: dict[str, Fate] = {}
+    found: dict[str, TransactionFacts] = {}
 
-    def of(txn: str) -> Fate:
-        return found.setdefault(txn, Fate(txn))
+    def of(txn: str) -> TransactionFacts:
+        return found.setdefault(txn, TransactionFacts(txn))
 
     for call in calls:
         match call.operation, call.reply:
@@ -104,13 +104,13 @@ def _state(reply: object) -> str | None:
     return reply.state if isinstance(reply, Outcome) else None
 
 
-def _tell(fate: Fate, call: Call, state: str | None) -> None:
-    if call.kind is Kind.UNKNOWN or state is None:
+def _tell(transaction: TransactionFacts, call: Call, state: str | None) -> None:
+    if call.kind is EventKind.UNKNOWN or state is None:
         return
     decided = _DECIDED.get(state)
     if decided == COMMITTED:
-        fate.committed.append(call)
+        transaction.committed.append(call)
     elif decided == ABORTED:
-        fate.aborted.append(call)
+        transaction.aborted.append(call)
     elif state == OPEN:
-        fate.told_open.append(call)
+        transaction.told_open.append(call)

@@ -8,34 +8,36 @@ from typing import TYPE_CHECKING
 from txnframework.cli.output import print_table
 
 if TYPE_CHECKING:
-    from txnframework_simulation.mutants import Hunted
+    from txnframework_simulation.mutants import MutantResult
 
 _SHOWN_MAX = 110
 
 
-def show(hunted: Iterable[Hunted]) -> None:
+def show(results: Iterable[MutantResult]) -> None:
     """Print the table, one row a mutant, in the order of their names."""
-    rows = [(one.mutant.name, one.mutant.rule, *_cells(one)) for one in sorted(hunted, key=lambda one: one.mutant.name)]
+    rows = [
+        (one.mutant.name, one.mutant.rule, *_cells(one)) for one in sorted(results, key=lambda one: one.mutant.name)
+    ]
     print_table(("mutant", "rule that it breaks", "noticed", "by what"), rows)
 
 
-def _cells(one: Hunted) -> tuple[str, str]:
-    from txnframework_simulation.mutants import Caught, Escaped
+def _cells(one: MutantResult) -> tuple[str, str]:
+    from txnframework_simulation.mutants import Detected, Undetected
 
-    if isinstance(one, Caught):
+    if isinstance(one, Detected):
         return f"by seed {one.seeds}", one.invariant
-    if isinstance(one, Escaped):
+    if isinstance(one, Undetected):
         return "no", f"not in {one.seeds} seeds"
     return "no", one.reason
 
 
-def line(one: Hunted) -> str:
+def line(one: MutantResult) -> str:
     """Return what is told as soon as it is known."""
-    from txnframework_simulation.mutants import Caught, Escaped
+    from txnframework_simulation.mutants import Detected, Undetected
 
-    if isinstance(one, Caught):
+    if isinstance(one, Detected):
         sentence = one.sentence if len(one.sentence) <= _SHOWN_MAX else f"{one.sentence[:_SHOWN_MAX]}..."
         return f"{one.mutant.name}: seed {one.seed}, {one.invariant}: {sentence}"
-    if isinstance(one, Escaped):
+    if isinstance(one, Undetected):
         return f"{one.mutant.name}: not noticed in {one.seeds} seeds"
     return f"{one.mutant.name}: cannot be tried: {one.reason}"

@@ -17,8 +17,8 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from txnframework_simulation.simulator.campaign import Ran
-    from txnframework_simulation.simulator.results import Outcome
+    from txnframework_simulation.simulator.campaign import RunSummary
+    from txnframework_simulation.simulator.results import RunResult
 
 PROGRESS_EVERY_MS = 5_000
 STATUS_FAILED = 1
@@ -127,8 +127,8 @@ def simulate(
         one_run = "--replay tells of one run, of the code as it is"
         _refuse(ctx, one_run, "seeds", "workers", "twice", "mutants", "only_mutants")
     if mutants or only_mutants:
-        _refuse(ctx, "a mutant is hunted in the scenarios that come near it", "scenarios", "history", "twice")
-        _hunt(ctx, only_mutants, table, seeds, workers)
+        _refuse(ctx, "a mutant is results in the scenarios that come near it", "scenarios", "history", "twice")
+        _try_mutants(ctx, only_mutants, table, seeds, workers)
         return
     if table is not None:
         raise InvalidInput("--table says which rules are broken: add --mutants, or --mutant NAME")
@@ -161,26 +161,26 @@ def _refuse(ctx: click.Context, because: str, *names: str) -> None:
             raise InvalidInput(f"{parameter.opts[0]} does nothing here: {because}")
 
 
-def _hunt(ctx: click.Context, names: tuple[str, ...], table: Path | None, seeds: range, workers: int) -> None:
+def _try_mutants(ctx: click.Context, names: tuple[str, ...], table: Path | None, seeds: range, workers: int) -> None:
     from txnframework_simulation.commands.mutants import line, show
-    from txnframework_simulation.mutants import TABLE, Caught, hunts, some_mutants
+    from txnframework_simulation.mutants import TABLE, Detected, select_mutants, try_mutants
 
-    wanted = some_mutants(names, table or TABLE)
+    wanted = select_mutants(names, table or TABLE)
     done = []
-    for one in hunts(wanted, seeds, workers):
+    for one in try_mutants(wanted, seeds, workers):
         done.append(one)
         click.echo(f"{len(done)} of {len(wanted)}: {line(one)}", err=True)
     show(done)
-    if not all(isinstance(one, Caught) for one in done):
+    if not all(isinstance(one, Detected) for one in done):
         ctx.exit(STATUS_FAILED)
 
 
-def _first_failure(running: Iterator[Ran], seeds: int) -> Ran | None:
+def _first_failure(running: Iterator[RunSummary], seeds: int) -> RunSummary | None:
     now_ms = SystemEnvironment().now_ms
     began_ms = told_ms = now_ms()
     counts: Counter[str] = Counter()
     for ran in running:
-        counts.update(runs=1, operations=ran.operations, faults=ran.misfortunes)
+        counts.update(runs=1, operations=ran.operations, faults=ran.faults)
         if ran.failed or not ran.repeatable:
             return ran
         if now_ms() - told_ms >= PROGRESS_EVERY_MS:
@@ -211,36 +211,36 @@ def _replay(
     from txnframework_simulation.simulator.scenario import load_scenario
 
     logging.disable(logging.CRITICAL)
-    outcome = run(load_scenario(name), seed, Limits(operations, only))
-    missing = sorted((only or frozenset()) - {one.number for one in outcome.misfortunes})
+    result = run(load_scenario(name), seed, Limits(operations, only))
+    missing = sorted((only or frozenset()) - {one.number for one in result.faults})
     if missing:
         raise InvalidInput(
             f"--only names fault {missing[0]}, which this run does not have; without --only it tells the numbers"
             " of those that it has"
         )
-    _tell(outcome, name, history)
-    if outcome.violations:
+    _tell(result, name, history)
+    if result.violations:
         ctx.exit(STATUS_FAILED)
     click.echo("Nothing was violated.")
 
 
-def _shrunk(failed: Ran) -> Outcome:
+def _shrunk(failed: RunSummary) -> RunResult:
     from txnframework_simulation.simulator.reduction import shrink
     from txnframework_simulation.simulator.run import run
     from txnframework_simulation.simulator.scenario import load_scenario
 
     logging.disable(logging.CRITICAL)
     loaded = load_scenario(failed.scenario)
-    outcome = run(loaded, failed.seed)
-    return shrink(outcome, lambda limits: run(loaded, failed.seed, limits)) if outcome.violations else outcome
+    result = run(loaded, failed.seed)
+    return shrink(result, lambda limits: run(loaded, failed.seed, limits)) if result.violations else result
 
 
-def _tell(outcome: Outcome, scenario: str, history: Path | None) -> None:
+def _tell(result: RunResult, scenario: str, history: Path | None) -> None:
     from txnframework_simulation.history import write
     from txnframework_simulation.simulator.results import tell
 
-    for line in tell(outcome, scenario):
+    for line in tell(result, scenario):
         click.echo(line)
     if history is not None:
-        write(outcome.history, history)
+        write(result.history, history)
         click.echo(f"Its history stands in {history}.")

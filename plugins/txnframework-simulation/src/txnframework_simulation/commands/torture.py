@@ -39,7 +39,7 @@ EPILOG = "Exit status: 0 nothing was wrong; 1 a rule was violated or a process b
 @click.option(
     "--processes", type=click.IntRange(min=1), default=3, show_default=True, help="How many there are at a time."
 )
-@click.option("--seed", type=click.IntRange(min=0), help="What decides on the misfortunes.  [default: a new one]")
+@click.option("--seed", type=click.IntRange(min=0), help="What decides on the disruptions.  [default: a new one]")
 @click.option(
     "--spare-servers",
     is_flag=True,
@@ -91,9 +91,9 @@ def torture(
     if again is not None:
         if not (again / HISTORY).exists():
             raise InvalidInput(f"{again} holds no {HISTORY}: name the directory of a run that came to its end")
-        outcome = judge(again)
-        outcome.print_to(terminal.console())
-        ctx.exit(0 if outcome.ok else 1)
+        result = judge(again)
+        result.print_to(terminal.console())
+        ctx.exit(0 if result.ok else 1)
     chosen = secrets.randbelow(1 << 31) if seed is None else seed
     with (
         _working_directory(directory) as (place, keep),
@@ -103,11 +103,11 @@ def torture(
         goes = "" if directory is not None else ", which goes in the end unless something is wrong"
         console.print(f"seed {chosen}, everything about it in {place}{goes}", highlight=False)
         spared = {} if spare_servers else servers
-        outcome = run(Settings(urls, place, seconds, processes, chosen, spared), console)
-        if not outcome.ok:
+        result = run(Settings(urls, place, seconds, processes, chosen, spared), console)
+        if not result.ok:
             keep.append(place)
-        outcome.print_to(terminal.console())
-    ctx.exit(0 if outcome.ok else 1)
+        result.print_to(terminal.console())
+    ctx.exit(0 if result.ok else 1)
 
 
 def _urls(registry: PluginRegistry, metadata: str | None, ledger: str | None, directory: Path) -> Urls:

@@ -7,14 +7,14 @@ Histories: what every client asked for and what it was told, and nothing else; s
     history = History()
     recorder = Recorder(time.monotonic_ns, history.events.append)
     await recorder.call(
-        "client-1", Send(topic, "a"), lambda: producer.send(b"a"), lambda sent: Sent(Place.of(sent))
+        "client-1", Send(topic, "a"), lambda: producer.send(b"a"), lambda sent: Sent(MessagePosition.of(sent))
     )
 """
 
 from __future__ import annotations
 
-from txnframework_simulation.history.events import Call, Event, History, Kind
-from txnframework_simulation.history.files import FORMAT, VERSION, Appending, read, write
+from txnframework_simulation.history.events import Call, Event, EventKind, History
+from txnframework_simulation.history.files import FORMAT, VERSION, HistoryWriter, read, write
 from txnframework_simulation.history.operations import (
     Abort,
     Acknowledge,
@@ -45,22 +45,22 @@ from txnframework_simulation.history.operations import (
     Trim,
     Unsubscribe,
 )
-from txnframework_simulation.history.recorder import Asked, Recorder, judged
+from txnframework_simulation.history.recorder import PendingCall, Recorder, classify_error
 from txnframework_simulation.history.replies import (
     NULL,
     NULL_HEADER,
-    Acked,
+    AckedMessage,
     AckFound,
     Begun,
     Changed,
     Done,
     Drained,
     Joined,
+    MessagePosition,
     Outcome,
-    Place,
     Received,
     Reply,
-    Seen,
+    SeenMessage,
     Sent,
 )
 
@@ -71,12 +71,10 @@ __all__ = [
     "VERSION",
     "Abort",
     "AckFound",
-    "Acked",
+    "AckedMessage",
     "Acknowledge",
-    "Appending",
     "AskAck",
     "AskOutcome",
-    "Asked",
     "Begin",
     "Begun",
     "Call",
@@ -94,15 +92,17 @@ __all__ = [
     "DrainTopic",
     "Drained",
     "Event",
+    "EventKind",
     "History",
+    "HistoryWriter",
     "Join",
     "Joined",
-    "Kind",
     "Leave",
     "Merge",
+    "MessagePosition",
     "Operation",
     "Outcome",
-    "Place",
+    "PendingCall",
     "Read",
     "Receive",
     "Received",
@@ -110,14 +110,14 @@ __all__ = [
     "Redeliver",
     "Reply",
     "Seek",
-    "Seen",
+    "SeenMessage",
     "Send",
     "Sent",
     "Split",
     "Subscribe",
     "Trim",
     "Unsubscribe",
-    "judged",
+    "classify_error",
     "read",
     "write",
 ]

@@ -13,7 +13,7 @@ from txnframework_simulation.history.operations import Operation
 from txnframework_simulation.history.replies import Reply
 
 
-class Kind(Enum):
+class EventKind(Enum):
     """Of an event: a client asks, or is told that it happened, that it did not, or that nobody knows."""
 
     INVOKE = "invoke"
@@ -34,7 +34,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     at_ns: int
     client: str
     number: int
-    kind: Kind
+    kind: EventKind
     operation: Operation | None = None
     reply: Reply | None = None
     error: str = ""
@@ -53,7 +53,7 @@ class Call:
     operation: Operation
     began: int
     ended: int
-    kind: Kind
+    kind: EventKind
     reply: Reply | None = None
     error: str = ""
     events: tuple[Event, ...] = field(default=(), repr=False)
@@ -61,12 +61,12 @@ class Call:
     @property
     def ok(self) -> bool:
         """Whether it happened."""
-        return self.kind is Kind.OK
+        return self.kind is EventKind.OK
 
     @property
     def possible(self) -> bool:
         """Whether it may have happened."""
-        return self.kind is not Kind.FAIL
+        return self.kind is not EventKind.FAIL
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class History:
         told: dict[int, int] = {}
         for index, event in enumerate(self.events):
             name = (event.client, event.number)
-            if event.kind is Kind.INVOKE:
+            if event.kind is EventKind.INVOKE:
                 if name in asked or event.operation is None:
                     raise Corrupt(f"call {event.number} of {event.client} begins twice, or asks for nothing")
                 asked[name] = index
@@ -113,7 +113,7 @@ class History:
         assert invoke.operation is not None
         if ended is None:
             never = len(self.events)
-            return Call(invoke.client, invoke.operation, began, never, Kind.UNKNOWN, events=(invoke,))
+            return Call(invoke.client, invoke.operation, began, never, EventKind.UNKNOWN, events=(invoke,))
         end = self.events[ended]
         events = (invoke, end)
         return Call(invoke.client, invoke.operation, began, ended, end.kind, end.reply, end.error, events)

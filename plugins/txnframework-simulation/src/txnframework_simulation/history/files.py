@@ -32,7 +32,7 @@ _decode = msgspec.json.Decoder(Event).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
 
 
-class Appending:
+class HistoryWriter:
     """
     Writes events to a new file as they happen: what was kept is there when this process is killed the moment after.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from txnframework_simulation.history.replies import Acked, Place
+from txnframework_simulation.history.replies import AckedMessage, MessagePosition
 
 
 class _Operation(msgspec.Struct, frozen=True, tag=True, tag_field="do", gc=False):
@@ -104,7 +104,7 @@ class Acknowledge(_Operation, frozen=True):
 
     subscription: str
     consumer: str
-    messages: tuple[Acked, ...]
+    messages: tuple[AckedMessage, ...]
     cumulative: bool = False
     txn: str | None = None
     branch: int = 0
@@ -121,7 +121,7 @@ class AskAck(_Operation, frozen=True):
     """Ask what became of a message for a subscription; ``AckFound`` says it."""
 
     subscription: str
-    place: Place
+    place: MessagePosition
 
 
 class Leave(_Operation, frozen=True):
@@ -137,7 +137,7 @@ class Seek(_Operation, frozen=True):
     topic: str
     subscription: str
     to: str
-    place: Place | None = None
+    place: MessagePosition | None = None
 
 
 class Read(_Operation, frozen=True):

@@ -16,7 +16,7 @@ from txnframework.errors import (
     Unavailable,
 )
 from txnframework.errors import EndTransactionTimeout as DecidedButLate
-from txnframework_simulation.history.events import Event, Kind
+from txnframework_simulation.history.events import Event, EventKind
 from txnframework_simulation.history.operations import Operation
 from txnframework_simulation.history.replies import Done, Outcome, Reply
 
@@ -26,27 +26,27 @@ _NOTHING_CHANGED = (InvalidInput, Conflict, NotFound, Unavailable)
 """Errors after which what was asked for has certainly not happened."""
 
 
-class Asked:
+class PendingCall:
     """A call under way; exactly one of its methods is called, once, when it is over."""
 
-    def __init__(self, tell: Callable[[Kind, Reply | None, str], None]) -> None:
+    def __init__(self, tell: Callable[[EventKind, Reply | None, str], None]) -> None:
         self._tell = tell
 
     def ok(self, reply: Reply | None = None) -> None:
         """It happened."""
-        self._tell(Kind.OK, reply or Done(), "")
+        self._tell(EventKind.OK, reply or Done(), "")
 
     def fail(self, error: str, outcome: Outcome | None = None) -> None:
         """It did not happen, and never will."""
-        self._tell(Kind.FAIL, outcome, error)
+        self._tell(EventKind.FAIL, outcome, error)
 
     def unknown(self, error: str) -> None:
         """Nobody knows whether it happened, or will."""
-        self._tell(Kind.UNKNOWN, None, error)
+        self._tell(EventKind.UNKNOWN, None, error)
 
     def raised(self, error: BaseException) -> None:
         """It ended by this exception, which tells whether it happened."""
-        kind, outcome = judged(error)
+        kind, outcome = classify_error(error)
         self._tell(kind, outcome, f"{type(error).__name__}: {error}")
 
 
@@ -66,15 +66,15 @@ class Recorder:
         self._keep = keep
         self._numbers = count(1)
 
-    def invoke(self, client: str, operation: Operation) -> Asked:
+    def invoke(self, client: str, operation: Operation) -> PendingCall:
         """Record that a client asks for this, before it does."""
         number = next(self._numbers)
-        self._keep(Event(self._now_ns(), client, number, Kind.INVOKE, operation))
+        self._keep(Event(self._now_ns(), client, number, EventKind.INVOKE, operation))
 
-        def tell(kind: Kind, reply: Reply | None, error: str) -> None:
+        def tell(kind: EventKind, reply: Reply | None, error: str) -> None:
             self._keep(Event(self._now_ns(), client, number, kind, None, reply, error))
 
-        return Asked(tell)
+        return PendingCall(tell)
 
     async def call(
         self,
@@ -94,15 +94,15 @@ class Recorder:
         return result
 
 
-def judged(error: BaseException) -> tuple[Kind, Outcome | None]:
+def classify_error(error: BaseException) -> tuple[EventKind, Outcome | None]:
     """Return what an exception says of the call that it ended, and of the outcome of a transaction."""
     match error:
         case TransactionHasFailedOperations():
-            return Kind.FAIL, Outcome("ABORTED")
+            return EventKind.FAIL, Outcome("ABORTED")
         case InvalidTransactionState():
-            return Kind.FAIL, Outcome(error.actual.value)
+            return EventKind.FAIL, Outcome(error.actual.value)
         case DecidedButLate() | asyncio.CancelledError():
-            return Kind.UNKNOWN, None
+            return EventKind.UNKNOWN, None
         case _ if isinstance(error, _NOTHING_CHANGED):
-            return Kind.FAIL, None
-    return Kind.UNKNOWN, None
+            return EventKind.FAIL, None
+    return EventKind.UNKNOWN, None

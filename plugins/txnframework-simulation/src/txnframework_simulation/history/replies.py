@@ -18,7 +18,7 @@ NULL = "null "
 NULL_HEADER = "null"
 
 
-class Place(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+class MessagePosition(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """Where one message stands: ``segment`` is its full name, the rest its position there."""
 
     segment: str
@@ -27,7 +27,7 @@ class Place(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     batch_index: int = 0
 
     @classmethod
-    def of(cls, message_id: MessageID) -> Place:
+    def of(cls, message_id: MessageID) -> MessagePosition:
         """Return the place that a client's id names."""
         at = message_id.position
         return cls(message_id.segment, at.ledger_id, at.entry_id, at.batch_index)
@@ -42,14 +42,14 @@ class Place(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
         return f"{self.segment}@{self.ledger_id}:{self.entry_id}:{self.batch_index}"
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
     A message as somebody got it; ``incarnation`` is that of the subscription's cursor, 0: it was read.
 
     ``committed`` is False only under ``read_uncommitted``.
     """
 
-    place: Place
+    place: MessagePosition
     value: str
     key: str | None = None
     txn: str | None = None
@@ -58,11 +58,11 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
     committed: bool = True
 
     @classmethod
-    def of(cls, message: Message) -> Seen:
+    def of(cls, message: Message) -> SeenMessage:
         """Return what a history keeps of a message; key and value are text, and a header names a null."""
         named = message.headers.get(NULL_HEADER, b"") if message.value is None else message.value
         return cls(
-            Place.of(message.id),
+            MessagePosition.of(message.id),
             named.decode(),
             None if message.key is None else message.key.decode(),
             None if message.txn_id is None else str(message.txn_id),
@@ -72,16 +72,16 @@ class Seen(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
 
-class Acked(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class AckedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message that is acknowledged, and under which life of the subscription's cursor it was received."""
 
-    place: Place
+    place: MessagePosition
     incarnation: int = 0
 
     @classmethod
-    def of(cls, message: Message) -> Acked:
+    def of(cls, message: Message) -> AckedMessage:
         """Return how a received message is acknowledged."""
-        return cls(Place.of(message.id), message.incarnation)
+        return cls(MessagePosition.of(message.id), message.incarnation)
 
 
 @lru_cache(maxsize=4096)
@@ -112,7 +112,7 @@ class Joined(_Reply, frozen=True):
 class Sent(_Reply, frozen=True):
     """The message stands here."""
 
-    place: Place
+    place: MessagePosition
 
 
 class Outcome(_Reply, frozen=True):
@@ -131,7 +131,7 @@ class AckFound(_Reply, frozen=True):
 class Received(_Reply, frozen=True):
     """What came, in order."""
 
-    messages: tuple[Seen, ...]
+    messages: tuple[SeenMessage, ...]
 
 
 class Changed(_Reply, frozen=True):
@@ -147,8 +147,8 @@ class Drained(_Reply, frozen=True):
     ``trimmed``: for each segment that was trimmed, the first place that is left; nothing before it can be read.
     """
 
-    messages: tuple[Seen, ...]
-    trimmed: tuple[Place, ...] = ()
+    messages: tuple[SeenMessage, ...]
+    trimmed: tuple[MessagePosition, ...] = ()
 
 
 Reply = Done | Begun | Joined | Sent | Outcome | AckFound | Received | Changed | Drained

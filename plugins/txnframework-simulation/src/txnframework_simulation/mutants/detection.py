@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from txnframework.errors import InvalidInput
-from txnframework_simulation.mutants.runner import TABLE, tables
+from txnframework_simulation.mutants.runner import TABLE, read_table
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,10 +35,10 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def mutants(table: Path = TABLE) -> tuple[Mutant, ...]:
     """Return all of them, in the order of their file."""
-    return tuple(msgspec.convert({**one, "table": table}, Mutant) for one in tables(table).values())
+    return tuple(msgspec.convert({**one, "table": table}, Mutant) for one in read_table(table).values())
 
 
-def some_mutants(names: Sequence[str], table: Path = TABLE) -> tuple[Mutant, ...]:
+def select_mutants(names: Sequence[str], table: Path = TABLE) -> tuple[Mutant, ...]:
     """
     Return those of these names in a table; without names, all.
 
@@ -55,7 +55,7 @@ SCRIPT = Path(__file__).with_name("runner.py")
 
 
 @dataclass(frozen=True, slots=True)
-class Caught:
+class Detected:
     """The simulation noticed, under ``seed``, having tried ``seeds``."""
 
     mutant: Mutant
@@ -66,7 +66,7 @@ class Caught:
 
 
 @dataclass(frozen=True, slots=True)
-class Escaped:
+class Undetected:
     """All ``seeds`` went by and nothing was noticed."""
 
     mutant: Mutant
@@ -74,14 +74,14 @@ class Escaped:
 
 
 @dataclass(frozen=True, slots=True)
-class Lame:
+class Unusable:
     """It could not be tried: its edits do not fit the code any more, or break it altogether."""
 
     mutant: Mutant
     reason: str
 
 
-Hunted = Caught | Escaped | Lame
+MutantResult = Detected | Undetected | Unusable
 
 
 class _RunnerOutput(msgspec.Struct):
@@ -91,17 +91,17 @@ class _RunnerOutput(msgspec.Struct):
     sentence: str = ""
 
 
-def hunt(mutant: Mutant, seeds: range) -> Hunted:
+def try_mutant(mutant: Mutant, seeds: range) -> MutantResult:
     """Run seeds, in a process in which the mutant lives, until one finds it; that has to pass without the mutant."""
     found = _run_seeds(mutant, mutant.name, seeds)
     if isinstance(found, str):
-        return Lame(mutant, found)
+        return Unusable(mutant, found)
     if found.seed is None:
-        return Escaped(mutant, found.seeds)
+        return Undetected(mutant, found.seeds)
     unbroken = _run_seeds(mutant, "", range(found.seed, found.seed + 1))
     if isinstance(unbroken, str) or unbroken.seed is not None:
-        return Lame(mutant, f"seed {found.seed} does not pass with the rule kept: {found.invariant}")
-    return Caught(mutant, found.seed, seeds.index(found.seed) + 1, found.invariant, found.sentence)
+        return Unusable(mutant, f"seed {found.seed} does not pass with the rule kept: {found.invariant}")
+    return Detected(mutant, found.seed, seeds.index(found.seed) + 1, found.invariant, found.sentence)
 
 
 def _run_seeds(mutant: Mutant, name: str, seeds: range) -> _RunnerOutput | str:
@@ -114,8 +114,8 @@ def _run_seeds(mutant: Mutant, name: str, seeds: range) -> _RunnerOutput | str:
     return msgspec.json.decode(ran.stdout.splitlines()[-1], type=_RunnerOutput)
 
 
-def hunts(wanted: Sequence[Mutant], seeds: range, workers: int) -> Iterator[Hunted]:
+def try_mutants(wanted: Sequence[Mutant], seeds: range, workers: int) -> Iterator[MutantResult]:
     """Yield what became of each mutant, as it becomes known."""
     with ThreadPoolExecutor(workers) as pool:
-        for done in as_completed([pool.submit(hunt, mutant, seeds) for mutant in wanted]):
+        for done in as_completed([pool.submit(try_mutant, mutant, seeds) for mutant in wanted]):
             yield done.result()

@@ -25,7 +25,7 @@ TABLE = Path(__file__).with_name("mutants.toml")
 """The rules of the protocol; those of a plugin stand with it."""
 
 
-def edited(source: str, edits: Sequence[tuple[str, str]], module: str) -> str:
+def apply_edits(source: str, edits: Sequence[tuple[str, str]], module: str) -> str:
     """Return a source with its edits; ValueError unless each piece stands there exactly once."""
     for find, replace in edits:
         if source.count(find) != 1:
@@ -35,7 +35,7 @@ def edited(source: str, edits: Sequence[tuple[str, str]], module: str) -> str:
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module from its source as edited; what was compiled of it before is left alone."""
+    """Loads a module from its source as apply_edits; what was compiled of it before is left alone."""
 
     def __init__(self, name: str, path: str, edits: Sequence[tuple[str, str]]) -> None:
         super().__init__(name, path)
@@ -43,7 +43,7 @@ class _Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         source = self.get_data(self.path).decode()
-        code: CodeType = compile(edited(source, self._edits, fullname), self.path, "exec", dont_inherit=True)
+        code: CodeType = compile(apply_edits(source, self._edits, fullname), self.path, "exec", dont_inherit=True)
         return code
 
 
@@ -63,7 +63,7 @@ class _Finder(MetaPathFinder):
         return spec
 
 
-def tables(file: Path = TABLE) -> dict[str, dict[str, Any]]:
+def read_table(file: Path = TABLE) -> dict[str, dict[str, Any]]:
     """Return the mutants as their file has them, by name; scenarios that are files stand beside it."""
     with file.open("rb") as opened:
         found = {one["name"]: one for one in tomllib.load(opened)["mutant"]}
@@ -73,7 +73,7 @@ def tables(file: Path = TABLE) -> dict[str, dict[str, Any]]:
     return found
 
 
-def edits_of(table: dict[str, Any]) -> Edits:
+def edits_by_module(table: dict[str, Any]) -> Edits:
     """Return a mutant's edits by module."""
     found: Edits = {}
     for one in table["edits"]:
@@ -83,7 +83,7 @@ def edits_of(table: dict[str, Any]) -> Edits:
 
 def main(table: Path, name: str, first: int, last: int, scenarios: tuple[str, ...]) -> None:
     """Break the rule, then run; without a name, run the code as it is."""
-    edits = edits_of(tables(table)[name]) if name else {}
+    edits = edits_by_module(read_table(table)[name]) if name else {}
     sys.meta_path.insert(0, _Finder(edits))
     print(json.dumps(_first_violation(range(first, last + 1), scenarios)))  # noqa: T201 - that is what it is for
     missing = sorted(set(edits) - set(sys.modules))

@@ -15,25 +15,25 @@ from txnframework_simulation.simulator.faulty_stores import (
     FaultyLedgerStore,
     FaultyMetadataStore,
 )
-from txnframework_simulation.simulator.isolation import OutsideWorld
+from txnframework_simulation.simulator.isolation import IsolationError
 from txnframework_simulation.simulator.loop import SimulatedLoop, Stuck
 from txnframework_simulation.simulator.machines import Machine, SimulatedStores, Space, World
 from txnframework_simulation.simulator.schedule import Process
-from txnframework_simulation.simulator.store_calls import Call, Calls, Fault
+from txnframework_simulation.simulator.store_calls import CallFault, StoreCall, StoreCalls
 
 __all__ = [
-    "Call",
-    "Calls",
-    "Fault",
+    "CallFault",
     "FaultyAtomicStore",
     "FaultyLedgerStore",
     "FaultyMetadataStore",
+    "IsolationError",
     "Machine",
-    "OutsideWorld",
     "Process",
     "SimulatedLoop",
     "SimulatedStores",
     "Space",
+    "StoreCall",
+    "StoreCalls",
     "Stuck",
     "World",
 ]

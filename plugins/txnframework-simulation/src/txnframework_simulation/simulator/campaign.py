@@ -16,13 +16,13 @@ SEEDS_AT_A_TIME = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class RunSummary:
     """What is told of a run that somebody else made; ``repeatable`` is False if doing it again was another run."""
 
     scenario: str
     seed: int
     operations: int
-    misfortunes: int
+    faults: int
     failed: bool
     repeatable: bool = True
 
@@ -34,7 +34,7 @@ def scenario_of(seed: int, scenarios: tuple[str, ...]) -> str:
 
 def runs(
     seeds: Iterable[int], scenarios: tuple[str, ...], workers: int, twice: bool = False
-) -> Generator[Ran, None, None]:
+) -> Generator[RunSummary, None, None]:
     """
     Yield what became of each seed, in order; whoever has seen enough closes the generator.
 
@@ -60,11 +60,11 @@ def _begin() -> None:
     gc.freeze()
 
 
-def _ran(work: tuple[str, int, bool]) -> Ran:
+def _ran(work: tuple[str, int, bool]) -> RunSummary:
     name, seed, twice = work
-    outcome = run(_loaded(name), seed)
-    repeatable = not twice or run(_loaded(name), seed).digest == outcome.digest
-    return Ran(name, seed, outcome.operations, len(outcome.misfortunes), bool(outcome.violations), repeatable)
+    result = run(_loaded(name), seed)
+    repeatable = not twice or run(_loaded(name), seed).digest == result.digest
+    return RunSummary(name, seed, result.operations, len(result.faults), bool(result.violations), repeatable)
 
 
 def _loaded(name: str) -> Scenario:

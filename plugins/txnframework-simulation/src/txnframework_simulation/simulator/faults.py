@@ -15,7 +15,7 @@ from msgspec import Meta
 PerThousand = Annotated[float, Meta(ge=0, le=1000)]
 
 
-class Kind(Enum):
+class FaultKind(Enum):
     """What can go wrong; the value is how it is called in a scenario's table ``faults``."""
 
     REFUSED = "refused"
@@ -33,14 +33,14 @@ class Kind(Enum):
     VALUE_OLD = "value_old"
 
 
-AT_WAKE_UPS = (Kind.WAKE_UP_LATE, Kind.WAKE_UP_REPEATED, Kind.WAKE_UP_MISSED)
+AT_WAKE_UPS = (FaultKind.WAKE_UP_LATE, FaultKind.WAKE_UP_REPEATED, FaultKind.WAKE_UP_MISSED)
 """One that is missed is told with the next one, or when the store notices that it may have missed something."""
-AT_VALUE = (Kind.VALUE_MISSING, Kind.VALUE_OLD)
+AT_VALUE = (FaultKind.VALUE_MISSING, FaultKind.VALUE_OLD)
 """Of what a watch brings along: it is left out, or one of several changes is told of by the first of them."""
-AT_CALLS = tuple(kind for kind in Kind if kind not in AT_WAKE_UPS + AT_VALUE)
+AT_CALLS = tuple(kind for kind in FaultKind if kind not in AT_WAKE_UPS + AT_VALUE)
 
 
-class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FaultRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     How often things go wrong: of a thousand calls of stores, wake-ups of watches, and values that these bring along.
 
@@ -64,11 +64,11 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True, slots=True)
-class Misfortune:
+class InjectedFault:
     """One thing that went wrong; ``number`` counts them within a run, those left out included."""
 
     number: int
-    kind: Kind
+    kind: FaultKind
     at_ms: int
     machine: str
     about: str
@@ -78,7 +78,7 @@ class Misfortune:
         return f"{self.number}: {self.kind.value.replace('_', ' ')}, {self.machine}, {self.about}"
 
 
-class Misfortunes:
+class FaultInjector:
     """
     Draws what goes wrong.
 
@@ -86,8 +86,10 @@ class Misfortunes:
     they fall upon differs from there on, as the run does.
     """
 
-    def __init__(self, rates: Rates, seed: str, now_ms: Callable[[], int], only: frozenset[int] | None = None) -> None:
-        self.happened: list[Misfortune] = []
+    def __init__(
+        self, rates: FaultRates, seed: str, now_ms: Callable[[], int], only: frozenset[int] | None = None
+    ) -> None:
+        self.happened: list[InjectedFault] = []
         self.over = False
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         # What each comes to is drawn elsewhere, so that leaving one out does not move those after it.
@@ -100,15 +102,15 @@ class Misfortunes:
         self._at_wake_ups = _limits(rates, AT_WAKE_UPS)
         self._at_value = _limits(rates, AT_VALUE)
 
-    def at_call(self, machine: str, about: object) -> Kind | None:
+    def at_call(self, machine: str, about: object) -> FaultKind | None:
         """Return what goes wrong at a call."""
         return self._draw(self._at_calls, machine, about)
 
-    def at_wake_up(self, machine: str) -> Kind | None:
+    def at_wake_up(self, machine: str) -> FaultKind | None:
         """Return what goes wrong with a wake-up."""
         return self._draw(self._at_wake_ups, machine, "a watch")
 
-    def at_value(self, machine: str) -> Kind | None:
+    def at_value(self, machine: str) -> FaultKind | None:
         """Return what goes wrong with what a wake-up brings along."""
         return self._draw(self._at_value, machine, "what a watch tells")
 
@@ -132,7 +134,7 @@ class Misfortunes:
         """Return a number of a range, its ends included."""
         return self._details.randint(least, most)
 
-    def _draw(self, limits: tuple[tuple[float, Kind], ...], machine: str, about: object) -> Kind | None:
+    def _draw(self, limits: tuple[tuple[float, FaultKind], ...], machine: str, about: object) -> FaultKind | None:
         if self.over:
             return None
         drawn = self._chance.random()
@@ -141,12 +143,12 @@ class Misfortunes:
                 number = next(self._numbers)
                 if self._only is not None and number not in self._only:
                     return None
-                self.happened.append(Misfortune(number, kind, self._now_ms(), machine, str(about)))
+                self.happened.append(InjectedFault(number, kind, self._now_ms(), machine, str(about)))
                 return kind
         return None
 
 
-def _limits(rates: Rates, kinds: tuple[Kind, ...]) -> tuple[tuple[float, Kind], ...]:
+def _limits(rates: FaultRates, kinds: tuple[FaultKind, ...]) -> tuple[tuple[float, FaultKind], ...]:
     """Return up to which number of 0 to 1 each kind is drawn."""
     each: Iterator[float] = accumulate(getattr(rates, kind.value) / 1000 for kind in kinds)
     return tuple(zip(each, kinds, strict=True))

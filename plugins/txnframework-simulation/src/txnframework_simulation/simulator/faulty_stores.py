@@ -39,18 +39,18 @@ from txnframework.model import (
     Remembered,
     Tail,
 )
-from txnframework_simulation.simulator.store_calls import Calls
+from txnframework_simulation.simulator.store_calls import StoreCalls
 
 
 @implementer(IWatch)
 class FaultyWatch(ForwardingProxy):
     """
-    A watch whose wake-ups go through ``Calls``.
+    A watch whose wake-ups go through ``StoreCalls``.
 
     What the real one has told while nobody waits any more, because the wait was cancelled on the way, is told next.
     """
 
-    def __init__(self, watch: IWatch, calls: Calls) -> None:
+    def __init__(self, watch: IWatch, calls: StoreCalls) -> None:
         super().__init__(watch)
         self._watch = watch
         self._calls = calls
@@ -74,9 +74,9 @@ class FaultyWatch(ForwardingProxy):
 
 @implementer(IValueWatch)
 class FaultyValueWatch(FaultyWatch):
-    """A watch on a record whose wake-ups, and what they bring along, go through ``Calls``."""
+    """A watch on a record whose wake-ups, and what they bring along, go through ``StoreCalls``."""
 
-    def __init__(self, watch: IValueWatch, calls: Calls) -> None:
+    def __init__(self, watch: IValueWatch, calls: StoreCalls) -> None:
         super().__init__(watch, calls)
         self._telling = watch
         self.value: bytes | None = watch.value
@@ -95,9 +95,9 @@ class FaultyValueWatch(FaultyWatch):
 
 @implementer(IAppendedWatch)
 class FaultyTailWatch(FaultyWatch):
-    """A watch on a tail whose wake-ups go through ``Calls``; one that nothing has caused tells nothing."""
+    """A watch on a tail whose wake-ups go through ``StoreCalls``; one that nothing has caused tells nothing."""
 
-    def __init__(self, watch: IAppendedWatch, calls: Calls) -> None:
+    def __init__(self, watch: IAppendedWatch, calls: StoreCalls) -> None:
         super().__init__(watch, calls)
         self._telling = watch
         self.appended: tuple[LedgerEntry, ...] | None = None
@@ -116,9 +116,9 @@ class FaultyTailWatch(FaultyWatch):
 
 @implementer(ILease)
 class FaultyLease(ForwardingProxy):
-    """A lease whose release goes through ``Calls``; that it was lost is told at once, as its contract wants it."""
+    """A lease whose release goes through ``StoreCalls``; that it was lost is told at once, as its contract wants it."""
 
-    def __init__(self, lease: ILease, calls: Calls) -> None:
+    def __init__(self, lease: ILease, calls: StoreCalls) -> None:
         super().__init__(lease)
         self.key: Key = lease.key
         self.version: int = lease.version
@@ -138,7 +138,7 @@ class FaultyLease(ForwardingProxy):
 @implementer(IMetadataStore)
 class FaultyMetadataStore(ForwardingProxy):
     """
-    A metadata store whose calls go through ``Calls``; without atomic batches, whatever the real one has.
+    A metadata store whose calls go through ``StoreCalls``; without atomic batches, whatever the real one has.
 
     What else the real one promises it promises too.
 
@@ -146,7 +146,7 @@ class FaultyMetadataStore(ForwardingProxy):
     """
 
     def __init__(
-        self, store: IMetadataStore, calls: Calls, granted: Callable[[ILease], object] = lambda _: None
+        self, store: IMetadataStore, calls: StoreCalls, granted: Callable[[ILease], object] = lambda _: None
     ) -> None:
         super().__init__(store)
         self.identity: str = store.identity
@@ -221,7 +221,7 @@ class FaultyAtomicStore(FaultyMetadataStore):
         return tuple(providedBy(store).flattened())
 
     def __init__(
-        self, store: IAtomicBatchStore, calls: Calls, granted: Callable[[ILease], object] = lambda _: None
+        self, store: IAtomicBatchStore, calls: StoreCalls, granted: Callable[[ILease], object] = lambda _: None
     ) -> None:
         super().__init__(store, calls, granted)
         self._atomic = store
@@ -233,9 +233,9 @@ class FaultyAtomicStore(FaultyMetadataStore):
 
 @implementer(IManagedLedger)
 class FaultyLedger(ForwardingProxy):
-    """A managed ledger whose calls go through ``Calls``."""
+    """A managed ledger whose calls go through ``StoreCalls``."""
 
-    def __init__(self, ledger: IManagedLedger, calls: Calls) -> None:
+    def __init__(self, ledger: IManagedLedger, calls: StoreCalls) -> None:
         super().__init__(ledger)
         self.name: str = ledger.name
         self._ledger = ledger
@@ -301,9 +301,9 @@ class FaultyLedger(ForwardingProxy):
 
 @implementer(ILedgerStore)
 class FaultyLedgerStore(ForwardingProxy):
-    """A ledger store whose calls, and those of its ledgers, go through ``Calls``."""
+    """A ledger store whose calls, and those of its ledgers, go through ``StoreCalls``."""
 
-    def __init__(self, ledgers: ILedgerStore, calls: Calls) -> None:
+    def __init__(self, ledgers: ILedgerStore, calls: StoreCalls) -> None:
         super().__init__(ledgers)
         self.identity: str = ledgers.identity
         self._ledgers = ledgers

@@ -26,7 +26,7 @@ _TOLERATED = frozenset({"logging", "warnings"})
 """Modules whose use of a clock changes nothing that is simulated: a log line has a time."""
 
 
-class OutsideWorld(RuntimeError):
+class IsolationError(RuntimeError):
     """Simulated code reached for the real world; it is to use the injected environment."""
 
     def __init__(self, what: str) -> None:
@@ -34,7 +34,7 @@ class OutsideWorld(RuntimeError):
 
 
 @contextmanager
-def kept_out() -> Iterator[None]:
+def isolated() -> Iterator[None]:
     """
     Refuse the real world's clocks, randomness, threads and sockets within.
 
@@ -54,14 +54,14 @@ def _guarded(what: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(*args: Any, **options: Any) -> Any:
         if sys._getframe(1).f_globals.get("__name__") in _TOLERATED:
             return original(*args, **options)
-        raise OutsideWorld(what)
+        raise IsolationError(what)
 
     return refuse
 
 
 def _refused(name: str) -> Any:
     def refuse(*_: object, **__: object) -> None:
-        raise OutsideWorld(f"loop.{name}")
+        raise IsolationError(f"loop.{name}")
 
     refuse.__name__ = name
     return refuse

@@ -14,9 +14,9 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 from weakref import WeakSet
 
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.simulator.isolation import IsolatedLoop, kept_out
+from txnframework_simulation.simulator.isolation import IsolatedLoop, isolated
 from txnframework_simulation.simulator.schedule import Process, Schedule, process_of, where
-from txnframework_simulation.simulator.tasks import SimulatedFuture, SimulatedTask, bury
+from txnframework_simulation.simulator.tasks import SimulatedFuture, SimulatedTask, close_abandoned
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -140,7 +140,7 @@ class SimulatedLoop(IsolatedLoop):
         with self._running():
             self._closed = True
             self._schedule.clear()
-            bury(self._tasks, tuple(self._generators))
+            close_abandoned(self._tasks, tuple(self._generators))
 
     async def shutdown_asyncgens(self) -> None:
         """Close the asynchronous generators that were not iterated to their end."""
@@ -292,7 +292,7 @@ class SimulatedLoop(IsolatedLoop):
         asyncio._set_running_loop(self)
         self._is_running = True
         try:
-            with kept_out():
+            with isolated():
                 yield
         finally:
             self._is_running = False

@@ -26,7 +26,7 @@ from txnframework_simulation.simulator.faulty_stores import (
 )
 from txnframework_simulation.simulator.loop import SimulatedLoop
 from txnframework_simulation.simulator.schedule import Process
-from txnframework_simulation.simulator.store_calls import Calls
+from txnframework_simulation.simulator.store_calls import StoreCalls
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Space(Protocol):
 class Machine:
     """A process with a client of its own; ``kill`` takes its memory, ``close`` ends it as a program would."""
 
-    def __init__(self, world: World, name: str, environment: Environment, calls: Calls) -> None:
+    def __init__(self, world: World, name: str, environment: Environment, calls: StoreCalls) -> None:
         self.process = Process(name)
         self.environment = environment
         self.calls = calls
@@ -168,9 +168,9 @@ class World:
         self._name = f"world-{next(_numbers)}"
         _worlds[self._name] = self
 
-    def machine(self, name: str, environment: Environment | None = None, calls: Calls | None = None) -> Machine:
+    def machine(self, name: str, environment: Environment | None = None, calls: StoreCalls | None = None) -> Machine:
         """Make a machine that is still to be opened; ``environment``: its own clock."""
-        machine = Machine(self, name, environment or self.environment, calls or Calls())
+        machine = Machine(self, name, environment or self.environment, calls or StoreCalls())
         self.machines[name] = machine
         return machine
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from txnframework_simulation.simulator.results import Limits, Outcome
+from txnframework_simulation.simulator.results import Limits, RunResult
 
 ATTEMPTS_MAX = 60
 """How many runs a search may take."""
 
 
-def shrink(failed: Outcome, again: Callable[[Limits], Outcome], attempts_max: int = ATTEMPTS_MAX) -> Outcome:
+def shrink(failed: RunResult, again: Callable[[Limits], RunResult], attempts_max: int = ATTEMPTS_MAX) -> RunResult:
     """
     Return the smallest run found in which what the first violation of ``failed`` names is violated as well.
 
@@ -19,13 +19,13 @@ def shrink(failed: Outcome, again: Callable[[Limits], Outcome], attempts_max: in
     """
     search = _Search(failed, again, attempts_max)
     search.fewer_operations()
-    search.fewer_misfortunes()
+    search.fewer_faults()
     search.fewer_operations()
     return search.smallest
 
 
 class _Search:
-    def __init__(self, failed: Outcome, again: Callable[[Limits], Outcome], attempts_max: int) -> None:
+    def __init__(self, failed: RunResult, again: Callable[[Limits], RunResult], attempts_max: int) -> None:
         self.smallest = failed
         self._invariant = failed.violations[0].invariant
         self._again = again
@@ -41,14 +41,14 @@ class _Search:
             else:
                 step //= 2
 
-    def fewer_misfortunes(self) -> None:
-        """Leave out halves of the misfortunes, then smaller parts, then single ones."""
-        kept = [one.number for one in self.smallest.misfortunes]
+    def fewer_faults(self) -> None:
+        """Leave out halves of the injector, then smaller parts, then single ones."""
+        kept = [one.number for one in self.smallest.faults]
         part = len(kept)
         while part and self._left:
             for first in range(0, len(kept), part):
                 if self._fails(Limits(self.smallest.limits.operations, _without(kept, first, part))):
-                    kept = [one.number for one in self.smallest.misfortunes]
+                    kept = [one.number for one in self.smallest.faults]
                     break
             else:
                 part //= 2
@@ -58,10 +58,10 @@ class _Search:
         if not self._left:
             return False
         self._left -= 1
-        outcome = self._again(limits)
-        if all(one.invariant != self._invariant for one in outcome.violations):
+        result = self._again(limits)
+        if all(one.invariant != self._invariant for one in result.violations):
             return False
-        self.smallest = outcome
+        self.smallest = result
         return True
 
 

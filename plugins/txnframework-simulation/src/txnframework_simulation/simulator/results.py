@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import Event, History
-from txnframework_simulation.simulator.faults import Misfortune
+from txnframework_simulation.simulator.faults import InjectedFault
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is left out of a run, to make it smaller: ``only`` are the misfortunes that happen, by their numbers."""
+    """What is left out of a run, to make it smaller: ``only`` are the faults that happen, by their numbers."""
 
     operations: int | None = None
     only: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunResult:
     """
     What one run came to; ``digest`` tells two runs apart that were not the same in every step.
 
-    ``operations`` counts what clients asked for, ``misfortunes`` are those that happened.
+    ``operations`` counts what clients asked for, ``faults`` are those that happened.
     """
 
     scenario: str
@@ -32,7 +32,7 @@ class Outcome:
     limits: Limits
     history: History
     violations: tuple[Violation, ...]
-    misfortunes: tuple[Misfortune, ...]
+    faults: tuple[InjectedFault, ...]
     operations: int
     steps: int
     virtual_ms: int
@@ -44,36 +44,36 @@ VIOLATIONS_SHOWN = 5
 WIDTH_MAX = 240
 
 
-def tell(outcome: Outcome, scenario: str | None = None) -> Iterator[str]:
+def tell(result: RunResult, scenario: str | None = None) -> Iterator[str]:
     """
     Yield lines: how to repeat the run, what it violated, which faults were in it, and the history that shows it.
 
     ``scenario``: what was typed to name it, which for one from a file is the file.
     """
-    yield f"Scenario {outcome.scenario}, seed {outcome.seed}: {outcome.operations} client operations, the last of them"
-    yield f"to see what is left; {outcome.virtual_ms / 1000:.1f} s of virtual time, {len(outcome.misfortunes)} faults."
-    yield f"Repeat it with: txnframework simulate {shlex.join(arguments(outcome, scenario))}"
-    for violation in outcome.violations[:VIOLATIONS_SHOWN]:
+    yield f"Scenario {result.scenario}, seed {result.seed}: {result.operations} client operations, the last of them"
+    yield f"to see what is left; {result.virtual_ms / 1000:.1f} s of virtual time, {len(result.faults)} faults."
+    yield f"Repeat it with: txnframework simulate {shlex.join(arguments(result, scenario))}"
+    for violation in result.violations[:VIOLATIONS_SHOWN]:
         yield ""
         yield f"Violated: {violation.invariant}"
         yield f"  {violation.sentence}"
         yield from (f"    {line(event)}" for event in shown(violation))
-    if len(outcome.violations) > VIOLATIONS_SHOWN:
-        yield f"and {len(outcome.violations) - VIOLATIONS_SHOWN} more violations"
+    if len(result.violations) > VIOLATIONS_SHOWN:
+        yield f"and {len(result.violations) - VIOLATIONS_SHOWN} more violations"
     yield ""
-    yield "Its faults:" if outcome.misfortunes else "It needs no fault."
-    for one in outcome.misfortunes:
+    yield "Its faults:" if result.faults else "It needs no fault."
+    for one in result.faults:
         yield f"  {one}"
 
 
-def arguments(outcome: Outcome, scenario: str | None = None) -> list[str]:
+def arguments(result: RunResult, scenario: str | None = None) -> list[str]:
     """Return what the command line needs to repeat the run."""
-    needed = ["--replay", str(outcome.seed), "--scenario", scenario or outcome.scenario]
-    if outcome.limits.operations is not None:
-        needed += ["--operations", str(outcome.limits.operations)]
-    if outcome.limits.only is not None:
+    needed = ["--replay", str(result.seed), "--scenario", scenario or result.scenario]
+    if result.limits.operations is not None:
+        needed += ["--operations", str(result.limits.operations)]
+    if result.limits.only is not None:
         # Those that happened: a run that ends sooner never comes to others that were let happen as well.
-        needed += ["--only", ",".join(str(one.number) for one in outcome.misfortunes) or "none"]
+        needed += ["--only", ",".join(str(one.number) for one in result.faults) or "none"]
     return needed
 
 

@@ -16,15 +16,15 @@ import msgspec
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework_simulation.checkers import Violation, check
 from txnframework_simulation.checkers.facts import CLOCK_SKEW_MS
-from txnframework_simulation.history import Begun, Event, History, Kind, Recorder
-from txnframework_simulation.simulator.faults import Misfortunes
-from txnframework_simulation.simulator.isolation import OutsideWorld
+from txnframework_simulation.history import Begun, Event, EventKind, History, Recorder
+from txnframework_simulation.simulator.faults import FaultInjector
+from txnframework_simulation.simulator.isolation import IsolationError
 from txnframework_simulation.simulator.loop import SimulatedLoop, Stuck
 from txnframework_simulation.simulator.machines import Machine, World, registry
-from txnframework_simulation.simulator.results import Limits, Outcome
+from txnframework_simulation.simulator.results import Limits, RunResult
 from txnframework_simulation.simulator.scenario import Scenario
-from txnframework_simulation.simulator.simulated_host import Host
-from txnframework_simulation.workloads import Part, RecordedClient, drain
+from txnframework_simulation.simulator.simulated_host import SimulatedHost
+from txnframework_simulation.workloads import ActorContext, RecordedClient, drain
 from txnframework_simulation.workloads.drain import drain_subscription, drain_topic, write_everywhere
 
 NO_LIMITS = Limits()
@@ -33,7 +33,7 @@ WORK_MS_MAX = 1_800_000
 DRAIN_MS_MAX = 300_000
 
 
-def run(scenario: Scenario, seed: int, limits: Limits = NO_LIMITS) -> Outcome:
+def run(scenario: Scenario, seed: int, limits: Limits = NO_LIMITS) -> RunResult:
     """Run a scenario; the same seed and limits are the same run, in every step."""
     collecting = gc.isenabled()
     gc.disable()  # when it comes is not decided by a seed
@@ -62,20 +62,20 @@ class Run:
         self.environment = self.loop.environment
         self.began_ms = self.environment.now_ms()
         self.recorder = Recorder(self.now_ns, self.keep)
-        self.misfortunes = Misfortunes(scenario.faults, f"{name} misfortunes", self.environment.now_ms, limits.only)
+        self.injector = FaultInjector(scenario.faults, f"{name} misfortunes", self.environment.now_ms, limits.only)
         atomic = self.chance.random() >= scenario.without_batches
         space = scenario.make_space(self.environment)
         self.world = World(self.loop, space, registry(), _at_once, atomic=atomic)
         self.workload = scenario.make_workload()
         self._numbers = count()
 
-    def run(self) -> Outcome:
+    def run(self) -> RunResult:
         """Go through all phases and look at what came of it."""
         try:
             self._all_phases()
         except Stuck as error:
             self._violated("everything comes to an end", str(error))
-        except (Exception, OutsideWorld) as error:
+        except (Exception, IsolationError) as error:
             self._violated("nothing fails in a way that no interface names", _told(error))
         else:
             self._over = True
@@ -84,7 +84,7 @@ class Run:
         finally:
             self._over = True
             self.world.end()
-        return self._outcome()
+        return self._result()
 
     def _all_phases(self) -> None:
         self._prepare()
@@ -103,17 +103,19 @@ class Run:
         first.do(self.workload.prepare(RecordedClient(first.client, self.recorder, "first")))
         first.close()
 
-    def _work(self) -> list[Host]:
+    def _work(self) -> list[SimulatedHost]:
         operations = self.scenario.operations if self.limits.operations is None else self.limits.operations
-        hosts = [Host(self, number, -(-operations // self.scenario.hosts)) for number in range(self.scenario.hosts)]
-        working = [self._outside(host.inhabit()) for host in hosts]
+        hosts = [
+            SimulatedHost(self, number, -(-operations // self.scenario.hosts)) for number in range(self.scenario.hosts)
+        ]
+        working = [self._outside(host.run_machines()) for host in hosts]
         self._finish_all(working)
-        self.misfortunes.over = True
+        self.injector.over = True
         for host in hosts:
-            self._finish_all(host.befalling)
+            self._finish_all(host.disruptions)
         return hosts
 
-    def _settle(self, hosts: Iterable[Host]) -> None:
+    def _settle(self, hosts: Iterable[SimulatedHost]) -> None:
         living = [one for host in hosts if (one := host.living) is not None]
         # Somebody has to sweep for what is left behind to come to its end: hosts that serve coordinators do.
         sweeping = living or [self._quiet_machine("keeper")]
@@ -138,23 +140,23 @@ class Run:
         recorded = RecordedClient(last.client, self.recorder, "last")
         for topic in self.workload.topics:
             self._finished(last.spawn(write_everywhere(recorded, topic)))
-        self._finished(last.spawn(self.workload.finish(self._last_part(last))))
+        self._finished(last.spawn(self.workload.finish(self._last_context(last))))
         self._finished(last.spawn(drain(recorded, self.workload, begun)))
         self._finished(last.ask_to_close())
 
     # -- parts ----------------------------------------------------------------------------------------
 
-    def part(self, machine: Machine, host: Host, actor: int) -> Part:
+    def part(self, machine: Machine, host: SimulatedHost, actor: int) -> ActorContext:
         """Return one actor's part; hosts ask for it."""
         name = f"{machine.name}{chr(ord('a') + actor)}"
         chance = random.Random(f"{self.scenario.name} {self.seed} {name}")  # noqa: S311 - repeatable on purpose
         recorded = RecordedClient(machine.client, host.recorder, name)
-        return Part(recorded, chance, machine.environment, host.more, host.number)
+        return ActorContext(recorded, chance, machine.environment, host.more, host.number)
 
-    def _last_part(self, machine: Machine) -> Part:
+    def _last_context(self, machine: Machine) -> ActorContext:
         chance = random.Random(f"{self.scenario.name} {self.seed} {machine.name}")  # noqa: S311 - repeatable on purpose
         recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.finishing")
-        return Part(recorded, chance, machine.environment, lambda: True)
+        return ActorContext(recorded, chance, machine.environment, lambda: True)
 
     def _quiet_machine(self, name: str) -> Machine:
         machine = self.world.machine(name)
@@ -186,22 +188,22 @@ class Run:
         if self._over:
             return
         self.history.events.append(event)
-        self.operations += event.kind is Kind.INVOKE
+        self.operations += event.kind is EventKind.INVOKE
 
     def _violated(self, invariant: str, sentence: str) -> None:
         self.violations.append(Violation(invariant, sentence, ()))
 
-    def _outcome(self) -> Outcome:
+    def _result(self) -> RunResult:
         digest = hashlib.blake2b(digest_size=16)
-        for part in (self.history.events, [str(one) for one in self.misfortunes.happened], self.loop.steps):
+        for part in (self.history.events, [str(one) for one in self.injector.happened], self.loop.steps):
             digest.update(msgspec.json.encode(part))
-        return Outcome(
+        return RunResult(
             self.scenario.name,
             self.seed,
             self.limits,
             self.history,
             tuple(self.violations),
-            tuple(self.misfortunes.happened),
+            tuple(self.injector.happened),
             self.operations,
             self.loop.steps,
             self.environment.now_ms() - self.began_ms,

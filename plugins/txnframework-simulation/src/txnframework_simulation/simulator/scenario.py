@@ -16,7 +16,7 @@ from msgspec import Meta
 from txnframework.config import Config, Place, decode, load_config
 from txnframework.environment import Environment
 from txnframework.errors import ConfigurationError, InvalidInput, UnknownPlugin
-from txnframework_simulation.simulator.faults import Rates
+from txnframework_simulation.simulator.faults import FaultRates
 from txnframework_simulation.simulator.machines import Space, registry
 from txnframework_simulation.workloads import WORKLOADS, Workload
 
@@ -41,7 +41,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = 60_000
     space: Annotated[str, Meta(description="module:name of what makes the stores from an environment.")] = DEFAULT_SPACE
     options: dict[str, object] = {}
-    faults: Rates = Rates()
+    faults: FaultRates = FaultRates()
     host: Annotated[dict[str, object], Meta(description="The configuration of each process, without its stores.")] = {}
     name: str = ""
 

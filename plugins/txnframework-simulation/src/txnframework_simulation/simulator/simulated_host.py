@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework_simulation.history import Event, Recorder
-from txnframework_simulation.history import Kind as EventKind
-from txnframework_simulation.simulator.faults import Kind
+from txnframework_simulation.history import Event, EventKind, Recorder
+from txnframework_simulation.simulator.faults import FaultKind
 from txnframework_simulation.simulator.machines import Machine
-from txnframework_simulation.simulator.store_calls import DisturbedCalls
+from txnframework_simulation.simulator.store_calls import FaultyCalls
 from txnframework_simulation.workloads.workload import NEVER_EXPECTED
 
 if TYPE_CHECKING:
@@ -28,13 +27,13 @@ PAUSE_MS_MAX = 20_000
 LIVES_MAX = 50
 
 
-class Host:
+class SimulatedHost:
     """One place in which machines live, one after the other."""
 
     def __init__(self, run: Run, number: int, share: int) -> None:
         self.number = number
         self._machine: Machine | None = None
-        self.befalling: list[asyncio.Task[None]] = []
+        self.disruptions: list[asyncio.Task[None]] = []
         self.recorder = Recorder(run.now_ns, self._keep)
         self._run = run
         self._left = share
@@ -50,17 +49,17 @@ class Host:
         """Whether operations are left to do here."""
         return self._left > 0
 
-    async def inhabit(self) -> None:
+    async def run_machines(self) -> None:
         """Let machines live here until everything is done."""
         while self.more() and self._lives < LIVES_MAX:
             self._lives += 1
-            await self._live(f"host{self.number}.{self._lives}")
+            await self._run_machine(f"host{self.number}.{self._lives}")
 
-    async def _live(self, name: str) -> None:
+    async def _run_machine(self, name: str) -> None:
         run = self._run
         self._died.clear()
         environment = SkewedEnvironment(run.environment, self._ahead_ms())
-        calls = DisturbedCalls(name, run.misfortunes, run.loop, lambda kind: self._befall(machine, kind))
+        calls = FaultyCalls(name, run.injector, run.loop, lambda kind: self._disrupt(machine, kind))
         machine = run.world.machine(name, environment, calls)
         opened = asyncio.Event()
         living = machine.start(run.world.config(name, run.scenario.config()), opened.set)
@@ -70,7 +69,7 @@ class Host:
             if error is not None and not _is_expected(error):
                 raise error
             await machine.gone()
-            await self._pass(run.misfortunes.milliseconds(DOWN_MS_MAX))
+            await self._pass(run.injector.milliseconds(DOWN_MS_MAX))
             return
         if opened.is_set() and machine.process.alive:
             self._machine = machine
@@ -80,7 +79,7 @@ class Host:
             ]
             await self._unless_it_died(asyncio.gather(*actors))
         if not machine.process.alive:
-            await self._pass(run.misfortunes.milliseconds(DOWN_MS_MAX))
+            await self._pass(run.injector.milliseconds(DOWN_MS_MAX))
 
     async def _unless_it_died(self, *work: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
         """Wait for the first of these, or the machine's death; raise what failed."""
@@ -94,31 +93,31 @@ class Host:
 
     # -- what befalls it ------------------------------------------------------------------------------
 
-    def _befall(self, machine: Machine, kind: Kind) -> None:
+    def _disrupt(self, machine: Machine, kind: FaultKind) -> None:
         work = {
-            Kind.KILLED: self._kill,
-            Kind.PAUSED: self._pause,
-            Kind.LEASES_LOST: self._lose_leases,
-            Kind.CLOCK_MOVED: self._move_clock,
+            FaultKind.KILLED: self._kill,
+            FaultKind.PAUSED: self._pause,
+            FaultKind.LEASES_LOST: self._lose_leases,
+            FaultKind.CLOCK_MOVED: self._move_clock,
         }[kind]
-        self.befalling.append(self._run.loop.spawn(self._run.loop.outside, work(machine)))
+        self.disruptions.append(self._run.loop.spawn(self._run.loop.outside, work(machine)))
 
     async def _kill(self, machine: Machine) -> None:
-        for _ in range(self._run.misfortunes.steps(STEPS_MAX)):
+        for _ in range(self._run.injector.steps(STEPS_MAX)):
             await asyncio.sleep(0)
         if not machine.process.alive:
             return
         machine.kill()
         self._died.set()
-        await self._pass(self._run.misfortunes.milliseconds(UNNOTICED_MS_MAX))
+        await self._pass(self._run.injector.milliseconds(UNNOTICED_MS_MAX))
         await machine.gone()
 
     async def _pause(self, machine: Machine) -> None:
-        misfortunes = self._run.misfortunes
-        pause_ms = misfortunes.milliseconds(PAUSE_MS_MAX)
+        injector = self._run.injector
+        pause_ms = injector.milliseconds(PAUSE_MS_MAX)
         machine.process.frozen = True
-        if misfortunes.likely(0.5):
-            noticed_ms = misfortunes.milliseconds(UNNOTICED_MS_MAX)
+        if injector.likely(0.5):
+            noticed_ms = injector.milliseconds(UNNOTICED_MS_MAX)
             await self._pass(noticed_ms)
             await machine.lose_leases_now()
         await self._pass(pause_ms)
@@ -133,7 +132,7 @@ class Host:
 
     def _ahead_ms(self) -> int:
         half_ms = self._run.scenario.config().transactions.max_clock_skew_ms // 2
-        return self._run.misfortunes.between(-half_ms, half_ms)
+        return self._run.injector.between(-half_ms, half_ms)
 
     async def _pass(self, by_ms: int) -> None:
         environment = self._run.environment

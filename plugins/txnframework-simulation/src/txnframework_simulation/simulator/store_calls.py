@@ -1,4 +1,4 @@
-"""Calls of a process to its stores, and the faults and delays that are injected into them."""
+"""StoreCalls of a process to its stores, and the faults and delays that are injected into them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TypeVar
 
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model import Batch, IndexRange, Key, KeyRange, PutSequential
-from txnframework_simulation.simulator.faults import Kind, Misfortunes
+from txnframework_simulation.simulator.faults import FaultInjector, FaultKind
 from txnframework_simulation.simulator.loop import SimulatedLoop
 
 T = TypeVar("T")
 
 
-class Fault(Enum):
+class CallFault(Enum):
     """What goes wrong with a call."""
 
     REFUSED = "refused"
@@ -26,7 +26,7 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class StoreCall:
     """One call of a store: ``name`` is ``put``, ``append`` and so on, ``about`` the key or ledger."""
 
     name: str
@@ -37,7 +37,7 @@ class Call:
         return f"{self.name} {self.about}"
 
 
-class Calls:
+class StoreCalls:
     """
     Every call that one process makes to its stores goes through here; ``fault`` decides what goes wrong.
 
@@ -45,12 +45,12 @@ class Calls:
     """
 
     def __init__(self) -> None:
-        self.fault: Callable[[Call], Fault | None] = lambda _: None
+        self.fault: Callable[[StoreCall], CallFault | None] = lambda _: None
 
-    async def on_the_way(self, call: Call) -> None:
+    async def on_the_way(self, call: StoreCall) -> None:
         """Return when a call has arrived at its store."""
 
-    async def on_the_way_back(self, call: Call) -> None:
+    async def on_the_way_back(self, call: StoreCall) -> None:
         """Return when the reply to a call has arrived."""
 
     async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
@@ -63,22 +63,22 @@ class Calls:
 
     async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
         """Make a call that changes nothing."""
-        return await self._made(Call(name, _subject_of(about), False), answer)
+        return await self._made(StoreCall(name, _subject_of(about), False), answer)
 
     async def write(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
         """Make a call that changes something."""
-        return await self._made(Call(name, _subject_of(about), True), answer)
+        return await self._made(StoreCall(name, _subject_of(about), True), answer)
 
-    async def _made(self, call: Call, answer: Callable[[], Awaitable[T]]) -> T:
+    async def _made(self, call: StoreCall, answer: Callable[[], Awaitable[T]]) -> T:
         fault = self.fault(call)
         await self.on_the_way(call)
-        if fault is Fault.REFUSED:
+        if fault is CallFault.REFUSED:
             raise Unavailable(f"{call} was refused by the simulation")
         try:
             answered = await answer()
         finally:
             await self.on_the_way_back(call)
-        if fault is Fault.REPLY_LOST:
+        if fault is CallFault.REPLY_LOST:
             lost = f"the reply to {call} was lost by the simulation"
             raise OutcomeUnknown(lost) if call.writes else Unavailable(lost)
         return answered
@@ -107,26 +107,26 @@ LATE_MS_MAX = 5_000
 """A store that has missed a notification looks again after this."""
 
 
-class DisturbedCalls(Calls):
+class FaultyCalls(StoreCalls):
     """
-    Calls take a few rounds, so that they overtake each other, and now and then much longer or for ever.
+    StoreCalls take a few rounds, so that they overtake each other, and now and then much longer or for ever.
 
-    ``befall`` is told of what happens to the machine itself rather than to a call.
+    ``disrupt_machine`` is told of what happens to the machine itself rather than to a call.
     """
 
     def __init__(
-        self, machine: str, misfortunes: Misfortunes, loop: SimulatedLoop, befall: Callable[[Kind], None]
+        self, machine: str, injector: FaultInjector, loop: SimulatedLoop, disrupt_machine: Callable[[FaultKind], None]
     ) -> None:
         super().__init__()
         self.fault = self._draw
         self._machine = machine
-        self._misfortunes = misfortunes
+        self._injector = injector
         self._loop = loop
-        self._befall = befall
+        self._disrupt_machine = disrupt_machine
         self._delay_ms = 0
         self._reply_delay_ms: dict[int, int] = {}
 
-    async def on_the_way(self, call: Call) -> None:
+    async def on_the_way(self, call: StoreCall) -> None:
         """Return when a call has arrived at its store."""
         delay_ms, self._delay_ms = self._delay_ms, 0
         if delay_ms > 0:
@@ -137,7 +137,7 @@ class DisturbedCalls(Calls):
             # may come to lie where it lay, and the run would depend on that.
             self._reply_delay_ms[id(call)] = -delay_ms
 
-    async def on_the_way_back(self, call: Call) -> None:
+    async def on_the_way_back(self, call: StoreCall) -> None:
         """Return when the reply to a call has arrived."""
         delay_ms = self._reply_delay_ms.pop(id(call), 0)
         if delay_ms:
@@ -146,40 +146,40 @@ class DisturbedCalls(Calls):
 
     async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
         """Return when a wake-up has arrived, or one that there was no reason for."""
-        kind = self._misfortunes.at_wake_up(self._machine)
-        if kind is Kind.WAKE_UP_REPEATED:
+        kind = self._injector.at_wake_up(self._machine)
+        if kind is FaultKind.WAKE_UP_REPEATED:
             await asyncio.sleep(0)
             return
         await changed()
-        if kind is Kind.WAKE_UP_LATE:
-            await self._pass(self._misfortunes.milliseconds(LATE_MS_MAX))
-        elif kind is Kind.WAKE_UP_MISSED:
-            await self._first_of(changed(), self._pass(self._misfortunes.milliseconds(LATE_MS_MAX)))
+        if kind is FaultKind.WAKE_UP_LATE:
+            await self._pass(self._injector.milliseconds(LATE_MS_MAX))
+        elif kind is FaultKind.WAKE_UP_MISSED:
+            await self._first_of(changed(), self._pass(self._injector.milliseconds(LATE_MS_MAX)))
 
     def value(self, values: Sequence[bytes | None]) -> bytes | None:
         """Return which of the values that a wake-up brought along is told: none, or an older one that was written."""
-        match self._misfortunes.at_value(self._machine):
-            case Kind.VALUE_MISSING:
+        match self._injector.at_value(self._machine):
+            case FaultKind.VALUE_MISSING:
                 return None
-            case Kind.VALUE_OLD:
+            case FaultKind.VALUE_OLD:
                 return values[0]
         return values[-1]
 
-    def _draw(self, call: Call) -> Fault | None:
-        kind = self._misfortunes.at_call(self._machine, call)
+    def _draw(self, call: StoreCall) -> CallFault | None:
+        kind = self._injector.at_call(self._machine, call)
         match kind:
             case None:
                 return None
-            case Kind.REFUSED:
-                return Fault.REFUSED
-            case Kind.REPLY_LOST:
-                return Fault.REPLY_LOST
-            case Kind.DELAYED:
-                self._delay_ms = self._misfortunes.delay_ms()
-            case Kind.REPLY_DELAYED:
-                self._delay_ms = -self._misfortunes.delay_ms()
+            case FaultKind.REFUSED:
+                return CallFault.REFUSED
+            case FaultKind.REPLY_LOST:
+                return CallFault.REPLY_LOST
+            case FaultKind.DELAYED:
+                self._delay_ms = self._injector.delay_ms()
+            case FaultKind.REPLY_DELAYED:
+                self._delay_ms = -self._injector.delay_ms()
             case _:
-                self._befall(kind)
+                self._disrupt_machine(kind)
         return None
 
     async def _first_of(self, *waits: Awaitable[None]) -> None:

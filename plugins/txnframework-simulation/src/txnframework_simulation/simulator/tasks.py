@@ -51,7 +51,7 @@ ATTEMPTS_MAX = 1_000
 """A ``finally`` that awaits refuses to be closed; each attempt gets it past one such await."""
 
 
-def bury(tasks: dict[Any, None], generators: Iterable[AsyncGenerator[Any, Any]]) -> None:
+def close_abandoned(tasks: dict[Any, None], generators: Iterable[AsyncGenerator[Any, Any]]) -> None:
     """
     Close the coroutines of ``tasks``, which grows by what they start meanwhile, and what ``generators`` await.
 

@@ -28,12 +28,12 @@ CUT_SECONDS = (0.1, 5.0)
 DELAY_MS = (5, 400)
 DOWN_SECONDS = (0.0, 4.0)
 SERVERS_CHANCE = 0.06
-"""How many misfortunes befall a server, where the run has servers of its own."""
+"""How many disruptions befall a server, where the run has servers of its own."""
 
-Misfortune = Callable[[Member], Awaitable[None]]
+Disruption = Callable[[Member], Awaitable[None]]
 
 
-class Misfortunes:
+class Disruptions:
     """
     Draws by a seed what happens to whom; ``counts`` says how often each happened, ``disconnections`` to how many
     connections, ``broken`` which server did not come back.
@@ -53,7 +53,7 @@ class Misfortunes:
         self._members = members
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._file = file
-        self._suffering: dict[int, asyncio.Task[None]] = {}
+        self._disrupted: dict[int, asyncio.Task[None]] = {}
 
     def summary(self) -> dict[str, int]:
         """Return the counts as they are told."""
@@ -61,28 +61,28 @@ class Misfortunes:
         if self._servers:
             to_processes["kills of servers"] = self.counts["kill of a server"]
         others = sum(self.counts.values()) - sum(to_processes.values())
-        return to_processes | {"network misfortunes": others, "connections cut": self.disconnections}
+        return to_processes | {"network disruptions": others, "connections cut": self.disconnections}
 
-    async def go_on(self) -> None:
-        """Let one misfortune come after the other, until this is cancelled; those under way are then over."""
+    async def run(self) -> None:
+        """Let one disruption come after the other, until this is cancelled; those under way are then over."""
         try:
             while True:
                 await asyncio.sleep(self._chance.uniform(*BETWEEN_SECONDS))
                 if self._servers and self._chance.random() < SERVERS_CHANCE:
-                    self._strike_server()
-                free = [one for one in self._members if one.works and one.number not in self._suffering]
+                    self._disrupt_server()
+                free = [one for one in self._members if one.works and one.number not in self._disrupted]
                 if free:
-                    self._strike(self._chance.choice(free))
+                    self._disrupt_member(self._chance.choice(free))
         finally:
-            for task in tuple(self._suffering.values()):
+            for task in tuple(self._disrupted.values()):
                 task.cancel()
-            await asyncio.gather(*self._suffering.values(), return_exceptions=True)
+            await asyncio.gather(*self._disrupted.values(), return_exceptions=True)
             self._over.set()
             if self._restarting is not None:
                 # Not cancelled: it would leave the server as it is.
                 await self._restarting
 
-    def _strike_server(self) -> None:
+    def _disrupt_server(self) -> None:
         if self._restarting is not None and not self._restarting.done():
             return
         name = self._chance.choice(sorted(self._servers))
@@ -104,21 +104,21 @@ class Misfortunes:
             self.broken.append(f"{name} did not come back after it was killed: {error}")
         self._note("over", {"server": name})
 
-    def _strike(self, member: Member) -> None:
-        choices: dict[Misfortune, int] = {self.kill: 4, self.pause: 3}
+    def _disrupt_member(self, member: Member) -> None:
+        choices: dict[Disruption, int] = {self.kill: 4, self.pause: 3}
         if member.proxies:
             choices |= {self.reset: 3, self.cut: 2, self.stall: 2, self.delay: 1, self.half_close: 1, self.mute: 2}
         (chosen,) = self._chance.choices(list(choices), list(choices.values()))
         name = getattr(chosen, "__name__", "")
         self.counts[name] += 1
         self._note(name, {"process": member.name})
-        task = asyncio.create_task(self._suffer(chosen, member))
-        self._suffering[member.number] = task
-        task.add_done_callback(lambda _: self._suffering.pop(member.number, None))
+        task = asyncio.create_task(self._disrupt(chosen, member))
+        self._disrupted[member.number] = task
+        task.add_done_callback(lambda _: self._disrupted.pop(member.number, None))
 
-    async def _suffer(self, misfortune: Misfortune, member: Member) -> None:
+    async def _disrupt(self, disruption: Disruption, member: Member) -> None:
         try:
-            await misfortune(member)
+            await disruption(member)
         finally:
             member.signal(signal.SIGCONT)
             for proxy in member.proxies.values():
@@ -183,4 +183,4 @@ class Misfortunes:
 
     def _note(self, what: str, whom: dict[str, str]) -> None:
         with self._file.open("ab") as file:
-            file.write(msgspec.json.encode({"at_ns": time.monotonic_ns(), **whom, "misfortune": what}) + b"\n")
+            file.write(msgspec.json.encode({"at_ns": time.monotonic_ns(), **whom, "disruption": what}) + b"\n")

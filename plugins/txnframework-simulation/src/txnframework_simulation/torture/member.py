@@ -33,14 +33,14 @@ class Member:
     """
     The process with one number, and those that take its place when it was killed.
 
-    ``fell``: processes that ended although nobody had killed them, with the end of what they printed.
+    ``failures``: processes that ended although nobody had killed them, with the end of what they printed.
     """
 
     def __init__(self, number: int, seed: int, directory: Path, urls: Urls) -> None:
         self.number = number
         self.proxies: dict[tuple[str, int], Proxy] = {}
         self.lives = 0
-        self.fell: list[str] = []
+        self.failures: list[str] = []
         self._seed = seed
         self._directory = directory
         self._urls = urls
@@ -98,7 +98,7 @@ class Member:
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), patience_seconds)
             if process.returncode:
-                self.fell.append(self._last_words())
+                self.failures.append(self._last_words())
             return True
         self.signal(signal.SIGUSR1)
         await asyncio.sleep(1)
@@ -113,7 +113,7 @@ class Member:
             if self._ending:
                 return
             if not self._killed:
-                self.fell.append(self._last_words())
+                self.failures.append(self._last_words())
             await self._start()
 
     async def _start(self) -> None:

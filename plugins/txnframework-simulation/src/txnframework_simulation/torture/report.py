@@ -16,15 +16,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from txnframework_simulation.checkers import INVARIANTS, Violation
-from txnframework_simulation.history import Begin, Call, Commit, History, Kind
-from txnframework_simulation.torture.disruptions import Misfortunes
+from txnframework_simulation.history import Begin, Call, Commit, EventKind, History
+from txnframework_simulation.torture.disruptions import Disruptions
 
 SHOWN_MAX = 20
 KINDS = "ok: it was done; fail: it was refused, and nothing was done; unknown: no answer came, it may have been done"
 
 
 @dataclass
-class Outcome:
+class TortureResult:
     """
     Counts, and everything that was wrong: ``violations`` of the rules, and ``defects``, such as processes that ended by
     themselves.
@@ -47,7 +47,7 @@ class Outcome:
         return msgspec.json.format(msgspec.json.encode(said | {"defects": self.defects}))
 
     def print_to(self, console: Console) -> None:
-        """Print tables, and the first of what was wrong."""
+        """Print read_table, and the first of what was wrong."""
         table = Table(box=SIMPLE_HEAD, caption=KINDS, caption_justify="left")
         table.add_column("operation")
         for kind in ("ok", "fail", "unknown"):
@@ -87,8 +87,8 @@ def counts_of(history: History, calls: list[Call]) -> dict[str, int]:
         "operations": len(calls),
         "transactions begun": sum(isinstance(call.operation, Begin) and call.ok for call in calls),
         "transactions committed": sum(isinstance(call.operation, Commit) and call.ok for call in calls),
-        "unknown outcomes": kinds[Kind.UNKNOWN],
-        "refused or failed": kinds[Kind.FAIL],
+        "unknown outcomes": kinds[EventKind.UNKNOWN],
+        "refused or failed": kinds[EventKind.FAIL],
     }
 
 
@@ -100,11 +100,11 @@ _ENDS = {b'"kind":"ok"': "done", b'"kind":"fail"': "refused", b'"kind":"unknown"
 class Progress:
     """Counts what the processes append to their histories."""
 
-    def __init__(self, console: Console, parts: Path, seconds: float, misfortunes: Misfortunes) -> None:
+    def __init__(self, console: Console, parts: Path, seconds: float, disruptions: Disruptions) -> None:
         self._console = console
         self._parts = parts
         self._seconds = seconds
-        self._misfortunes = misfortunes
+        self._disruptions = disruptions
         self._read: dict[Path, int] = {}
         self._counts = dict.fromkeys(_ENDS.values(), 0)
         self._said_at = 0.0
@@ -126,8 +126,8 @@ class Progress:
     def _line(self, end: float) -> str:
         gone = self._seconds - max(0.0, end - time.monotonic())
         counts = ", ".join(f"{count} {name}" for name, count in self._counts.items())
-        struck = ", ".join(f"{count} {name}" for name, count in sorted(self._misfortunes.counts.items()))
-        return f"{gone:.0f} of {self._seconds:.0f} s: {counts}; {struck or 'nothing happened to anybody yet'}"
+        disrupted = ", ".join(f"{count} {name}" for name, count in sorted(self._disruptions.counts.items()))
+        return f"{gone:.0f} of {self._seconds:.0f} s: {counts}; {disrupted or 'nothing happened to anybody yet'}"
 
     def _count(self) -> None:
         for file in self._parts.glob("*.jsonl"):

@@ -19,11 +19,11 @@ from txnframework.config import redact_url
 from txnframework.errors import TxnFrameworkError
 from txnframework.plugin import Server
 from txnframework_simulation.checkers import check
-from txnframework_simulation.history import Appending, Begun, Commit, History, Kind, Recorder, read, write
+from txnframework_simulation.history import Begun, Commit, EventKind, History, HistoryWriter, Recorder, read, write
 from txnframework_simulation.torture.assignment import config, make_workload
-from txnframework_simulation.torture.disruptions import Misfortunes
+from txnframework_simulation.torture.disruptions import Disruptions
 from txnframework_simulation.torture.member import Member, Urls
-from txnframework_simulation.torture.report import Outcome, Progress, counts_of, operations_of
+from txnframework_simulation.torture.report import Progress, TortureResult, counts_of, operations_of
 from txnframework_simulation.workloads import RecordedClient, Workload
 from txnframework_simulation.workloads.drain import drain_outcome, drain_subscription, drain_topic
 
@@ -34,7 +34,7 @@ _SETTLE_POLL_SECONDS = 0.5
 
 async def prepare(urls: Urls, workload: Workload[Any], history: Path) -> None:
     """Make topics and subscriptions."""
-    appending = Appending(history, {"process": "prepare"})
+    appending = HistoryWriter(history, {"process": "prepare"})
     async with txnframework.open(config(urls.metadata, urls.ledger)) as client:
         await workload.prepare(RecordedClient(client, Recorder(time.monotonic_ns, appending.keep), "prepare"))
     appending.close()
@@ -46,7 +46,7 @@ async def settle_and_drain(urls: Urls, workload: Workload[Any], asked: Iterable[
 
     Whoever is left of a transaction's process has no effect on it any more: it times out, or is aborted sooner.
     """
-    appending = Appending(history, {"process": "drain"})
+    appending = HistoryWriter(history, {"process": "drain"})
     async with txnframework.open(config(urls.metadata, urls.ledger)) as client:
         recorded = RecordedClient(client, Recorder(time.monotonic_ns, appending.keep), "drain")
         left = await _settled(client, workload)
@@ -87,7 +87,7 @@ async def _unsettled(client: Client, workload: Workload[Any]) -> str:
 
 def to_ask(history: History) -> list[str]:
     """
-    Return the transactions whose outcome is to be asked for: those that nobody knows the end of.
+    Return the transactions whose result is to be asked for: those that nobody knows the end of.
 
     What became of the others was told to who ended them, and is held to it by what is there.
     """
@@ -96,7 +96,7 @@ def to_ask(history: History) -> list[str]:
     for call in history.calls():
         if isinstance(call.reply, Begun):
             begun[call.reply.txn] = None
-        elif isinstance(call.operation, Commit) and call.kind is Kind.OK:
+        elif isinstance(call.operation, Commit) and call.kind is EventKind.OK:
             told.add(call.operation.txn)
     return [txn for txn in begun if txn not in told]
 
@@ -113,7 +113,7 @@ _START_POLL_SECONDS = 0.05
 @dataclass(frozen=True)
 class Settings:
     """
-    What is run: so many processes at a time, for so long, over these stores, with misfortunes by this seed.
+    What is run: so many processes at a time, for so long, over these stores, with disruptions by this seed.
 
     ``servers``: those that are killed and started again.
     """
@@ -126,7 +126,7 @@ class Settings:
     servers: Mapping[str, Server] = field(default_factory=dict)
 
 
-def run(settings: Settings, console: Console) -> Outcome:
+def run(settings: Settings, console: Console) -> TortureResult:
     """Run it; everything about it is in the directory afterwards."""
     for name in ("parts", "logs"):
         (settings.directory / name).mkdir()
@@ -136,13 +136,13 @@ def run(settings: Settings, console: Console) -> Outcome:
         raise KeyboardInterrupt from None
 
 
-def judge(directory: Path) -> Outcome:
+def judge(directory: Path) -> TortureResult:
     """Check the history in a directory again."""
     history = read(directory / HISTORY)
     return _judged(history, {}, [])
 
 
-async def _run(settings: Settings, console: Console) -> Outcome:
+async def _run(settings: Settings, console: Console) -> TortureResult:
     task = asyncio.current_task()
     assert task is not None
     # As an interrupt: processes that stand still would otherwise stand there for ever.
@@ -150,7 +150,7 @@ async def _run(settings: Settings, console: Console) -> Outcome:
     workload = make_workload()
     parts = settings.directory / "parts"
     await prepare(settings.urls, workload, parts / "prepare.jsonl")
-    counts, defects = await _suffer(settings, console)
+    counts, defects = await _disrupt(settings, console)
     console.print("everything settles and is looked at")
     left = await settle_and_drain(settings.urls, workload, to_ask(_merged(parts, {})), parts / "drain.jsonl")
     if left:
@@ -159,37 +159,37 @@ async def _run(settings: Settings, console: Console) -> Outcome:
     history = _merged(parts, about)
     write(history, settings.directory / HISTORY)
     console.print(f"{len(history.events)} events are checked", highlight=False)
-    outcome = _judged(history, counts, defects)
-    (settings.directory / "outcome.json").write_bytes(outcome.to_json())
-    return outcome
+    result = _judged(history, counts, defects)
+    (settings.directory / "result.json").write_bytes(result.to_json())
+    return result
 
 
-async def _suffer(settings: Settings, console: Console) -> tuple[dict[str, int], list[str]]:
-    """Let processes work and be struck for the time that was set, and come to an end; return counts and defects."""
+async def _disrupt(settings: Settings, console: Console) -> tuple[dict[str, int], list[str]]:
+    """Let processes work and be disrupted for the time that was set, and come to an end; return counts and defects."""
     defects: list[str] = []
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(_member(settings, number)) for number in range(settings.processes)]
         await _all_at_work(members)
-        file = settings.directory / "misfortunes.jsonl"
-        misfortunes = Misfortunes(members, settings.seed, file, settings.servers)
-        striking = asyncio.create_task(misfortunes.go_on())
+        file = settings.directory / "disruptions.jsonl"
+        disruptions = Disruptions(members, settings.seed, file, settings.servers)
+        disrupting = asyncio.create_task(disruptions.run())
         try:
-            progress = Progress(console, settings.directory / "parts", settings.seconds, misfortunes)
+            progress = Progress(console, settings.directory / "parts", settings.seconds, disruptions)
             await progress.until(time.monotonic() + settings.seconds)
         finally:
-            striking.cancel()
-            await asyncio.gather(striking, return_exceptions=True)
-        defects += misfortunes.broken
+            disrupting.cancel()
+            await asyncio.gather(disrupting, return_exceptions=True)
+        defects += disruptions.broken
         console.print("everybody comes to an end")
         ended = await asyncio.gather(*(member.end(ENDING_SECONDS_MAX) for member in members))
         for member, in_time in zip(members, ended, strict=True):
-            defects += member.fell
+            defects += member.failures
             if not in_time:
                 defects.append(
                     f"process {member.name} did not end within {ENDING_SECONDS_MAX:.0f} s; its log says where it stands"
                 )
     begun = {"seconds": round(settings.seconds), "processes at a time": settings.processes}
-    return begun | {"processes started": sum(one.lives for one in members)} | misfortunes.summary(), defects
+    return begun | {"processes started": sum(one.lives for one in members)} | disruptions.summary(), defects
 
 
 async def _all_at_work(members: list[Member]) -> None:
@@ -204,10 +204,10 @@ def _member(settings: Settings, number: int) -> Member:
     return Member(number, settings.seed + number, settings.directory, settings.urls)
 
 
-def _judged(history: History, counts: dict[str, int], defects: list[str]) -> Outcome:
+def _judged(history: History, counts: dict[str, int], defects: list[str]) -> TortureResult:
     calls = history.calls()
     violations = [*check(history), *make_workload().violations(history)]
-    return Outcome(counts | counts_of(history, calls), operations_of(calls), violations, defects)
+    return TortureResult(counts | counts_of(history, calls), operations_of(calls), violations, defects)
 
 
 def _merged(parts: Path, about: dict[str, str]) -> History:

@@ -23,9 +23,9 @@ import txnframework
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Conflict, Unavailable
 from txnframework.errors import OutcomeUnknown as InDoubt
-from txnframework_simulation.history import Appending, Recorder
+from txnframework_simulation.history import HistoryWriter, Recorder
 from txnframework_simulation.torture.assignment import ACTORS, Assignment, config, make_workload
-from txnframework_simulation.workloads import Part, RecordedClient
+from txnframework_simulation.workloads import ActorContext, RecordedClient
 
 _AGAIN_SECONDS = 0.3
 
@@ -42,7 +42,7 @@ async def work(assignment: Assignment) -> None:
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), lambda: _read(stopped))
     loop.add_signal_handler(signal.SIGUSR1, _print_tasks)
-    history = Appending(Path(assignment.history), {"process": assignment.name})
+    history = HistoryWriter(Path(assignment.history), {"process": assignment.name})
     recorder = Recorder(time.monotonic_ns, history.keep)
     for attempt in count(1):
         if stopped.is_set():
@@ -61,7 +61,7 @@ async def _once(assignment: Assignment, attempt: int, recorder: Recorder, more: 
             for number in range(ACTORS):
                 recorded = RecordedClient(client, recorder, f"{assignment.name}.{attempt}.{number}")
                 chance = random.Random(assignment.seed * ACTORS + number)  # noqa: S311 - repeatable on purpose
-                part = Part(recorded, chance, SystemEnvironment(), more, assignment.place)
+                part = ActorContext(recorded, chance, SystemEnvironment(), more, assignment.place)
                 actors.create_task(workload.run(part))
 
 

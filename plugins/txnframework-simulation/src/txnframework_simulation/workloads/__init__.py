@@ -13,8 +13,8 @@ from txnframework_simulation.workloads.chain import Chain
 from txnframework_simulation.workloads.drain import drain
 from txnframework_simulation.workloads.mixture import Mixture
 from txnframework_simulation.workloads.recorded_client import RecordedClient
-from txnframework_simulation.workloads.workload import Options, Part, Subscribed, Workload
+from txnframework_simulation.workloads.workload import ActorContext, Options, Subscribed, Workload
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {"chain": Chain, "mixture": Mixture}
 
-__all__ = ["WORKLOADS", "Options", "Part", "RecordedClient", "Subscribed", "Workload", "drain"]
+__all__ = ["WORKLOADS", "ActorContext", "Options", "RecordedClient", "Subscribed", "Workload", "drain"]

@@ -19,14 +19,14 @@ WAITING = 0.2
 """How many of those who give up wait for some time first, as for a store that does not answer."""
 
 
-class GivenUp(TxnFrameworkError):
+class CallerCancelled(TxnFrameworkError):
     """The caller cancelled the call: nobody knows what became of it."""
 
     def __init__(self) -> None:
         super().__init__("the caller gave the call up")
 
 
-class Impatience:
+class Cancellation:
     """Cancels some of the calls that go through it; ``cancels``: how many."""
 
     def __init__(self, chance: random.Random, environment: Environment, cancels: float) -> None:
@@ -38,7 +38,7 @@ class Impatience:
         """
         Do the work, or begin it and cancel it.
 
-        :raises GivenUp: it was cancelled. What it did up to then stays done, and what it began is nobody's here.
+        :raises CallerCancelled: it was cancelled; what it did before that stays done.
         """
         if self._chance.random() >= self._cancels:
             return await work()
@@ -53,5 +53,5 @@ class Impatience:
             doing.cancel()
             await asyncio.wait({doing})
         if doing.cancelled():
-            raise GivenUp
+            raise CallerCancelled
         return doing.result()

@@ -10,7 +10,7 @@ from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import History
 from txnframework_simulation.workloads.oracles import drained, drained_subscription, sends_of
 from txnframework_simulation.workloads.recorded_client import RecordedConsumer, RecordedProducer
-from txnframework_simulation.workloads.workload import NAMESPACE, Options, Part, Subscribed, Workload
+from txnframework_simulation.workloads.workload import NAMESPACE, ActorContext, Options, Subscribed, Workload
 
 ORDERS = f"{NAMESPACE}/orders"
 INVOICES = f"{NAMESPACE}/invoices"
@@ -55,10 +55,10 @@ class Chain(Workload[ChainOptions]):
         """Those of the workers."""
         return {f"types[{number}]": name for number, name in enumerate(self.options.types)}
 
-    async def run(self, part: Part) -> None:
+    async def run(self, context: ActorContext) -> None:
         """Take orders and bill them."""
-        actor = _Clerk(part, self.options)
-        await part.repeat({actor.order: 2, actor.bill: 3})
+        actor = _Clerk(context, self.options)
+        await context.repeat({actor.order: 2, actor.bill: 3})
 
     def violations(self, history: History) -> list[Violation]:
         """Compare orders, invoices and what is still to be billed."""
@@ -86,14 +86,14 @@ class Chain(Workload[ChainOptions]):
 class _Clerk:
     """One actor."""
 
-    def __init__(self, part: Part, options: ChainOptions) -> None:
-        self._part = part
+    def __init__(self, context: ActorContext, options: ChainOptions) -> None:
+        self._context = context
         self._options = options
-        self._recorded = part.recorded
+        self._recorded = context.recorded
 
     async def order(self) -> None:
         """Send a few orders, in a transaction or outside."""
-        chance, recorded = self._part.chance, self._recorded
+        chance, recorded = self._context.chance, self._recorded
         producer = await recorded.producer(ORDERS)
         values = [(recorded.unique(), f"k{chance.randrange(4)}") for _ in range(chance.randint(1, 3))]
         if chance.random() < 0.5:
@@ -109,18 +109,18 @@ class _Clerk:
 
     async def bill(self) -> None:
         """Join, turn some orders into invoices, and leave."""
-        part = self._part
-        kind = self._options.types[part.host % len(self._options.types)]
+        context = self._context
+        kind = self._options.types[context.host % len(self._options.types)]
         consumer = await self._recorded.consumer(ORDERS, BILLING, type=kind)
         try:
             invoices = await self._recorded.producer(INVOICES)
-            while part.more() and await self._bill_some(consumer, invoices):
+            while context.more() and await self._bill_some(consumer, invoices):
                 pass
         finally:
             await consumer.close()
 
     async def _bill_some(self, consumer: RecordedConsumer, invoices: RecordedProducer) -> bool:
-        chance = self._part.chance
+        chance = self._context.chance
         received = await consumer.receive(chance.randint(1, 3), timeout_ms=300)
         if not received:
             return False
@@ -141,7 +141,7 @@ class _Clerk:
         await consumer.ack(*received, txn=txn)
 
     async def _end(self, txn: Transaction) -> None:
-        drawn = self._part.chance.random()
+        drawn = self._context.chance.random()
         if drawn < self._options.forgotten:
             return
         if drawn < self._options.forgotten + self._options.aborts:

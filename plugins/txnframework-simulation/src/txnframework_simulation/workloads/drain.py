@@ -7,8 +7,8 @@ from typing import Any
 from txnframework.client import Client, Message
 from txnframework.errors import ReceiveTimeout, TransactionNotFound, TxnFrameworkError
 from txnframework.model.positions import Limit
-from txnframework_simulation import history as said
-from txnframework_simulation.history import Place, Seen
+from txnframework_simulation import history
+from txnframework_simulation.history import MessagePosition, SeenMessage
 from txnframework_simulation.workloads.recorded_client import RecordedClient
 from txnframework_simulation.workloads.workload import Subscribed, Workload
 
@@ -45,7 +45,7 @@ async def drain_outcome(recorded: RecordedClient, txn: str) -> None:
     """Ask what became of a transaction; that it is not known any more is an answer."""
     try:
         await recorded.record(
-            said.DrainOutcome(txn), lambda: recorded.client.outcome(txn), lambda found: said.Outcome(found.value)
+            history.DrainOutcome(txn), lambda: recorded.client.outcome(txn), lambda found: history.Outcome(found.value)
         )
     except TransactionNotFound:
         return
@@ -54,13 +54,13 @@ async def drain_outcome(recorded: RecordedClient, txn: str) -> None:
 async def drain_topic(recorded: RecordedClient, topic: str) -> None:
     """Read a topic from its beginning to its end."""
 
-    async def read() -> tuple[tuple[Message, ...], tuple[Place, ...]]:
+    async def read() -> tuple[tuple[Message, ...], tuple[MessagePosition, ...]]:
         async with await recorded.client.reader(topic) as reader:
             messages = tuple([message async for message in reader])
         return messages, await first_left(recorded.client, topic)
 
     await recorded.record(
-        said.DrainTopic(topic), read, lambda found: said.Drained(tuple(map(Seen.of, found[0])), found[1])
+        history.DrainTopic(topic), read, lambda found: history.Drained(tuple(map(SeenMessage.of, found[0])), found[1])
     )
 
 
@@ -72,7 +72,7 @@ async def drain_compacted(recorded: RecordedClient, topic: str) -> None:
             return tuple([message async for message in reader])
 
     await recorded.record(
-        said.DrainCompacted(topic), read, lambda messages: said.Drained(tuple(map(Seen.of, messages)))
+        history.DrainCompacted(topic), read, lambda messages: history.Drained(tuple(map(SeenMessage.of, messages)))
     )
 
 
@@ -93,15 +93,15 @@ async def drain_subscription(recorded: RecordedClient, one: Subscribed) -> None:
 
     try:
         await recorded.record(
-            said.DrainSubscription(one.topic, one.name, one.type),
+            history.DrainSubscription(one.topic, one.name, one.type),
             receive,
-            lambda messages: said.Drained(tuple(map(Seen.of, messages))),
+            lambda messages: history.Drained(tuple(map(SeenMessage.of, messages))),
         )
     except TxnFrameworkError:
         return  # the history has it
 
 
-async def first_left(client: Client, topic: str) -> tuple[Place, ...]:
+async def first_left(client: Client, topic: str) -> tuple[MessagePosition, ...]:
     """Return, for each segment that was trimmed, the first place that is left."""
     layout = await client.layout(topic)
     found = []
@@ -115,5 +115,5 @@ async def first_left(client: Client, topic: str) -> tuple[Place, ...]:
         except TxnFrameworkError:
             continue
         if first > 0:
-            found.append(Place(name, first, 0))
+            found.append(MessagePosition(name, first, 0))
     return tuple(found)

@@ -13,25 +13,25 @@ from txnframework_simulation.history import History
 from txnframework_simulation.workloads.actions import Actor, MixtureOptions
 from txnframework_simulation.workloads.actions.base import Shared, full
 from txnframework_simulation.workloads.actions.producers import ATTEMPT
-from txnframework_simulation.workloads.cancellation import Impatience
+from txnframework_simulation.workloads.cancellation import Cancellation
 from txnframework_simulation.workloads.oracles import account_views, account_violations, sends_of
 from txnframework_simulation.workloads.recorded_client import RecordedClient
-from txnframework_simulation.workloads.workload import Part, Subscribed, Workload
+from txnframework_simulation.workloads.workload import ActorContext, Subscribed, Workload
 
 FOLLOWED_MESSAGES = 8
 SILENT_ROUNDS = 2
 PATIENCE_MS = 2_000
 
 
-async def follow_a_segment(part: Part, one: Subscribed) -> None:
+async def follow_a_segment(context: ActorContext, one: Subscribed) -> None:
     """Join by naming a segment, split what it has become, send, and see what comes; nobody else is there."""
-    recorded = part.recorded
+    recorded = context.recorded
     layout = await recorded.client.layout(one.topic)
-    first = part.chance.choice([segment.id for segment in layout.in_order() if not segment.parents])
+    first = context.chance.choice([segment.id for segment in layout.in_order() if not segment.parents])
     consumer = await recorded.consumer(one.topic, one.name, type=one.type, segment=str(layout.name_of(first)))
     wide = [segment for segment in layout.active() if segment.end > segment.start]
     if wide:
-        await recorded.split(one.topic, part.chance.choice(wide).id)
+        await recorded.split(one.topic, context.chance.choice(wide).id)
     producer = await recorded.producer(one.topic)
     for number in range(FOLLOWED_MESSAGES):
         await producer.send(recorded.unique(), key=f"followed {number}")
@@ -99,22 +99,22 @@ class Mixture(Workload[MixtureOptions]):
                     if one.topic == topic:
                         await recorded.subscribe(topic, one.name)
 
-    async def finish(self, part: Part) -> None:
+    async def finish(self, context: ActorContext) -> None:
         """Compact twice, in whichever orders, and let a consumer follow what its segment becomes."""
         for topic in (*self.compacted, *self.compacted):
-            await part.attempt(partial(part.recorded.compact, topic, self._order(part)))
+            await context.attempt(partial(context.recorded.compact, topic, self._order(context)))
         if "consume_segment" in self.options.actions:
-            await follow_a_segment(part, part.chance.choice(self.subscriptions))
+            await follow_a_segment(context, context.chance.choice(self.subscriptions))
 
-    def _order(self, part: Part) -> Literal["position", "commit"]:
-        return part.chance.choice(self.options.compaction_orders)
+    def _order(self, context: ActorContext) -> Literal["position", "commit"]:
+        return context.chance.choice(self.options.compaction_orders)
 
-    async def run(self, part: Part) -> None:
+    async def run(self, context: ActorContext) -> None:
         """Draw one action after the other."""
         if self.options.cancels:
-            part.recorded.impatience = Impatience(part.chance, part.environment, self.options.cancels)
-        actor = Actor(part, self.options, self._shared)
-        await part.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
+            context.recorded.cancellation = Cancellation(context.chance, context.environment, self.options.cancels)
+        actor = Actor(context, self.options, self._shared)
+        await context.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
 
     def violations(self, history: History) -> list[Violation]:
         """Sum up the accounts wherever somebody read all of them, and count the attempts in the end."""

@@ -16,20 +16,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from txnframework_simulation.checkers import Violation
-from txnframework_simulation.checkers.sightings import trimmed_before
+from txnframework_simulation.checkers.observations import trimmed_before
 from txnframework_simulation.history import (
     Call,
     Drained,
     DrainSubscription,
     DrainTopic,
     Event,
+    EventKind,
     History,
-    Kind,
+    MessagePosition,
     Operation,
-    Place,
     Read,
     Received,
-    Seen,
+    SeenMessage,
     Send,
     Sent,
 )
@@ -59,9 +59,9 @@ def sends_of(history: History, value: str) -> tuple[Event, ...]:
     )
 
 
-def _drained(history: History, wanted: Callable[[Operation], bool]) -> tuple[Seen, ...] | None:
+def _drained(history: History, wanted: Callable[[Operation], bool]) -> tuple[SeenMessage, ...] | None:
     for call in reversed(history.calls()):
-        if call.kind is Kind.OK and wanted(call.operation) and isinstance(call.reply, Drained):
+        if call.kind is EventKind.OK and wanted(call.operation) and isinstance(call.reply, Drained):
             return call.reply.messages
     return None
 
@@ -80,9 +80,9 @@ class AccountView:
     who: str
     final: bool
     topics: set[str] = field(default_factory=set)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[SeenMessage] = field(default_factory=list)
 
-    def reaches(self, place: Place, furthest: dict[str, Place]) -> bool:
+    def reaches(self, place: MessagePosition, furthest: dict[str, MessagePosition]) -> bool:
         """Whether a place is within the cut, given how far it came in each segment."""
         return self.final or (place.segment in furthest and place <= furthest[place.segment])
 
@@ -116,10 +116,10 @@ def account_violations(history: History, topics: Iterable[str]) -> list[Violatio
 
 
 def _missing_transfers(
-    view: AccountView, stands: dict[str, dict[str, Place]], trimmed: dict[str, Place]
+    view: AccountView, stands: dict[str, dict[str, MessagePosition]], trimmed: dict[str, MessagePosition]
 ) -> Iterator[tuple[str, str]]:
     """Yield each transfer of which one message is there and the other, though within the cut, is not."""
-    furthest: dict[str, Place] = {}
+    furthest: dict[str, MessagePosition] = {}
     for seen in view.seen:
         furthest[seen.place.segment] = max(furthest.get(seen.place.segment, seen.place), seen.place)
     legs: defaultdict[str, dict[str, int]] = defaultdict(dict)
@@ -142,9 +142,9 @@ def _missing_transfers(
             )
 
 
-def _transfer_places(calls: Iterable[Call]) -> dict[str, dict[str, Place]]:
+def _transfer_places(calls: Iterable[Call]) -> dict[str, dict[str, MessagePosition]]:
     """Return, by transfer, where each of its messages was told to stand."""
-    found: defaultdict[str, dict[str, Place]] = defaultdict(dict)
+    found: defaultdict[str, dict[str, MessagePosition]] = defaultdict(dict)
     for call in calls:
         if isinstance(call.operation, Send) and isinstance(call.reply, Sent) and TRANSFER in call.operation.value:
             found[call.operation.value.partition(TRANSFER)[0]][call.operation.value] = call.reply.place

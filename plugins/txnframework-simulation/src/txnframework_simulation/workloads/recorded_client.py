@@ -16,13 +16,13 @@ from txnframework.client import (
     MessageID,
     Producer,
     Transaction,
+    TransactionPart,
 )
-from txnframework.client import TransactionPart as Taken
 from txnframework.errors import ReceiveTimeout
 from txnframework.model.transactions import State
-from txnframework_simulation import history as said
-from txnframework_simulation.history import NULL, NULL_HEADER, Acked, Place, Recorder, Seen
-from txnframework_simulation.workloads.cancellation import Impatience
+from txnframework_simulation import history
+from txnframework_simulation.history import NULL, NULL_HEADER, AckedMessage, MessagePosition, Recorder, SeenMessage
+from txnframework_simulation.workloads.cancellation import Cancellation
 
 
 class RecordedClient:
@@ -31,7 +31,7 @@ class RecordedClient:
     def __init__(self, client: Client, recorder: Recorder, name: str) -> None:
         self.client = client
         self.name = name
-        self.impatience: Impatience | None = None
+        self.cancellation: Cancellation | None = None
         """Who gives calls up; None: nobody."""
         self._recorder = recorder
         self._numbers = count(1)
@@ -40,15 +40,15 @@ class RecordedClient:
         """Return a text that nobody else in this run makes."""
         return f"{self.name}.{next(self._numbers)}"
 
-    async def record(self, operation: said.Operation, work: Any, reply: Any = lambda _: said.Done()) -> Any:
+    async def record(self, operation: history.Operation, work: Any, reply: Any = lambda _: history.Done()) -> Any:
         """Do one operation and record what became of it."""
-        return await self._recorder.call(self.name, operation, lambda: self.perhaps(work), reply)
+        return await self._recorder.call(self.name, operation, lambda: self.cancellable(work), reply)
 
-    async def perhaps(self, work: Any) -> Any:
+    async def cancellable(self, work: Any) -> Any:
         """Do something, unless it is given up; what is not recorded goes through here too."""
-        return await (work() if self.impatience is None else self.impatience.run(work))
+        return await (work() if self.cancellation is None else self.cancellation.run(work))
 
-    def invoke(self, operation: said.Operation) -> said.Asked:
+    def invoke(self, operation: history.Operation) -> history.PendingCall:
         """Record that something is asked for whose end tells only later what became of it."""
         return self._recorder.invoke(self.name, operation)
 
@@ -57,7 +57,7 @@ class RecordedClient:
     async def begin(self, **options: Any) -> Transaction:
         """Begin a transaction."""
         txn = self.client.transaction(**options)
-        await self.record(said.Begin(), txn.begin, lambda _: said.Begun(str(txn.id)))
+        await self.record(history.Begin(), txn.begin, lambda _: history.Begun(str(txn.id)))
         return txn
 
     async def join(self, txn: str) -> JoinedTransaction:
@@ -66,22 +66,22 @@ class RecordedClient:
         async def join() -> JoinedTransaction:
             return self.client.join(txn)
 
-        joined: JoinedTransaction = await self.record(said.Join(txn), join, lambda made: said.Joined(made.branch))
+        joined: JoinedTransaction = await self.record(history.Join(txn), join, lambda made: history.Joined(made.branch))
         return joined
 
     async def commit(self, txn: Transaction, branches: Iterable[int] = ()) -> None:
         """Commit; ``branches`` count as well."""
         counting = tuple(branches)
-        await self.record(said.Commit(str(txn.id), counting), lambda: txn.commit(counting))
+        await self.record(history.Commit(str(txn.id), counting), lambda: txn.commit(counting))
 
     async def abort(self, txn: Transaction) -> None:
         """Abort."""
-        await self.record(said.Abort(str(txn.id)), txn.abort)
+        await self.record(history.Abort(str(txn.id)), txn.abort)
 
     async def outcome(self, txn: str) -> State:
         """Ask what became of a transaction."""
         state: State = await self.record(
-            said.AskOutcome(txn), lambda: self.client.outcome(txn), lambda found: said.Outcome(found.value)
+            history.AskOutcome(txn), lambda: self.client.outcome(txn), lambda found: history.Outcome(found.value)
         )
         return state
 
@@ -111,7 +111,7 @@ class RecordedClient:
         name = self.unique()
         letters = None if dead_letter is None else str(dead_letter.topic)
         most = 0 if dead_letter is None else dead_letter.redeliveries_max
-        joining = said.Consume(names, subscription, name, type, str(start), letters, most, segment)
+        joining = history.Consume(names, subscription, name, type, str(start), letters, most, segment)
         options: dict[str, Any] = {"type": type, "start": start, "name": called or name, "dead_letter": dead_letter}
         consumer = await self.record(joining, lambda: self.client.consumer(segment or topics, subscription, **options))
         return RecordedConsumer(self, consumer, name)
@@ -124,7 +124,7 @@ class RecordedClient:
             async with await self.client.reader(topic) as opened:
                 return tuple([message async for message in opened])
 
-        asked = said.Read(topic, reader or self.unique(), whole=True)
+        asked = history.Read(topic, reader or self.unique(), whole=True)
         found: tuple[Message, ...] = await self.record(asked, read, _received)
         return found
 
@@ -135,7 +135,7 @@ class RecordedClient:
             async with await self.client.reader(topic, compacted=True) as opened:
                 return tuple([message async for message in opened])
 
-        asked = said.Read(topic, self.unique(), compacted=True, whole=True)
+        asked = history.Read(topic, self.unique(), compacted=True, whole=True)
         found: tuple[Message, ...] = await self.record(asked, read, _received)
         return found
 
@@ -143,56 +143,56 @@ class RecordedClient:
 
     async def subscribe(self, topic: str, subscription: str, start: Start = "earliest") -> None:
         """Make a subscription."""
-        made = said.Subscribe(topic, subscription, str(start))
+        made = history.Subscribe(topic, subscription, str(start))
         await self.record(made, lambda: self.client.subscribe(topic, subscription, start=start))
 
     async def unsubscribe(self, topic: str, subscription: str) -> None:
         """Give a subscription up."""
-        gone = said.Unsubscribe(topic, subscription)
+        gone = history.Unsubscribe(topic, subscription)
         await self.record(gone, lambda: self.client.unsubscribe(topic, subscription))
 
     async def seek(self, topic: str, subscription: str, to: MessageID | str) -> None:
         """Move a subscription to a message, to ``earliest`` or to ``latest``."""
         moved = (
-            said.Seek(topic, subscription, to)
+            history.Seek(topic, subscription, to)
             if isinstance(to, str)
-            else said.Seek(topic, subscription, "message", Place.of(to))
+            else history.Seek(topic, subscription, "message", MessagePosition.of(to))
         )
         await self.record(moved, lambda: self.client.seek(topic, subscription, to))  # type: ignore[arg-type]
 
     async def ask_ack(self, subscription: str, message: MessageID) -> None:
         """Ask what became of a message for a subscription."""
         await self.record(
-            said.AskAck(subscription, Place.of(message)),
+            history.AskAck(subscription, MessagePosition.of(message)),
             lambda: self.client.ack_status(subscription, message),
-            lambda found: said.AckFound(found.state.name, None if found.txn_id is None else str(found.txn_id)),
+            lambda found: history.AckFound(found.state.name, None if found.txn_id is None else str(found.txn_id)),
         )
 
     async def split(self, topic: str, segment: int) -> None:
         """Split a segment."""
-        await self.record(said.Split(topic, segment), lambda: self.client.split(topic, segment), said.Changed)
+        await self.record(history.Split(topic, segment), lambda: self.client.split(topic, segment), history.Changed)
 
     async def merge(self, topic: str, segment: int, other: int) -> None:
         """Merge two segments."""
-        merged = said.Merge(topic, segment, other)
-        await self.record(merged, lambda: self.client.merge(topic, segment, other), lambda new: said.Changed((new,)))
+        merged = history.Merge(topic, segment, other)
+        await self.record(merged, lambda: self.client.merge(topic, segment, other), lambda new: history.Changed((new,)))
 
     async def create_topic(self, topic: str, segments: int = 1) -> None:
         """Make a topic, unless it is there."""
-        made = said.CreateTopic(topic)
+        made = history.CreateTopic(topic)
         await self.record(made, lambda: self.client.create_topic(topic, segments=segments, exist_ok=True))
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic, whoever uses it."""
-        await self.record(said.DeleteTopic(topic), lambda: self.client.delete_topic(topic, force=True))
+        await self.record(history.DeleteTopic(topic), lambda: self.client.delete_topic(topic, force=True))
 
     async def compact(self, topic: str, order: Literal["position", "commit"]) -> None:
         """Keep the last message of each key."""
-        await self.record(said.Compact(topic, order), lambda: self.client.compact(topic, order=order))
+        await self.record(history.Compact(topic, order), lambda: self.client.compact(topic, order=order))
 
     async def trim(self, topic: str) -> None:
         """Drop what retention does not keep, of all topics."""
-        await self.record(said.Trim(topic), self.client.upkeep)
+        await self.record(history.Trim(topic), self.client.upkeep)
 
 
 class RecordedProducer:
@@ -204,14 +204,14 @@ class RecordedProducer:
         self._topic = topic
 
     async def send(
-        self, value: str, *, key: str | None = None, sequence: int | None = None, txn: Taken | None = None
+        self, value: str, *, key: str | None = None, sequence: int | None = None, txn: TransactionPart | None = None
     ) -> MessageID:
         """Send one message."""
         encoded = None if key is None else key.encode()
         sent: MessageID = await self._recorded.record(
             self._sending(value, key, txn, sequence),
             lambda: self.producer.send(value.encode(), key=encoded, sequence_id=sequence, txn=txn),
-            lambda at: said.Sent(Place.of(at)),
+            lambda at: history.Sent(MessagePosition.of(at)),
         )
         return sent
 
@@ -221,19 +221,19 @@ class RecordedProducer:
         sent: MessageID = await self._recorded.record(
             self._sending(value, key, None, None),
             lambda: self.producer.send(None, key=key.encode(), headers={NULL_HEADER: value.encode()}),
-            lambda at: said.Sent(Place.of(at)),
+            lambda at: history.Sent(MessagePosition.of(at)),
         )
         return sent
 
     async def send_many(
-        self, values: Sequence[str], *, key: str | None = None, txn: Taken | None = None
+        self, values: Sequence[str], *, key: str | None = None, txn: TransactionPart | None = None
     ) -> tuple[MessageID, ...]:
         """Send several in one call, in as few entries as fit; if it fails, nobody knows of which."""
         asked = [self._recorded.invoke(self._sending(value, key, txn, None)) for value in values]
         encoded = None if key is None else key.encode()
         contents = [value.encode() for value in values]
         try:
-            sent: tuple[MessageID, ...] = await self._recorded.perhaps(
+            sent: tuple[MessageID, ...] = await self._recorded.cancellable(
                 lambda: self.producer.send_many(contents, key=encoded, txn=txn)
             )
         except BaseException as error:
@@ -241,12 +241,12 @@ class RecordedProducer:
                 one.unknown(f"{type(error).__name__}: {error}")
             raise
         for one, at in zip(asked, sent, strict=True):
-            one.ok(said.Sent(Place.of(at)))
+            one.ok(history.Sent(MessagePosition.of(at)))
         return sent
 
-    def _sending(self, value: str, key: str | None, txn: Taken | None, sequence: int | None) -> said.Send:
+    def _sending(self, value: str, key: str | None, txn: TransactionPart | None, sequence: int | None) -> history.Send:
         named, branch = (None, 0) if txn is None else (str(txn.id), txn.branch)
-        return said.Send(self._topic, value, key, named, branch, self.producer.name, sequence)
+        return history.Send(self._topic, value, key, named, branch, self.producer.name, sequence)
 
     async def close(self) -> None:
         """Let go."""
@@ -267,8 +267,10 @@ class RecordedConsumer:
         """The subscription's name."""
         return self.consumer.subscription
 
-    async def receive(self, messages_max: int, timeout_ms: int, txn: Taken | None = None) -> tuple[Message, ...]:
-        """Return what comes in time, perhaps nothing."""
+    async def receive(
+        self, messages_max: int, timeout_ms: int, txn: TransactionPart | None = None
+    ) -> tuple[Message, ...]:
+        """Return what comes in time, cancellable nothing."""
 
         async def receive() -> tuple[Message, ...]:
             try:
@@ -276,29 +278,29 @@ class RecordedConsumer:
             except ReceiveTimeout:
                 return ()
 
-        asked = said.Receive(self.subscription, self.name, None if txn is None else str(txn.id))
+        asked = history.Receive(self.subscription, self.name, None if txn is None else str(txn.id))
         received: tuple[Message, ...] = await self._recorded.record(asked, receive, _received)
         return received
 
-    async def ack(self, *messages: Message, txn: Taken | None = None) -> None:
+    async def ack(self, *messages: Message, txn: TransactionPart | None = None) -> None:
         """Acknowledge messages one by one."""
         await self._acknowledge(messages, False, txn, lambda: self.consumer.ack(*messages, txn=txn))
 
-    async def ack_cumulative(self, message: Message, txn: Taken | None = None) -> None:
+    async def ack_cumulative(self, message: Message, txn: TransactionPart | None = None) -> None:
         """Acknowledge a message and everything before it."""
         await self._acknowledge((message,), True, txn, lambda: self.consumer.ack_cumulative(message, txn=txn))
 
     async def close(self) -> None:
         """Leave."""
-        await self._recorded.record(said.Leave(self.subscription, self.name), self.consumer.close)
+        await self._recorded.record(history.Leave(self.subscription, self.name), self.consumer.close)
 
     async def nack(self, *messages: Message) -> None:
         """Ask for messages again, later."""
-        await self._recorded.perhaps(lambda: self.consumer.nack(*messages))
+        await self._recorded.cancellable(lambda: self.consumer.nack(*messages))
 
     async def redeliver_unacknowledged(self) -> None:
         """Ask for everything again that was not acknowledged."""
-        asked = said.Redeliver(self.subscription, self.name)
+        asked = history.Redeliver(self.subscription, self.name)
         await self._recorded.record(asked, self.consumer.redeliver_unacknowledged)
 
     async def drain(self, silent: int, patience_ms: int) -> None:
@@ -314,15 +316,17 @@ class RecordedConsumer:
                     rounds += 1
             return tuple(came)
 
-        asked = said.DrainConsumer(self.subscription, self.name)
-        await self._recorded.record(asked, receive, lambda found: said.Drained(tuple(map(Seen.of, found))))
+        asked = history.DrainConsumer(self.subscription, self.name)
+        await self._recorded.record(asked, receive, lambda found: history.Drained(tuple(map(SeenMessage.of, found))))
 
-    async def _acknowledge(self, messages: tuple[Message, ...], cumulative: bool, txn: Taken | None, work: Any) -> None:
+    async def _acknowledge(
+        self, messages: tuple[Message, ...], cumulative: bool, txn: TransactionPart | None, work: Any
+    ) -> None:
         part = () if txn is None else (str(txn.id), txn.branch)
-        acked = tuple(map(Acked.of, messages))
-        asked = said.Acknowledge(self.subscription, self.name, acked, cumulative, *part)
+        acked = tuple(map(AckedMessage.of, messages))
+        asked = history.Acknowledge(self.subscription, self.name, acked, cumulative, *part)
         await self._recorded.record(asked, work)
 
 
-def _received(messages: tuple[Message, ...]) -> said.Received:
-    return said.Received(tuple(map(Seen.of, messages)))
+def _received(messages: tuple[Message, ...]) -> history.Received:
+    return history.Received(tuple(map(SeenMessage.of, messages)))

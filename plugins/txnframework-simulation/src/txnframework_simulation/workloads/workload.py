@@ -24,7 +24,7 @@ NEVER_EXPECTED = (Corrupt, InvalidInput, StoreMismatch)
 
 
 @dataclass(frozen=True)
-class Part:
+class ActorContext:
     """
     One actor's part of a workload.
 
@@ -132,10 +132,10 @@ class Workload(ABC, Generic[O]):
             await recorded.subscribe(one.topic, one.name)
 
     @abstractmethod
-    async def run(self, part: Part) -> None:
+    async def run(self, context: ActorContext) -> None:
         """Do one actor's part, until nothing is left to do."""
 
-    async def finish(self, part: Part) -> None:
+    async def finish(self, context: ActorContext) -> None:
         """Do what has to be possible when nothing goes wrong any more, before everything is drained."""
 
     def violations(self, history: History) -> list[Violation]:  # noqa: ARG002 - most have something to say

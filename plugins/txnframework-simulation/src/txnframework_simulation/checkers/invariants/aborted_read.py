@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from txnframework_simulation.checkers.facts import Facts
-from txnframework_simulation.checkers.sightings import Sighting
+from txnframework_simulation.checkers.observations import Observation
 from txnframework_simulation.checkers.transactions import ABORTED
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Call, Place
+from txnframework_simulation.history import Call, MessagePosition
 
 NAME = "aborted read"
 
@@ -14,36 +14,36 @@ NAME = "aborted read"
 def check(facts: Facts) -> list[Violation]:
     """Check a history."""
     found = []
-    told: set[Place] = set()
-    for sighting in facts.sightings.committed:
-        if sighting.seen.place in told or sighting.seen.place.topic not in facts.topics:
+    reported: set[MessagePosition] = set()
+    for observation in facts.observations.committed:
+        if observation.seen.place in reported or observation.seen.place.topic not in facts.topics:
             continue
-        if facts.is_letter(sighting.seen):
+        if facts.is_letter(observation.seen):
             continue  # the rule on dead letters tells of it
-        broken = _judge(facts, sighting)
+        broken = _judge(facts, observation)
         if broken is not None:
-            told.add(sighting.seen.place)
+            reported.add(observation.seen.place)
             found.append(broken)
     return found
 
 
-def _judge(facts: Facts, sighting: Sighting) -> Violation | None:
-    seen = sighting.seen
+def _judge(facts: Facts, observation: Observation) -> Violation | None:
+    seen = observation.seen
     came = f"{seen.value!r} came from {seen.place}"
     sends = facts.sends.get((seen.place.topic, seen.value), [])
-    shown: tuple[Call | None, ...] = (*sends, sighting.call)
+    shown: tuple[Call | None, ...] = (*sends, observation.call)
     if seen.txn is not None:
-        fate = facts.fates.get(seen.txn)
-        if fate is None:
+        transaction = facts.transactions.get(seen.txn)
+        if transaction is None:
             return violation(NAME, f"{came} as of transaction {seen.txn}, which nobody began", shown)
-        shown = (fate.begun, *sends, *fate.commits, *fate.aborted[:1], sighting.call)
-        if fate.state == ABORTED:
+        shown = (transaction.begun, *sends, *transaction.commits, *transaction.aborted[:1], observation.call)
+        if transaction.state == ABORTED:
             return violation(NAME, f"{came}, and its transaction {seen.txn} was aborted", shown)
-        if fate.commit_asked_at > sighting.at:
-            said = f"{came} before anybody had asked to commit its transaction {seen.txn}"
-            return violation(NAME, said, shown)
+        if transaction.commit_asked_at > observation.at:
+            sentence = f"{came} before anybody had asked to commit its transaction {seen.txn}"
+            return violation(NAME, sentence, shown)
         return None
-    if all(call.began > sighting.at for call in sends):
+    if all(call.began > observation.at for call in sends):
         return violation(NAME, f"{came}, and nobody had sent it", shown)
     if not any(call.possible for call in sends):
         return violation(NAME, f"{came}, and sending it had failed", shown)

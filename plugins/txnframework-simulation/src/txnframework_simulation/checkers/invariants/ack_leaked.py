@@ -14,8 +14,8 @@ def check(facts: Facts) -> list[Violation]:
     found = []
     for one in missing(facts):
         if one.tried:
-            said = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
-            ends = [call for ack in one.tried if ack.fate is not None for call in ack.fate.aborted[:1]]
+            sentence = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
+            ends = [call for ack in one.tried if ack.transaction is not None for call in ack.transaction.aborted[:1]]
             shown = (*(ack.call for ack in one.tried), *ends, one.topic_drain, one.drain)
-            found.append(violation(NAME, f"{said}, and no acknowledgment of it counts", shown))
+            found.append(violation(NAME, f"{sentence}, and no acknowledgment of it counts", shown))
     return found

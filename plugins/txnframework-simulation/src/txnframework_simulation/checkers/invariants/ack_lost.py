@@ -6,7 +6,7 @@ from txnframework_simulation.checkers.acknowledgments import Ack
 from txnframework_simulation.checkers.facts import Facts
 from txnframework_simulation.checkers.subscriptions import Subscription
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import AckFound, AskAck, Call, Drained, Receive, Seen
+from txnframework_simulation.history import AckFound, AskAck, Call, Drained, Receive, SeenMessage
 
 NAME = "ack lost"
 PENDING = "PENDING"
@@ -41,8 +41,8 @@ def _delivered(subscription: Subscription) -> list[Violation]:
     only what is later for certain counts: consumers that joined after the acknowledgment, and the one that made it.
     """
     found = []
-    for sighting in subscription.deliveries:
-        seen, receive = sighting.seen, sighting.call
+    for observation in subscription.deliveries:
+        seen, receive = observation.seen, observation.call
         assert isinstance(receive.operation, Receive)
         ack = subscription.acks.effective(seen.place, seen.incarnation)
         if ack is None or ack.effective_at > receive.began:
@@ -66,16 +66,16 @@ def _asked(subscription: Subscription) -> list[Violation]:
         for incarnation in incarnations if call.reply.state == PENDING else ():
             ack = subscription.acks.effective(place, incarnation)
             if ack is not None and ack.effective_at < call.began:
-                said = f"{place} is told to be pending on subscription {subscription.name}"
-                found.append(violation(NAME, f"{said}, {_how(ack)}", (*_shown(ack), call)))
+                sentence = f"{place} is told to be pending on subscription {subscription.name}"
+                found.append(violation(NAME, f"{sentence}, {_how(ack)}", (*_shown(ack), call)))
     return found
 
 
 def _begun_anew(subscription: Subscription) -> list[Violation]:
     """Count lives: a cursor begins a new one when somebody seeks or makes the subscription again, and never else."""
     first: dict[str, dict[int, Call]] = {}
-    for sighting in subscription.deliveries:
-        first.setdefault(sighting.seen.place.segment, {}).setdefault(sighting.seen.incarnation, sighting.call)
+    for observation in subscription.deliveries:
+        first.setdefault(observation.seen.place.segment, {}).setdefault(observation.seen.incarnation, observation.call)
     for drain in subscription.drains:
         for seen in drain.reply.messages if isinstance(drain.reply, Drained) else ():
             first.setdefault(seen.place.segment, {}).setdefault(seen.incarnation, drain)
@@ -83,22 +83,22 @@ def _begun_anew(subscription: Subscription) -> list[Violation]:
     found = []
     for segment, lives in first.items():
         if len(lives) > 1 + len(reasons):
-            said = f"subscription {subscription.name} of {segment} began anew {len(lives) - 1} times"
+            sentence = f"subscription {subscription.name} of {segment} began anew {len(lives) - 1} times"
             why = f"and was moved or given up {len(reasons)} times"
-            found.append(violation(NAME, f"{said}, {why}", (*lives.values(), *reasons)))
+            found.append(violation(NAME, f"{sentence}, {why}", (*lives.values(), *reasons)))
     return found
 
 
-def _again(subscription: Subscription, seen: Seen, ack: Ack, call: Call, where: str) -> Violation:
-    said = f"{seen.value!r} at {seen.place} came again on subscription {subscription.name} {where}, {_how(ack)}"
-    return violation(NAME, said, (*_shown(ack), call))
+def _again(subscription: Subscription, seen: SeenMessage, ack: Ack, call: Call, where: str) -> Violation:
+    sentence = f"{seen.value!r} at {seen.place} came again on subscription {subscription.name} {where}, {_how(ack)}"
+    return violation(NAME, sentence, (*_shown(ack), call))
 
 
 def _how(ack: Ack) -> str:
-    if ack.fate is None:
+    if ack.transaction is None:
         return "after it was acknowledged"
-    return f"after transaction {ack.fate.txn} had acknowledged it and was committed"
+    return f"after transaction {ack.transaction.txn} had acknowledged it and was committed"
 
 
 def _shown(ack: Ack) -> tuple[Call, ...]:
-    return (ack.call, *(() if ack.fate is None else ack.fate.committed[:1]))
+    return (ack.call, *(() if ack.transaction is None else ack.transaction.committed[:1]))

@@ -7,7 +7,7 @@ from collections import defaultdict
 from txnframework_simulation.checkers.facts import Facts
 from txnframework_simulation.checkers.transactions import ABORTED
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Acknowledge, Call, Place, Receive, Received, Seen
+from txnframework_simulation.history import Acknowledge, Call, MessagePosition, Receive, Received, SeenMessage
 
 NAME = "circular information flow"
 
@@ -19,20 +19,20 @@ def check(facts: Facts) -> list[Violation]:
     for circle in _circles({txn: list(to) for txn, to in flows.items()}):
         steps = [flows[one][two] for one, two in zip(circle, (*circle[1:], circle[0]), strict=True)]
         values = ", ".join(f"{seen.value!r}" for seen, _ in steps)
-        said = f"transactions {', '.join(circle)} have read from each other in a circle: {values}"
-        found.append(violation(NAME, said, [call for _, call in steps]))
+        sentence = f"transactions {', '.join(circle)} have read from each other in a circle: {values}"
+        found.append(violation(NAME, sentence, [call for _, call in steps]))
     return found
 
 
-def _flows(facts: Facts) -> dict[str, dict[str, tuple[Seen, Call]]]:
+def _flows(facts: Facts) -> dict[str, dict[str, tuple[SeenMessage, Call]]]:
     """Return, by the transaction that wrote, those that read of it, each with a message and the call that shows it."""
-    written = {one.seen.place: one.seen for one in facts.sightings.committed if one.seen.txn is not None}
-    flows: defaultdict[str, dict[str, tuple[Seen, Call]]] = defaultdict(dict)
+    written = {one.seen.place: one.seen for one in facts.observations.committed if one.seen.txn is not None}
+    flows: defaultdict[str, dict[str, tuple[SeenMessage, Call]]] = defaultdict(dict)
 
-    def flow(to: str, place: Place, call: Call) -> None:
+    def flow(to: str, place: MessagePosition, call: Call) -> None:
         seen = written.get(place)
-        fate = facts.fates.get(to)
-        if seen is None or seen.txn is None or fate is None or fate.state == ABORTED:
+        transaction = facts.transactions.get(to)
+        if seen is None or seen.txn is None or transaction is None or transaction.state == ABORTED:
             return
         if seen.txn != to:
             flows[seen.txn].setdefault(to, (seen, call))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework_simulation.checkers.facts import Facts, place_of
-from txnframework_simulation.checkers.sightings import Sighting
+from txnframework_simulation.checkers.observations import Observation
 from txnframework_simulation.checkers.subscriptions import Subscription
 from txnframework_simulation.checkers.transactions import NEVER
 from txnframework_simulation.checkers.violations import Violation, violation
@@ -15,14 +15,14 @@ NAME = "dead letter"
 def check(facts: Facts) -> list[Violation]:
     """Check a history."""
     found = []
-    told: set[tuple[str, str]] = set()
-    for sighting in facts.sightings.committed:
-        seen = sighting.seen
+    reported: set[tuple[str, str]] = set()
+    for observation in facts.observations.committed:
+        seen = observation.seen
         name = (seen.place.topic, seen.value)
-        if name in told or not facts.is_letter(seen):
+        if name in reported or not facts.is_letter(seen):
             continue
-        told.add(name)
-        broken = _judge(facts, sighting, facts.letters[seen.place.topic])
+        reported.add(name)
+        broken = _judge(facts, observation, facts.letters[seen.place.topic])
         if broken is not None:
             found.append(broken)
     for subscription in facts.subscriptions.values():
@@ -30,30 +30,30 @@ def check(facts: Facts) -> list[Violation]:
     return found
 
 
-def _judge(facts: Facts, sighting: Sighting, subscriptions: list[Subscription]) -> Violation | None:
-    seen = sighting.seen
+def _judge(facts: Facts, observation: Observation, subscriptions: list[Subscription]) -> Violation | None:
+    seen = observation.seen
     if any(one.topic in facts.deleted for one in subscriptions):
         return None  # it may have been moved from a former topic
     sends = [call for one in subscriptions for call in facts.sends.get((one.topic, seen.value), ())]
     came = f"{seen.value!r} came from {seen.place}"
-    if not any(call.possible and call.began < sighting.at for call in sends):
-        return violation(NAME, f"{came}, and nobody had sent it", (*sends, sighting.call))
+    if not any(call.possible and call.began < observation.at for call in sends):
+        return violation(NAME, f"{came}, and nobody had sent it", (*sends, observation.call))
     if seen.txn is None or any(one.moved for one in subscriptions):
         return None  # sent first and acknowledged then, or it came anew since: it may be both, for a while
     for one in subscriptions:
-        again = _again(one, sighting)
+        again = _again(one, observation)
         if again is not None:
-            said = f"{came}, where it was moved to, and still comes to subscription {one.name}"
-            return violation(NAME, said, (*sends, sighting.call, again))
+            sentence = f"{came}, where it was moved to, and still comes to subscription {one.name}"
+            return violation(NAME, sentence, (*sends, observation.call, again))
         for ack in (ack for call in sends if (at := place_of(call)) for ack in one.acks.singles.get(at, ())):
-            if ack.fate is not None and ack.effective_at < NEVER:
-                said = f"{came}, where it was moved to, and transaction {ack.fate.txn}"
-                shown = (*sends, ack.call, *ack.fate.committed[:1], sighting.call)
-                return violation(NAME, f"{said} acknowledged it on subscription {one.name} and was committed", shown)
+            if ack.transaction is not None and ack.effective_at < NEVER:
+                sentence = f"{came}, where it was moved to, and transaction {ack.transaction.txn} acknowledged it"
+                shown = (*sends, ack.call, *ack.transaction.committed[:1], observation.call)
+                return violation(NAME, f"{sentence} on subscription {one.name} and was committed", shown)
     return None
 
 
-def _again(subscription: Subscription, letter: Sighting) -> Call | None:
+def _again(subscription: Subscription, letter: Observation) -> Call | None:
     """Return a drain that began when the letter had been seen, and brought the message none the less."""
     for drain in subscription.drains:
         if drain.began < letter.at or not isinstance(drain.reply, Drained):
@@ -66,13 +66,13 @@ def _again(subscription: Subscription, letter: Sighting) -> Call | None:
 def _too_often(subscription: Subscription) -> list[Violation]:
     """Nobody receives what was redelivered more often than it asked for."""
     found = []
-    for sighting in subscription.deliveries:
-        receive, seen = sighting.call.operation, sighting.seen
+    for observation in subscription.deliveries:
+        receive, seen = observation.call.operation, observation.seen
         assert isinstance(receive, Receive)
         joined = subscription.consumers.get(receive.consumer)
         asked = None if joined is None else joined.operation
         if isinstance(asked, Consume) and asked.dead_letters and seen.redelivery_count > asked.redeliveries_max:
-            said = f"{seen.value!r} came to consumer {receive.consumer} though it was redelivered"
-            said += f" {seen.redelivery_count} times, and {asked.redeliveries_max} is the most"
-            found.append(violation(NAME, said, (joined, sighting.call)))
+            sentence = f"{seen.value!r} came to consumer {receive.consumer} though it was redelivered"
+            sentence += f" {seen.redelivery_count} times, and {asked.redeliveries_max} is the most"
+            found.append(violation(NAME, sentence, (joined, observation.call)))
     return found

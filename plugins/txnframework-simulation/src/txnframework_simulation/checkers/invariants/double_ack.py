@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from txnframework_simulation.checkers.acknowledgments import Ack
 from txnframework_simulation.checkers.facts import Facts
-from txnframework_simulation.checkers.sightings import Sighting
+from txnframework_simulation.checkers.observations import Observation
 from txnframework_simulation.checkers.subscriptions import Subscription
 from txnframework_simulation.checkers.transactions import NEVER
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Call, Place, Receive
+from txnframework_simulation.history import Call, MessagePosition, Receive
 
 NAME = "double ack"
 
@@ -26,20 +26,20 @@ def check(facts: Facts) -> list[Violation]:
 def _by_two(subscription: Subscription) -> list[Violation]:
     """Nobody commits what another transaction has acknowledged by its name: alone, or as the end of a range."""
     found = []
-    named: dict[Place, list[Ack]] = {place: list(acks) for place, acks in subscription.acks.singles.items()}
+    named: dict[MessagePosition, list[Ack]] = {place: list(acks) for place, acks in subscription.acks.singles.items()}
     for ack in subscription.acks.all:
         if ack.cumulative and not ack.derived:
             named.setdefault(ack.place, []).append(ack)
     for place, acks in named.items():
         first: dict[int, Ack] = {}
         for ack in acks:
-            if ack.fate is None or ack.effective_at == NEVER:
+            if ack.transaction is None or ack.effective_at == NEVER:
                 continue
             before = first.setdefault(ack.incarnation, ack)
-            if before.fate is not ack.fate and before.fate is not None:
-                said = f"{place} was acknowledged on subscription {subscription.name} by two committed transactions"
-                calls = (before.call, ack.call, *before.fate.committed[:1], *ack.fate.committed[:1])
-                found.append(violation(NAME, f"{said}, {before.fate.txn} and {ack.fate.txn}", calls))
+            if before.transaction is not ack.transaction and before.transaction is not None:
+                sentence = f"{place} was acknowledged on subscription {subscription.name} by two committed transactions"
+                calls = (before.call, ack.call, *before.transaction.committed[:1], *ack.transaction.committed[:1])
+                found.append(violation(NAME, f"{sentence}, {before.transaction.txn} and {ack.transaction.txn}", calls))
                 break
     return found
 
@@ -51,21 +51,25 @@ def _in_a_range(subscription: Subscription) -> list[Violation]:
     What the consumer itself has finished, in whatever transaction, may lie in the range: it knows of that. So may what
     it asked for again, unless the range ends at a message that it got before it asked.
     """
-    ranges = [ack for ack in subscription.acks.all if ack.cumulative and ack.fate and ack.effective_at < NEVER]
+    ranges = [ack for ack in subscription.acks.all if ack.cumulative and ack.transaction and ack.effective_at < NEVER]
     if not ranges:
         return []
     given = _Given(subscription)
     found = []
     for ack in ranges:
-        for sighting in given.within(ack):
-            place = sighting.seen.place
-            other = _finished_elsewhere(subscription, given, place, ack, sighting.at)
+        for observation in given.within(ack):
+            place = observation.seen.place
+            other = _finished_elsewhere(subscription, given, place, ack, observation.at)
             if other is not None:
-                assert ack.fate is not None
-                said = f"{place} was given to consumer {ack.consumer} of subscription {subscription.name}, then"
-                said += f" finished by consumer {other.consumer}, and transaction {ack.fate.txn} acknowledged it in a"
-                calls = (sighting.call, other.call, *_ends(other), ack.call, *_ends(ack))
-                found.append(violation(NAME, f"{said} range, up to {ack.place}, and was committed", calls))
+                assert ack.transaction is not None
+                sentence = f"{place} was given to consumer {ack.consumer} of subscription {subscription.name}, then"
+                sentence += f" finished by consumer {other.consumer}, and transaction {ack.transaction.txn}"
+                calls = (observation.call, other.call, *_ends(other), ack.call, *_ends(ack))
+                found.append(
+                    violation(
+                        NAME, f"{sentence} acknowledged it in a range, up to {ack.place}, and was committed", calls
+                    )
+                )
                 break
     return found
 
@@ -75,14 +79,14 @@ class _Given:
 
     def __init__(self, subscription: Subscription) -> None:
         self._asked_again = subscription.asked_again
-        self._sightings: dict[tuple[str, str, int], list[Sighting]] = {}
-        for sighting in subscription.deliveries:
-            receive, seen = sighting.call.operation, sighting.seen
+        self._sightings: dict[tuple[str, str, int], list[Observation]] = {}
+        for observation in subscription.deliveries:
+            receive, seen = observation.call.operation, observation.seen
             assert isinstance(receive, Receive)
             key = receive.consumer, seen.place.segment, seen.incarnation
-            self._sightings.setdefault(key, []).append(sighting)
+            self._sightings.setdefault(key, []).append(observation)
 
-    def within(self, ack: Ack) -> list[Sighting]:
+    def within(self, ack: Ack) -> list[Observation]:
         """
         Return what came to a consumer before it acknowledged a range, and stands in it.
 
@@ -100,7 +104,7 @@ class _Given:
 def _finished_elsewhere(
     subscription: Subscription,
     given: _Given,
-    place: Place,
+    place: MessagePosition,
     ack: Ack,
     since: int,
 ) -> Ack | None:
@@ -108,9 +112,11 @@ def _finished_elsewhere(
     for other in subscription.acks.all:
         if other.consumer == ack.consumer or other.incarnation != ack.incarnation or other.call.began < since:
             continue
-        if other.place.segment != place.segment or other.fate is ack.fate or other.effective_at == NEVER:
+        if other.place.segment != place.segment or other.transaction is ack.transaction or other.effective_at == NEVER:
             continue
-        if other.fate is None and (other.effective_at > ack.call.began or subscription.acks.is_overruled(other, place)):
+        if other.transaction is None and (
+            other.effective_at > ack.call.began or subscription.acks.is_overruled(other, place)
+        ):
             continue
         if other.place == place:
             return other
@@ -121,21 +127,21 @@ def _finished_elsewhere(
 
 
 def _ends(ack: Ack) -> tuple[Call, ...]:
-    return () if ack.fate is None else tuple(ack.fate.committed[:1])
+    return () if ack.transaction is None else tuple(ack.transaction.committed[:1])
 
 
 def _done_before(subscription: Subscription) -> list[Violation]:
     """A transaction cannot acknowledge what was surely done before it tried."""
     found = []
     for ack in subscription.acks.all:
-        if ack.fate is None or ack.derived or ack.effective_at == NEVER:
+        if ack.transaction is None or ack.derived or ack.effective_at == NEVER:
             continue
         before = subscription.acks.effective(ack.place, ack.incarnation)
-        if before is None or before.fate is ack.fate or before.effective_at > ack.call.began:
+        if before is None or before.transaction is ack.transaction or before.effective_at > ack.call.began:
             continue
-        if before.fate is not None and before.place == ack.place:
+        if before.transaction is not None and before.place == ack.place:
             continue  # two transactions, which the first rule tells of
-        said = f"{ack.place} was done on subscription {subscription.name} before transaction {ack.fate.txn}"
-        calls = (before.call, ack.call, *ack.fate.committed[:1])
-        found.append(violation(NAME, f"{said} acknowledged it and was committed", calls))
+        sentence = f"{ack.place} was done on subscription {subscription.name} before transaction {ack.transaction.txn}"
+        calls = (before.call, ack.call, *ack.transaction.committed[:1])
+        found.append(violation(NAME, f"{sentence} acknowledged it and was committed", calls))
     return found

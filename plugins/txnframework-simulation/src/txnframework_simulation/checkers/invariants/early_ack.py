@@ -5,7 +5,7 @@ from __future__ import annotations
 from txnframework_simulation.checkers.facts import Facts
 from txnframework_simulation.checkers.subscriptions import Subscription
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import AckFound, AskAck, Call, Place
+from txnframework_simulation.history import AckFound, AskAck, Call, MessagePosition
 
 NAME = "early ack"
 DELETED = "DELETED"
@@ -20,20 +20,20 @@ def check(facts: Facts) -> list[Violation]:
                 continue
             place = call.operation.place
             if call.reply.state == DELETED and not _may_be_done(subscription, place, call):
-                said = f"{place} is told to be done on subscription {subscription.name}"
+                sentence = f"{place} is told to be done on subscription {subscription.name}"
                 acks = [ack.call for ack in subscription.acks.tried(place, -1) if ack.call.began < call.ended]
-                found.append(violation(NAME, f"{said} before any acknowledgment of it could count", (*acks, call)))
+                found.append(violation(NAME, f"{sentence} before any acknowledgment of it could count", (*acks, call)))
     return found
 
 
-def _may_be_done(subscription: Subscription, place: Place, call: Call) -> bool:
+def _may_be_done(subscription: Subscription, place: MessagePosition, call: Call) -> bool:
     """Whether an acknowledgment may have counted by the time of a call, or the subscription began later."""
     start = subscription.start(place)
     if subscription.moved or start is None or not start.everything:
         return True
     # Which cumulative ones were made by then is not looked up: any that ever may count excuses.
     return any(
-        ack.call.began < call.ended and (ack.fate is None or ack.fate.commit_asked_at < call.ended)
+        ack.call.began < call.ended and (ack.transaction is None or ack.transaction.commit_asked_at < call.ended)
         for ack in subscription.acks.singles.get(place, ())
         if ack.possible
     ) or subscription.acks.possible_cumulatively(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework_simulation.checkers.facts import Facts
-from txnframework_simulation.checkers.transactions import Fate
+from txnframework_simulation.checkers.transactions import TransactionFacts
 from txnframework_simulation.checkers.violations import Violation, violation
 from txnframework_simulation.history import Acknowledge, Call, Send
 
@@ -19,21 +19,25 @@ def check(facts: Facts) -> list[Violation]:
             parts.setdefault(operation.txn, []).append(call)
     found = []
     for txn, calls in parts.items():
-        broken = _judge(facts.fates.get(txn), calls)
+        broken = _judge(facts.transactions.get(txn), calls)
         if broken is not None:
             found.append(broken)
     return found
 
 
-def _judge(fate: Fate | None, calls: list[Call]) -> Violation | None:
+def _judge(transaction: TransactionFacts | None, calls: list[Call]) -> Violation | None:
     """Judge one transaction by its first commit that succeeded; later ones repeat it."""
-    commit = min((one for one in fate.commits if one.ok), key=lambda one: one.began, default=None) if fate else None
-    if commit is None or fate is None:
+    commit = (
+        min((one for one in transaction.commits if one.ok), key=lambda one: one.began, default=None)
+        if transaction
+        else None
+    )
+    if commit is None or transaction is None:
         return None
     for call in calls:
         if call.began > commit.began or (call.ok and call.ended < commit.ended):
             continue
         what = "was still under way" if call.ended > commit.ended else "had not succeeded"
-        said = f"transaction {fate.txn} was committed though {call.operation} {what}"
-        return violation(NAME, said, (call, commit))
+        sentence = f"transaction {transaction.txn} was committed though {call.operation} {what}"
+        return violation(NAME, sentence, (call, commit))
     return None

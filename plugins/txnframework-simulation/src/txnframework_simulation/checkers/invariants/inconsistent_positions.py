@@ -7,7 +7,7 @@ from itertools import chain
 
 from txnframework_simulation.checkers.facts import Facts, place_of, send_of
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Call, Place
+from txnframework_simulation.history import Call, MessagePosition
 
 NAME = "inconsistent positions"
 
@@ -20,17 +20,17 @@ def check(facts: Facts) -> list[Violation]:
 def _places(facts: Facts) -> list[Violation]:
     """At one place stands one message, whoever looks."""
     found = []
-    known: dict[Place, tuple[str, Call]] = {}
-    told: set[Place] = set()
-    sightings = facts.sightings
+    known: dict[MessagePosition, tuple[str, Call]] = {}
+    reported: set[MessagePosition] = set()
+    observations = facts.observations
     answers = ((place_of(call), send_of(call).value, call) for one in facts.sends.values() for call in one)
-    seen = ((one.seen.place, one.seen.value, one.call) for one in chain(sightings.committed, sightings.others))
+    seen = ((one.seen.place, one.seen.value, one.call) for one in chain(observations.committed, observations.others))
     for place, value, call in chain(answers, seen):
         if place is None:
             continue
         before, first = known.setdefault(place, (value, call))
-        if before != value and place not in told:
-            told.add(place)
+        if before != value and place not in reported:
+            reported.add(place)
             found.append(violation(NAME, f"{place} is both {before!r} and {value!r}", (first, call)))
     return found
 
@@ -38,31 +38,31 @@ def _places(facts: Facts) -> list[Violation]:
 def _messages(facts: Facts) -> list[Violation]:
     """A message stands where its sender was told, and belongs to the transaction that it was sent in."""
     found = []
-    told: set[tuple[str, str]] = set()
-    for sighting in chain(facts.sightings.committed, facts.sightings.others):
-        seen, topic = sighting.seen, sighting.seen.place.topic
+    reported: set[tuple[str, str]] = set()
+    for observation in chain(facts.observations.committed, facts.observations.others):
+        seen, topic = observation.seen, observation.seen.place.topic
         sends = facts.sends.get((topic, seen.value))
-        if sends is None or (topic, seen.value) in told:
+        if sends is None or (topic, seen.value) in reported:
             continue
         same = [call for call in sends if send_of(call).txn == seen.txn]
         places = {place for call in same if (place := place_of(call)) is not None}
         if not same:
-            said = f"{seen.value!r} came as {_whose(seen.txn)}, which nobody sent it in"
+            sentence = f"{seen.value!r} came as {_whose(seen.txn)}, which nobody sent it in"
         elif len(same) == len([call for call in same if call.ok]) and seen.place not in places:
-            said = f"{seen.value!r} came from {seen.place}, and its sender was told {_listed(places)}"
+            sentence = f"{seen.value!r} came from {seen.place}, and its sender was told {_listed(places)}"
         else:
             continue
-        told.add((topic, seen.value))
-        found.append(violation(NAME, said, (*sends, sighting.call)))
-    by_send: defaultdict[tuple[str, str, str | None, int], dict[Place, Call]] = defaultdict(dict)
+        reported.add((topic, seen.value))
+        found.append(violation(NAME, sentence, (*sends, observation.call)))
+    by_send: defaultdict[tuple[str, str, str | None, int], dict[MessagePosition, Call]] = defaultdict(dict)
     for (topic, value), sends in facts.sends.items():
         for call in sends:
             if (place := place_of(call)) is not None:
                 by_send[topic, value, send_of(call).txn, send_of(call).branch].setdefault(place, call)
     for (_, value, txn, _), where in by_send.items():
         if len(where) > 1:
-            said = f"{value!r} was sent again in {_whose(txn)} and told to stand at {_listed(set(where))}"
-            found.append(violation(NAME, said, where.values()))
+            sentence = f"{value!r} was sent again in {_whose(txn)} and told to stand at {_listed(set(where))}"
+            found.append(violation(NAME, sentence, where.values()))
     return found
 
 
@@ -70,5 +70,5 @@ def _whose(txn: str | None) -> str:
     return "one outside transactions" if txn is None else f"one of transaction {txn}"
 
 
-def _listed(places: set[Place]) -> str:
+def _listed(places: set[MessagePosition]) -> str:
     return " and ".join(str(place) for place in sorted(places))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from txnframework_simulation.checkers.facts import Facts, place_of, send_of
 from txnframework_simulation.checkers.transactions import NEVER
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Call, Drained, DrainTopic, Place
+from txnframework_simulation.history import Call, Drained, DrainTopic, MessagePosition
 
 NAME = "lost write"
 
@@ -38,19 +38,19 @@ def check(facts: Facts) -> list[Violation]:
 def _judge(facts: Facts, sent: Call, drain: Call) -> Violation | None:
     send, place = send_of(sent), place_of(sent)
     assert place is not None
-    fate = None if send.txn is None else facts.fates[send.txn]
-    shown = (sent, *(() if fate is None else fate.committed[:1]), drain)
+    transaction = None if send.txn is None else facts.transactions[send.txn]
+    shown = (sent, *(() if transaction is None else transaction.committed[:1]), drain)
     if not facts.is_trimmed(place):
         what = "was sent" if send.txn is None else f"was committed with transaction {send.txn}"
         return violation(NAME, f"{send.value!r} {what} to {place}, and is not there any more", shown)
     holder = _still_needs(facts, send.topic, place, sent)
     if holder is None:
         return None
-    said = f"{send.value!r} at {place} was trimmed, and nobody had acknowledged it on subscription {holder}"
-    return violation(NAME, said, shown)
+    sentence = f"{send.value!r} at {place} was trimmed, and nobody had acknowledged it on subscription {holder}"
+    return violation(NAME, sentence, shown)
 
 
-def _still_needs(facts: Facts, topic: str, place: Place, sent: Call) -> str | None:
+def _still_needs(facts: Facts, topic: str, place: MessagePosition, sent: Call) -> str | None:
     """Return a subscription that the message is still to come to, for certain."""
     for subscription in facts.subscriptions.values():
         if subscription.topic != topic or subscription.given_up:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from txnframework_simulation.checkers.facts import Facts, is_aside, place_of, send_of
-from txnframework_simulation.checkers.sightings import Reading
+from txnframework_simulation.checkers.observations import ReaderView
 from txnframework_simulation.checkers.transactions import NEVER
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Call, Place
+from txnframework_simulation.history import Call, MessagePosition
 
 NAME = "missed read"
 
@@ -18,15 +18,15 @@ def check(facts: Facts) -> list[Violation]:
     counting = _counting(facts)
     return [
         broken
-        for reading in facts.sightings.readings
-        if reading.from_earliest
-        for broken in _missed(facts, reading, counting.get(reading.topic, {}))
+        for view in facts.observations.views
+        if view.from_earliest
+        for broken in _missed(facts, view, counting.get(view.topic, {}))
     ]
 
 
-def _counting(facts: Facts) -> dict[str, dict[Place, Call]]:
+def _counting(facts: Facts) -> dict[str, dict[MessagePosition, Call]]:
     """Return, by topic, the places at which messages stand that count for certain, with the sends that told them."""
-    found: defaultdict[str, dict[Place, Call]] = defaultdict(dict)
+    found: defaultdict[str, dict[MessagePosition, Call]] = defaultdict(dict)
     for (topic, _), sends in facts.sends.items():
         for call in sends:
             place = place_of(call)
@@ -38,29 +38,29 @@ def _counting(facts: Facts) -> dict[str, dict[Place, Call]]:
     return dict(found)
 
 
-def _missed(facts: Facts, reading: Reading, counting: dict[Place, Call]) -> list[Violation]:
+def _missed(facts: Facts, view: ReaderView, counting: dict[MessagePosition, Call]) -> list[Violation]:
     """Look for what it should have brought; the first of each segment tells enough."""
-    got = {one.seen.place for one in reading.sightings}
-    furthest = reading.furthest
-    held_back_from = facts.may_be_held_back_from(reading.topic, reading.began) if reading.whole else -1
-    told: set[str] = set()
+    got = {one.seen.place for one in view.observations}
+    furthest = view.furthest
+    held_back_from = facts.may_be_held_back_from(view.topic, view.began) if view.whole else -1
+    reported: set[str] = set()
     found = []
     for place, call in counting.items():
-        if place in got or place.segment in told:
+        if place in got or place.segment in reported:
             continue
-        said = f"{send_of(call).value!r} at {place}"
+        sentence = f"{send_of(call).value!r} at {place}"
         came = furthest.get(place.segment)
-        shown = (call, *_committing(facts, call), *(one.call for one in reading.sightings[-1:]))
+        shown = (call, *_committing(facts, call), *(one.call for one in view.observations[-1:]))
         if came is not None and place < came:
-            told.add(place.segment)
-            found.append(violation(NAME, f"{reading.name} came to {came} and passed over {said}, which counts", shown))
-        elif facts.readable_at(call) < reading.began and call.ended < held_back_from:
-            told.add(place.segment)
+            reported.add(place.segment)
+            found.append(violation(NAME, f"{view.name} came to {came} and passed over {sentence}, which counts", shown))
+        elif facts.readable_at(call) < view.began and call.ended < held_back_from:
+            reported.add(place.segment)
             why = "which counted before it was opened, and nothing held back"
-            found.append(violation(NAME, f"{reading.name} ended before {said}, {why}", shown))
+            found.append(violation(NAME, f"{view.name} ended before {sentence}, {why}", shown))
     return found
 
 
 def _committing(facts: Facts, call: Call) -> list[Call]:
     txn = send_of(call).txn
-    return [] if txn is None else facts.fates[txn].committed[:1]
+    return [] if txn is None else facts.transactions[txn].committed[:1]

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from txnframework_simulation.checkers.acknowledgments import Ack
 from txnframework_simulation.checkers.facts import Facts
 from txnframework_simulation.checkers.subscriptions import Subscription
-from txnframework_simulation.history import Call, Drained, DrainTopic, Seen
+from txnframework_simulation.history import Call, Drained, DrainTopic, SeenMessage
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
     """A committed message that a drain did not bring; ``tried``: acknowledgments of it, none of which counts."""
 
-    seen: Seen
+    seen: SeenMessage
     subscription: Subscription
     topic_drain: Call
     drain: Call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework_simulation.checkers.facts import Facts
-from txnframework_simulation.checkers.sightings import Reading, Sighting, by_segment
+from txnframework_simulation.checkers.observations import Observation, ReaderView, by_segment
 from txnframework_simulation.checkers.violations import Violation, violation
 
 NAME = "non-monotonic read"
@@ -12,35 +12,33 @@ NAME = "non-monotonic read"
 def check(facts: Facts) -> list[Violation]:
     """Check a history."""
     known = {
-        segment: _first_by_place(sightings) for segment, sightings in by_segment(facts.sightings.committed).items()
+        segment: _first_by_place(observations)
+        for segment, observations in by_segment(facts.observations.committed).items()
     }
     return [
-        broken
-        for reading in facts.sightings.readings
-        if reading.from_earliest
-        for broken in _passed_over(facts, reading, known)
+        broken for view in facts.observations.views if view.from_earliest for broken in _passed_over(facts, view, known)
     ]
 
 
-def _first_by_place(sightings: list[Sighting]) -> list[Sighting]:
+def _first_by_place(observations: list[Observation]) -> list[Observation]:
     """Return who got each message first, in the order of the messages."""
-    first: dict[object, Sighting] = {}
-    for sighting in sightings:
-        first.setdefault(sighting.seen.place, sighting)
+    first: dict[object, Observation] = {}
+    for observation in observations:
+        first.setdefault(observation.seen.place, observation)
     return sorted(first.values(), key=lambda one: one.seen.place)
 
 
-def _passed_over(facts: Facts, reading: Reading, known: dict[str, list[Sighting]]) -> list[Violation]:
+def _passed_over(facts: Facts, view: ReaderView, known: dict[str, list[Observation]]) -> list[Violation]:
     found = []
-    for segment, sightings in by_segment(reading.sightings).items():
-        got = {one.seen.place for one in sightings}
-        furthest = max(sightings, key=lambda one: one.seen.place)
+    for segment, observations in by_segment(view.observations).items():
+        got = {one.seen.place for one in observations}
+        furthest = max(observations, key=lambda one: one.seen.place)
         for before in known[segment]:
             place = before.seen.place
             if place > furthest.seen.place:
                 break
-            if place not in got and before.at < reading.began and not facts.is_trimmed(place):
-                said = f"{reading.name} got {furthest.seen.value!r} at {furthest.seen.place} and passed over"
+            if place not in got and before.at < view.began and not facts.is_trimmed(place):
+                sentence = f"{view.name} got {furthest.seen.value!r} at {furthest.seen.place} and passed over"
                 rest = f"{before.seen.value!r} at {place}, which had been read before it began"
-                found.append(violation(NAME, f"{said} {rest}", (before.call, furthest.call)))
+                found.append(violation(NAME, f"{sentence} {rest}", (before.call, furthest.call)))
     return found

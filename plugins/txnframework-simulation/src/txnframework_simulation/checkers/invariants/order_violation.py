@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from txnframework_simulation.checkers.facts import Facts, place_of, send_of
+from txnframework_simulation.checkers.observations import Observation
 from txnframework_simulation.checkers.segments import along, descends
-from txnframework_simulation.checkers.sightings import Sighting
 from txnframework_simulation.checkers.subscriptions import KEYED_TYPES, ORDERED_TYPES, Subscription
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Call, Place
+from txnframework_simulation.history import Call, MessagePosition
 
 NAME = "order violation"
 
@@ -18,8 +18,8 @@ NAME = "order violation"
 def check(facts: Facts) -> list[Violation]:
     """Check a history."""
     found = [*_sent(facts)]
-    for reading in facts.sightings.readings:
-        found += _in_order(reading.name, reading.sightings)
+    for view in facts.observations.views:
+        found += _in_order(view.name, view.observations)
     for subscription in facts.subscriptions.values():
         found += _delivered(subscription)
     return found
@@ -34,7 +34,7 @@ class _Stored:
 
     began: int
     ended: int
-    place: Place
+    place: MessagePosition
     call: Call
 
 
@@ -57,9 +57,9 @@ def _sent(facts: Facts) -> list[Violation]:
     found = []
     for some in chains.values():
         for before, after in _overtaken(some):
-            said = f"{send_of(after.call).value!r} was sent after {send_of(before.call).value!r} had been confirmed"
+            sentence = f"{send_of(after.call).value!r} was sent after {send_of(before.call).value!r} had been confirmed"
             where = f"and stands before it, at {after.place} and {before.place}"
-            found.append(violation(NAME, f"{said}, {where}", (before.call, after.call)))
+            found.append(violation(NAME, f"{sentence}, {where}", (before.call, after.call)))
     return found
 
 
@@ -80,19 +80,19 @@ def _overtaken(stored: list[_Stored]) -> Iterator[tuple[_Stored, _Stored]]:
 # -- how they come --------------------------------------------------------------------------------------
 
 
-def _in_order(who: str, sightings: Iterable[Sighting]) -> list[Violation]:
+def _in_order(who: str, observations: Iterable[Observation]) -> list[Violation]:
     """A reader gets each segment in order, and all segments that one came of before it."""
-    last: dict[str, Sighting] = {}
-    for sighting in sightings:
-        place = sighting.seen.place
+    last: dict[str, Observation] = {}
+    for observation in observations:
+        place = observation.seen.place
         before = last.get(place.segment)
         if before is not None and place < before.seen.place:
-            return [_out_of_order(who, before, sighting)]
+            return [_out_of_order(who, before, observation)]
         if before is None:
             child = next((one for name, one in last.items() if descends(name, place.segment)), None)
             if child is not None:
-                return [_out_of_order(who, child, sighting)]
-        last[place.segment] = sighting
+                return [_out_of_order(who, child, observation)]
+        last[place.segment] = observation
     return []
 
 
@@ -106,26 +106,26 @@ def _delivered(subscription: Subscription) -> list[Violation]:
     type = subscription.type
     if type not in ORDERED_TYPES | KEYED_TYPES:
         return []
-    came: set[tuple[Place, int]] = set()
-    last: dict[Hashable, Sighting] = {}
+    came: set[tuple[MessagePosition, int]] = set()
+    last: dict[Hashable, Observation] = {}
     found = []
-    for sighting in subscription.deliveries:
-        seen = sighting.seen
+    for observation in subscription.deliveries:
+        seen = observation.seen
         if (seen.place, seen.incarnation) in came:
             continue
         came.add((seen.place, seen.incarnation))
-        for chain in _chains(subscription, type, sighting):
+        for chain in _chains(subscription, type, observation):
             before = last.get(chain)
             if before is not None and along(seen.place) < along(before.seen.place):
-                found.append(_out_of_order(f"subscription {subscription.name}", before, sighting))
+                found.append(_out_of_order(f"subscription {subscription.name}", before, observation))
                 break
-            last[chain] = sighting
+            last[chain] = observation
     return found
 
 
-def _chains(subscription: Subscription, type: str, sighting: Sighting) -> list[Hashable]:
+def _chains(subscription: Subscription, type: str, observation: Observation) -> list[Hashable]:
     """Return in which orders a delivery has its place."""
-    seen = sighting.seen
+    seen = observation.seen
     chains: list[Hashable] = []
     if type in ORDERED_TYPES:
         chains.append(("segment", seen.place.segment, seen.incarnation))
@@ -136,7 +136,7 @@ def _chains(subscription: Subscription, type: str, sighting: Sighting) -> list[H
     return chains
 
 
-def _out_of_order(who: str, before: Sighting, after: Sighting) -> Violation:
+def _out_of_order(who: str, before: Observation, after: Observation) -> Violation:
     one, two = before.seen, after.seen
-    said = f"{who} got {two.value!r} at {two.place} for the first time after {one.value!r} at {one.place}"
-    return violation(NAME, said, (before.call, after.call))
+    sentence = f"{who} got {two.value!r} at {two.place} for the first time after {one.value!r} at {one.place}"
+    return violation(NAME, sentence, (before.call, after.call))

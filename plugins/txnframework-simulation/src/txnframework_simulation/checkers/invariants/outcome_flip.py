@@ -11,18 +11,20 @@ NAME = "outcome flip"
 def check(facts: Facts) -> list[Violation]:
     """Check a history."""
     found = []
-    for fate in facts.fates.values():
-        if fate.committed and fate.aborted:
-            said = f"transaction {fate.txn} is told to be committed and to be aborted"
-            found.append(violation(NAME, said, (fate.begun, fate.committed[0], fate.aborted[0])))
-        for call in fate.told_open:
-            if call.began > fate.ended_at:
-                ends = sorted((*fate.committed, *fate.aborted), key=lambda one: one.ended)
-                said = f"transaction {fate.txn} is told to be open after it had ended"
-                found.append(violation(NAME, said, (ends[0], call)))
+    for transaction in facts.transactions.values():
+        if transaction.committed and transaction.aborted:
+            sentence = f"transaction {transaction.txn} is told to be committed and to be aborted"
+            found.append(
+                violation(NAME, sentence, (transaction.begun, transaction.committed[0], transaction.aborted[0]))
+            )
+        for call in transaction.told_open:
+            if call.began > transaction.ended_at:
+                ends = sorted((*transaction.committed, *transaction.aborted), key=lambda one: one.ended)
+                sentence = f"transaction {transaction.txn} is told to be open after it had ended"
+                found.append(violation(NAME, sentence, (ends[0], call)))
                 break
-        early = next((call for call in fate.committed if call.ended < fate.commit_asked_at), None)
+        early = next((call for call in transaction.committed if call.ended < transaction.commit_asked_at), None)
         if early is not None:
-            said = f"transaction {fate.txn} is told to be committed before anybody had asked for it"
-            found.append(violation(NAME, said, (fate.begun, early, *fate.commits[:1])))
+            sentence = f"transaction {transaction.txn} is told to be committed before anybody had asked for it"
+            found.append(violation(NAME, sentence, (transaction.begun, early, *transaction.commits[:1])))
     return found

@@ -14,8 +14,8 @@ from txnframework_simulation.history import (
     DrainOutcome,
     DrainSubscription,
     DrainTopic,
+    MessagePosition,
     Outcome,
-    Place,
     Receive,
 )
 
@@ -33,24 +33,24 @@ def check(facts: Facts) -> list[Violation]:
                 found.append(violation(NAME, f"reading {topic} did not come to an end: {why}", (call,)))
             case DrainSubscription(topic=topic, subscription=name), _ if not call.ok:
                 why = call.error or "nothing more happened"
-                said = f"receiving from subscription {name} of {topic} did not come to an end: {why}"
-                found.append(violation(NAME, said, (call,)))
+                sentence = f"receiving from subscription {name} of {topic} did not come to an end: {why}"
+                found.append(violation(NAME, sentence, (call,)))
             case DrainOutcome(txn=txn), Outcome(state=state) if state not in _ENDED:
-                begun = facts.fates[txn].begun
+                begun = facts.transactions[txn].begun
                 found.append(violation(NAME, f"transaction {txn} is {state} in the end", (begun, call)))
     for call in facts.calls:
         if isinstance(call.operation, DrainConsumer) and isinstance(call.reply, Drained):
             found += _stranded(facts, call, call.operation, call.reply)
     for one in missing(facts):
         if not one.tried:
-            said = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
+            sentence = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
             sends = facts.sends.get((one.seen.place.topic, one.seen.value), [])
             shown = (*sends, one.topic_drain, one.drain)
-            found.append(violation(NAME, f"{said}, and nobody acknowledged it", shown))
+            found.append(violation(NAME, f"{sentence}, and nobody acknowledged it", shown))
     return found
 
 
-def _comes_of(place: Place, target: str) -> bool:
+def _comes_of(place: MessagePosition, target: str) -> bool:
     """Whether a message stands in a topic or segment, or in what came of the segment by splits and merges."""
     return target in (place.topic, place.segment) or descends(place.segment, target)
 
@@ -82,8 +82,8 @@ def _stranded(facts: Facts, call: Call, drain: DrainConsumer, reply: Drained) ->
             if start is None or not start.everything or send.ended >= held_back_from:
                 continue
             if facts.readable_at(send) < call.began and subscription.acks.possible(place, start.began) is None:
-                said = f"{send_of(send).value!r} at {place} did not come to consumer {drain.consumer} of subscription"
-                said += f" {subscription.name}, which waited for what comes of {', '.join(targets)}"
-                found.append(violation(NAME, f"{said}, and was told of nothing else", (joined, send, call)))
+                sentence = f"{send_of(send).value!r} at {place} did not come to consumer {drain.consumer}"
+                sentence += f" of subscription {subscription.name}, which waited for what comes of {', '.join(targets)}"
+                found.append(violation(NAME, f"{sentence}, and was told of nothing else", (joined, send, call)))
                 break
     return found

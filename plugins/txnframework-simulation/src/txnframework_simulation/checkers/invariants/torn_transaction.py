@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from txnframework_simulation.checkers.facts import Facts, place_of, send_of
-from txnframework_simulation.checkers.sightings import Reading, Sighting
+from txnframework_simulation.checkers.observations import Observation, ReaderView
 from txnframework_simulation.checkers.subscriptions import Subscription
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Call, Drained, DrainTopic, Place, Seen
+from txnframework_simulation.history import Call, Drained, DrainTopic, MessagePosition, SeenMessage
 
 NAME = "torn transaction"
 
@@ -33,14 +33,14 @@ def check(facts: Facts) -> list[Violation]:
         _acks(facts, subscription, parts)
     found = []
     for txn in parts.torn():
-        fate = facts.fates[txn]
+        transaction = facts.transactions[txn]
         (one, *shown), (other, *against) = parts.done[txn][0], parts.undone[txn][0]
-        said = f"of transaction {txn} {one}, and {other}"
-        found.append(violation(NAME, said, (fate.begun, *fate.commits, *shown, *against)))
-    got = _first_of_each(facts.sightings.committed)
-    for reading in facts.sightings.readings:
-        if reading.from_earliest:
-            found += _passed_over(facts, reading, got)
+        sentence = f"of transaction {txn} {one}, and {other}"
+        found.append(violation(NAME, sentence, (transaction.begun, *transaction.commits, *shown, *against)))
+    got = _first_of_each(facts.observations.committed)
+    for view in facts.observations.views:
+        if view.from_earliest:
+            found += _passed_over(facts, view, got)
     return found
 
 
@@ -53,7 +53,7 @@ def _writes(facts: Facts, parts: _Parts) -> None:
     for txn, sends in facts.writes.items():
         for call in sends:
             send, place = send_of(call), place_of(call)
-            if place is None or send.topic not in present or not facts.fates[txn].counts(send.branch):
+            if place is None or send.topic not in present or not facts.transactions[txn].counts(send.branch):
                 continue
             drain, messages = present[send.topic]
             if (send.value, txn) in messages:
@@ -75,56 +75,56 @@ def _acks(facts: Facts, subscription: Subscription, parts: _Parts) -> None:
             continue
         left = {seen.place: seen for seen in drain.reply.messages}
         for ack in subscription.acks.all:
-            fate = ack.fate
-            if fate is None or ack.cumulative or not ack.call.ok or not fate.counts(ack.branch):
+            transaction = ack.transaction
+            if transaction is None or ack.cumulative or not ack.call.ok or not transaction.counts(ack.branch):
                 continue
-            said = f"the acknowledgment of {ack.place} on subscription {subscription.name}"
+            sentence = f"the acknowledgment of {ack.place} on subscription {subscription.name}"
             if _is_left(left, ack.place, ack.incarnation):
-                parts.undone[fate.txn].append((f"{said} had no effect", ack.call, drain))
+                parts.undone[transaction.txn].append((f"{sentence} had no effect", ack.call, drain))
             elif subscription.letters:
                 continue  # somebody may have moved it to the dead letters instead
             elif ack.place not in left and not facts.is_trimmed(ack.place):
                 start = subscription.start(ack.place)
                 if start is None or not start.everything or ack.call.ended < start.began:
                     continue
-                if subscription.acks.only_by(fate, ack.place, start.began):
-                    parts.done[fate.txn].append((f"{said} took effect", ack.call, drain))
+                if subscription.acks.only_by(transaction, ack.place, start.began):
+                    parts.done[transaction.txn].append((f"{sentence} took effect", ack.call, drain))
 
 
-def _is_left(left: dict[Place, Seen], place: Place, incarnation: int) -> bool:
+def _is_left(left: dict[MessagePosition, SeenMessage], place: MessagePosition, incarnation: int) -> bool:
     seen = left.get(place)
     return seen is not None and seen.incarnation == incarnation
 
 
-def _first_of_each(sightings: Iterable[Sighting]) -> dict[str, Sighting]:
+def _first_of_each(observations: Iterable[Observation]) -> dict[str, Observation]:
     """Return, of each transaction that anybody got something of, who got the first of it."""
-    got: dict[str, Sighting] = {}
-    for sighting in sightings:
-        if sighting.seen.txn is not None:
-            got.setdefault(sighting.seen.txn, sighting)
+    got: dict[str, Observation] = {}
+    for observation in observations:
+        if observation.seen.txn is not None:
+            got.setdefault(observation.seen.txn, observation)
     return got
 
 
-def _passed_over(facts: Facts, reading: Reading, got: dict[str, Sighting]) -> list[Violation]:
+def _passed_over(facts: Facts, view: ReaderView, got: dict[str, Observation]) -> list[Violation]:
     """
     No reader passes over a part of a transaction of which anybody got another part, of whichever topic, then or later:
     up to where a reader came everything is decided, and there it is as it will always be.
     """
-    places = {one.seen.place for one in reading.sightings}
-    furthest = reading.furthest
+    places = {one.seen.place for one in view.observations}
+    furthest = view.furthest
     found = []
-    for txn, sighting in got.items():
+    for txn, observation in got.items():
         for call in facts.writes.get(txn, ()):
             place = place_of(call)
             if place is None or place in places:
                 continue
             if place.segment not in furthest or place > furthest[place.segment]:
                 continue
-            counts = facts.fates[txn].counts(send_of(call).branch)
+            counts = facts.transactions[txn].counts(send_of(call).branch)
             if counts and not facts.is_trimmed(place) and _only_sent_in_it(facts, call):
-                who = f"client {sighting.call.client} got {sighting.seen.value!r} of transaction {txn}"
-                said = f"{who}, and {reading.name} passed over {send_of(call).value!r} at {place}"
-                came = next(one for one in reading.sightings if one.seen.place == furthest[place.segment])
-                found.append(violation(NAME, said, (call, sighting.call, came.call)))
+                who = f"client {observation.call.client} got {observation.seen.value!r} of transaction {txn}"
+                sentence = f"{who}, and {view.name} passed over {send_of(call).value!r} at {place}"
+                came = next(one for one in view.observations if one.seen.place == furthest[place.segment])
+                found.append(violation(NAME, sentence, (call, observation.call, came.call)))
                 break
     return found

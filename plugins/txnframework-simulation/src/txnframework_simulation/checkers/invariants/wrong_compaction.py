@@ -10,7 +10,16 @@ from txnframework_simulation.checkers.facts import Facts, send_of
 from txnframework_simulation.checkers.segments import descends
 from txnframework_simulation.checkers.transactions import NEVER
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import NULL, Call, Compact, DrainCompacted, Drained, DrainTopic, Place, Seen
+from txnframework_simulation.history import (
+    NULL,
+    Call,
+    Compact,
+    DrainCompacted,
+    Drained,
+    DrainTopic,
+    MessagePosition,
+    SeenMessage,
+)
 
 NAME = "wrong compaction"
 POSITION = "position"
@@ -20,7 +29,7 @@ POSITION = "position"
 class _Committed:
     """A message with the time in which it was committed, as its clients saw it."""
 
-    seen: Seen
+    seen: SeenMessage
     from_ns: int
     upto_ns: int
 
@@ -54,11 +63,11 @@ def _judge(facts: Facts, compacted: Call, whole: Call) -> list[Violation]:
     assert isinstance(compacted.operation, DrainCompacted)
     found: list[Violation] = []
     topic = compacted.operation.topic
-    places: set[Place] = set()
+    places: set[MessagePosition] = set()
     for seen in compacted.reply.messages:
         if seen.place in places:
-            said = f"{seen.value!r} at {seen.place} came twice when {topic} was read as it was compacted"
-            found.append(violation(NAME, said, (compacted,)))
+            sentence = f"{seen.value!r} at {seen.place} came twice when {topic} was read as it was compacted"
+            found.append(violation(NAME, sentence, (compacted,)))
         places.add(seen.place)
     made = _compactions(facts, topic, compacted)
     chains: defaultdict[tuple[str, str], list[_Committed]] = defaultdict(list)
@@ -102,9 +111,9 @@ def _deleted_and_back(
             older = seen.place.segment == place.segment or descends(place.segment, seen.place.segment)
             if seen.key == key and older:
                 sends = facts.sends.get((place.topic, last.seen.value), [])
-                said = f"{place.topic} as it was compacted has {seen.value!r} at {seen.place}, and lacks"
-                said += f" {last.seen.value!r} at {place}, which deletes its key {key!r}"
-                found.append(violation(NAME, said, (*sends, *shown, compacted)))
+                sentence = f"{place.topic} as it was compacted has {seen.value!r} at {seen.place}, and lacks"
+                sentence += f" {last.seen.value!r} at {place}, which deletes its key {key!r}"
+                found.append(violation(NAME, sentence, (*sends, *shown, compacted)))
     return found
 
 
@@ -140,23 +149,23 @@ def _may_replace(other: _Committed, one: _Committed, order: str) -> bool:
     return other.upto_ns >= one.from_ns
 
 
-def _committed(facts: Facts, seen: Seen) -> _Committed:
+def _committed(facts: Facts, seen: SeenMessage) -> _Committed:
     """Return when a message was committed: after somebody asked for it, and before somebody was told so."""
     sends = [call for call in facts.sends.get((seen.place.topic, seen.value), ()) if send_of(call).txn == seen.txn]
     if seen.txn is None:
         asked = [call.began for call in sends]
-        told = [call.ended for call in sends if call.ok]
+        reported = [call.ended for call in sends if call.ok]
     else:
-        fate = facts.fates.get(seen.txn)
-        asked = [] if fate is None else [call.began for call in fate.commits]
-        told = [] if fate is None else [call.ended for call in fate.committed]
+        transaction = facts.transactions.get(seen.txn)
+        asked = [] if transaction is None else [call.began for call in transaction.commits]
+        reported = [] if transaction is None else [call.ended for call in transaction.committed]
     times = facts.times_ns
     from_ns = min((times[at] for at in asked), default=0) - facts.clock_skew_ns
-    upto_ns = min((times[at] for at in told), default=NEVER) + facts.clock_skew_ns
+    upto_ns = min((times[at] for at in reported), default=NEVER) + facts.clock_skew_ns
     return _Committed(seen, from_ns, upto_ns)
 
 
-def _lacks(facts: Facts, seen: Seen, whole: Call, compacted: Call, made: list[Call], why: str) -> Violation:
+def _lacks(facts: Facts, seen: SeenMessage, whole: Call, compacted: Call, made: list[Call], why: str) -> Violation:
     sends = facts.sends.get((seen.place.topic, seen.value), [])
-    said = f"{seen.place.topic} as it was compacted lacks {seen.value!r} at {seen.place}, {why}"
-    return violation(NAME, said, (*sends, *made, whole, compacted))
+    sentence = f"{seen.place.topic} as it was compacted lacks {seen.value!r} at {seen.place}, {why}"
+    return violation(NAME, sentence, (*sends, *made, whole, compacted))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from txnframework.client import Message, Transaction
-from txnframework_simulation.workloads.actions.base import SubscriptionOptions, Surroundings, full
+from txnframework_simulation.workloads.actions.base import ActorBase, SubscriptionOptions, full
 from txnframework_simulation.workloads.actions.consumers import ORDERED
 from txnframework_simulation.workloads.recorded_client import RecordedConsumer
 
@@ -25,7 +25,7 @@ STANDBY_TYPE = "failover"
 """The type whose consumers go on when others take over what they received."""
 
 
-class Contending(Surroundings):
+class Contending(ActorBase):
     """What an actor does about messages that others may have, too."""
 
     async def contend(self) -> None:
@@ -46,10 +46,10 @@ class Contending(Surroundings):
         came: deque[Message] = deque()
         try:
             for _ in range(self.chance.randint(ROUNDS_MAX // 2, ROUNDS_MAX)):
-                if self.options.ranges and self.part.likely(REDELIVERY_SHARE):
+                if self.options.ranges and self.context.likely(REDELIVERY_SHARE):
                     await consumer.redeliver_unacknowledged()
                 came.extend(await consumer.receive(RECEIVED_MAX, PATIENCE_MS))
-                await self.part.wait_for_step(STEP_MS)
+                await self.context.wait_for_step(STEP_MS)
                 if came:
                     await self._contend_for(chosen, consumer, came)
         finally:
@@ -58,22 +58,22 @@ class Contending(Surroundings):
     async def _contend_for(self, chosen: SubscriptionOptions, consumer: RecordedConsumer, came: deque[Message]) -> None:
         domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
         txn = await self.begin(domain)
-        if self.options.ranges and self.part.likely(self.options.ranges):
+        if self.options.ranges and self.context.likely(self.options.ranges):
             last = self.chance.choice(came)
-            acknowledged = await self.part.attempt(lambda: consumer.ack_cumulative(last, txn))
+            acknowledged = await self.context.attempt(lambda: consumer.ack_cumulative(last, txn))
             while came and came.popleft() is not last:
                 pass
         else:
             message = self._one_of(came)
-            acknowledged = await self.part.attempt(lambda: consumer.ack(message, txn=txn))
+            acknowledged = await self.context.attempt(lambda: consumer.ack(message, txn=txn))
             if not acknowledged and self.options.ranges and message not in came:
                 came.appendleft(message)
-        if not acknowledged and self.options.ranges and self.part.likely(GIVE_UP_SHARE):
+        if not acknowledged and self.options.ranges and self.context.likely(GIVE_UP_SHARE):
             await consumer.redeliver_unacknowledged()
             came.clear()
-        if not self.part.likely(self.options.ends_at_once):
-            await self.part.wait_for_step(STEP_MS)
-        await self.part.attempt(lambda: self.end(txn) if acknowledged else self.recorded.abort(txn))
+        if not self.context.likely(self.options.ends_at_once):
+            await self.context.wait_for_step(STEP_MS)
+        await self.context.attempt(lambda: self.end(txn) if acknowledged else self.recorded.abort(txn))
 
     def _one_of(self, came: deque[Message]) -> Message:
         """
@@ -85,7 +85,7 @@ class Contending(Surroundings):
         if not self.options.ranges:
             return came.popleft()
         message = self.chance.choice(list(came)[:OLDEST_COUNT])
-        if self.part.likely(0.6):
+        if self.context.likely(0.6):
             came.remove(message)
         return message
 
@@ -99,13 +99,13 @@ REPEATED_SHARE = 0.25
 """How many acknowledgments are of what the same consumer has acknowledged before."""
 
 
-class Juggling(Surroundings):
+class Juggling(ActorBase):
     """What an actor does that sends in batches, and acknowledges their messages in whatever way."""
 
     async def send_batch(self) -> None:
         """Send messages of one key in one call, which share an entry; in a transaction or outside."""
         domain = self.any_domain()
-        txn = await self.begin(domain) if self.part.likely(0.3) else None
+        txn = await self.begin(domain) if self.context.likely(0.3) else None
         producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
         values = [self.recorded.unique() for _ in range(self.chance.randint(2, BATCH_MAX))]
         await producer.send_many(values, key=self.key(), txn=txn)
@@ -122,14 +122,14 @@ class Juggling(Surroundings):
         if not self.options.subscriptions:
             return
         chosen = self.chance.choice(self.options.subscriptions)
-        called = chosen.name if self.part.likely(self.options.twins) else None
+        called = chosen.name if self.context.likely(self.options.twins) else None
         consumer = await self.recorded.consumer(full(chosen.topic), chosen.name, type=chosen.type, called=called)
         hand = _Hand(self, chosen, consumer)
         try:
             for _ in range(self.chance.randint(STEPS_MAX // 2, STEPS_MAX)):
-                await self.part.attempt(hand.draw())
+                await self.context.attempt(hand.draw())
             for txn in hand.open:
-                await self.part.attempt(partial(hand.end, txn))
+                await self.context.attempt(partial(hand.end, txn))
         finally:
             await consumer.close()
 
@@ -164,7 +164,7 @@ class _Hand:
 
     async def end(self, txn: Transaction) -> None:
         """Commit or abort one, or leave it to its timeout; what failed in it has spoilt it."""
-        if txn in self._spoilt and self._actor.part.likely(0.7):
+        if txn in self._spoilt and self._actor.context.likely(0.7):
             await self._actor.recorded.abort(txn)
         else:
             await self._actor.end(txn)
@@ -190,12 +190,12 @@ class _Hand:
 
     def _messages(self) -> list[Message]:
         """Return what is to be acknowledged, or now and then what was before."""
-        return self._acked if self._acked and self._actor.part.likely(REPEATED_SHARE) else self._came
+        return self._acked if self._acked and self._actor.context.likely(REPEATED_SHARE) else self._came
 
     async def _in_some(self, ack: Callable[[Transaction | None], Awaitable[None]]) -> None:
         """Acknowledge in one of the open transactions, or outside."""
-        txn = None if not self.open or self._actor.part.likely(0.25) else self._chance.choice(self.open)
-        if not await self._actor.part.attempt(lambda: ack(txn)) and txn is not None:
+        txn = None if not self.open or self._actor.context.likely(0.25) else self._chance.choice(self.open)
+        if not await self._actor.context.attempt(lambda: ack(txn)) and txn is not None:
             self._spoilt.add(txn)
 
     def _forget(self, some: list[Message]) -> None:
@@ -208,7 +208,7 @@ class _Hand:
             await self.end(self.open.pop(self._chance.randrange(len(self.open))))
 
     async def _return(self) -> None:
-        if self._actor.part.likely(0.3):
+        if self._actor.context.likely(0.3):
             await self._consumer.redeliver_unacknowledged()
         elif self._came:
             await self._consumer.nack(self._chance.choice(self._came))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from txnframework.model.names import topic_of
-from txnframework_simulation.workloads.actions.base import SubscriptionOptions, Surroundings, full
+from txnframework_simulation.workloads.actions.base import ActorBase, SubscriptionOptions, full
 
 
-class Reshaping(Surroundings):
+class Reshaping(ActorBase):
     """What an actor changes under the others."""
 
     async def split(self) -> None:
@@ -36,7 +36,7 @@ class Reshaping(Surroundings):
             return
         topic = full(chosen.topic)
         seen = [one for one in self.shared.messages if str(topic_of(one.segment)) == topic]
-        if seen and self.part.likely(0.6):
+        if seen and self.context.likely(0.6):
             await self.recorded.seek(topic, chosen.name, self.chance.choice(seen))
         else:
             await self.recorded.seek(topic, chosen.name, self.chance.choice(("earliest", "latest")))
@@ -66,7 +66,7 @@ class Reshaping(Surroundings):
 ORDERS = ("position", "commit")
 
 
-class Removing(Surroundings):
+class Removing(ActorBase):
     """What an actor does to what is stored."""
 
     async def delete_topic(self) -> None:
@@ -75,7 +75,7 @@ class Removing(Surroundings):
             return
         topic = full(self.chance.choice(self.options.deleted))
         await self.recorded.delete_topic(topic)
-        if self.part.likely(0.8):
+        if self.context.likely(0.8):
             await self.create_topic(topic)
 
     async def create_topic(self, topic: str | None = None) -> None:

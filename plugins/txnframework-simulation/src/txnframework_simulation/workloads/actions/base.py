@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from txnframework.client import DeadLetter, MessageID, Transaction
 from txnframework.model.names import parse_name
-from txnframework_simulation.workloads.workload import NAMESPACE, Options, Part
+from txnframework_simulation.workloads.workload import NAMESPACE, ActorContext, Options
 
 REMEMBERED_MAX = 100
 TIMEOUTS_MS = (1_500, 5_000, 10_000)
@@ -79,15 +79,15 @@ class Shared:
     messages: deque[MessageID] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
 
 
-class Surroundings:
+class ActorBase:
     """The beginning of every actor."""
 
-    def __init__(self, part: Part, options: MixtureOptions, shared: Shared) -> None:
-        self.part = part
+    def __init__(self, context: ActorContext, options: MixtureOptions, shared: Shared) -> None:
+        self.context = context
         self.options = options
         self.shared = shared
-        self.chance = part.chance
-        self.recorded = part.recorded
+        self.chance = context.chance
+        self.recorded = context.recorded
         letters = {full(one.letters) for one in options.subscriptions if one.letters is not None}
         self.topics = [topic for topic in options.full_topics() if topic not in letters]
         self.domains: dict[str, list[str]] = {}
@@ -124,7 +124,7 @@ class Surroundings:
     async def hesitate(self) -> None:
         """Let some time pass in which others may do the same."""
         if self.options.hesitates_ms:
-            await self.part.wait(self.options.hesitates_ms)
+            await self.context.wait(self.options.hesitates_ms)
 
     def any_domain(self) -> str:
         """Return a domain that there are topics of."""

@@ -6,7 +6,7 @@ from functools import partial
 
 from txnframework.client import Message
 from txnframework.model.names import topic_of
-from txnframework_simulation.workloads.actions.base import SubscriptionOptions, Surroundings, full
+from txnframework_simulation.workloads.actions.base import ActorBase, SubscriptionOptions, full
 from txnframework_simulation.workloads.oracles import AUDIT
 from txnframework_simulation.workloads.recorded_client import RecordedConsumer
 
@@ -16,7 +16,7 @@ ORDERED = ("exclusive", "failover")
 """Types whose consumers may acknowledge cumulatively."""
 
 
-class Consuming(Surroundings):
+class Consuming(ActorBase):
     """What an actor receives and reads."""
 
     async def consume(self) -> None:
@@ -29,7 +29,7 @@ class Consuming(Surroundings):
 
     async def consume_segment(self) -> None:
         """Join a subscription by naming a segment, which may be split or merged meanwhile, and acknowledge some."""
-        await self._consume(transactional=self.part.likely(0.5), by_segment=True)
+        await self._consume(transactional=self.context.likely(0.5), by_segment=True)
 
     async def read(self) -> None:
         """Read a topic to its end."""
@@ -73,7 +73,7 @@ class Consuming(Surroundings):
                     await self._acknowledge_in_transaction(chosen, consumer, received)
                 else:
                     await self._acknowledge(chosen, consumer, received)
-                if self.part.likely(0.2):
+                if self.context.likely(0.2):
                     await consumer.nack(*received)
         finally:
             await consumer.close()
@@ -81,7 +81,7 @@ class Consuming(Surroundings):
     async def _acknowledge(
         self, chosen: SubscriptionOptions, consumer: RecordedConsumer, received: tuple[Message, ...]
     ) -> None:
-        if chosen.type in ORDERED and self.part.likely(0.5):
+        if chosen.type in ORDERED and self.context.likely(0.5):
             await consumer.ack_cumulative(self.chance.choice(received))
         else:
             await consumer.ack(*self._some(received))
@@ -92,14 +92,14 @@ class Consuming(Surroundings):
         domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
         await self.hesitate()
         txn = await self.begin(domain)
-        if chosen.type in ORDERED and self.part.likely(0.5):
+        if chosen.type in ORDERED and self.context.likely(0.5):
             await consumer.ack_cumulative(self.chance.choice(received), txn)
         else:
             for message in self._some(received):
                 await consumer.ack(message, txn=txn)
-        if self.part.likely(0.2):
+        if self.context.likely(0.2):
             await self.recorded.ask_ack(chosen.name, self.chance.choice(received).id)
-        if self.part.likely(0.5):
+        if self.context.likely(0.5):
             producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
             await producer.send(self.recorded.unique(), key=self.key(), txn=txn)
         await self.hesitate()
@@ -114,7 +114,7 @@ REFUSAL_PATIENCE_MS = 600
 ROUNDS_MAX = 8
 
 
-class Refusing(Surroundings):
+class Refusing(ActorBase):
     """What an actor does that fails to process what it receives."""
 
     async def refuse(self) -> None:
@@ -131,7 +131,7 @@ class Refusing(Surroundings):
             for _ in range(self.chance.randint(ROUNDS_MAX // 2, ROUNDS_MAX)):
                 received = await consumer.receive(self.chance.randint(1, REFUSED_MAX), REFUSAL_PATIENCE_MS)
                 for message in received:
-                    await self.part.attempt(partial(self._refuse, consumer, message, domain))
+                    await self.context.attempt(partial(self._refuse, consumer, message, domain))
         finally:
             await consumer.close()
 
@@ -141,7 +141,7 @@ class Refusing(Surroundings):
             await consumer.nack(message)
         elif drawn < 0.75:
             txn = await self.begin(domain)
-            await self.part.attempt(lambda: consumer.ack(message, txn=txn))
+            await self.context.attempt(lambda: consumer.ack(message, txn=txn))
             await self.recorded.abort(txn)
         elif drawn < 0.85:
             txn = await self.begin(domain)

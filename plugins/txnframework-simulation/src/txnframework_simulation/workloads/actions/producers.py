@@ -8,7 +8,7 @@ from itertools import count
 
 from txnframework.client import JoinedTransaction
 from txnframework.errors import TxnFrameworkError
-from txnframework_simulation.workloads.actions.base import Surroundings
+from txnframework_simulation.workloads.actions.base import ActorBase
 from txnframework_simulation.workloads.oracles import TRANSFER
 
 MESSAGES_MAX = 3
@@ -16,7 +16,7 @@ AMOUNT_MAX = 9
 REPEATS_MAX = 4
 
 
-class Sending(Surroundings):
+class Sending(ActorBase):
     """What an actor sends."""
 
     async def send(self) -> None:
@@ -64,10 +64,10 @@ class Sending(Surroundings):
             try:
                 await producer.send(value, key=key, sequence=sequence)
             except TxnFrameworkError:
-                await self.part.wait(1_000)
+                await self.context.wait(1_000)
                 continue
             confirmed += 1
-            if confirmed == 2 or self.part.likely(0.5):
+            if confirmed == 2 or self.context.likely(0.5):
                 break
         return confirmed > 0
 
@@ -82,7 +82,7 @@ ATTEMPT = "/"
 """Stands in a value between the piece of work, the number of the attempt, and the rest."""
 
 
-class Branching(Surroundings):
+class Branching(ActorBase):
     """What an actor does in branches; those of the log-driven family's topics are left alone: it has none."""
 
     async def branches(self) -> None:
@@ -98,11 +98,11 @@ class Branching(Surroundings):
             attempts.append(attempt)
             with suppress(TxnFrameworkError):
                 await self._attempt(f"{work}{ATTEMPT}{number}", attempt)
-                if self.part.likely(0.7):
+                if self.context.likely(0.7):
                     finished.append(await attempt.finish())
         await self.end(txn, tuple(self.chance.sample(finished, min(1, len(finished)))))
         for number, attempt in enumerate(attempts):
-            if self.part.likely(0.3):
+            if self.context.likely(0.3):
                 with suppress(TxnFrameworkError):
                     await self._attempt(f"{work}{ATTEMPT}{number}{ATTEMPT}late", attempt)
 
@@ -116,7 +116,7 @@ AT_ONCE_MAX = 4
 REPEATS_MAX = 4
 
 
-class Hurrying(Surroundings):
+class Hurrying(ActorBase):
     """What an actor does that does not wait, or does not look."""
 
     async def send_in_a_hurry(self) -> None:
@@ -132,7 +132,7 @@ class Hurrying(Surroundings):
             for producer in producers
         ]
         await asyncio.sleep(0)
-        if self.part.likely(0.3):
+        if self.context.likely(0.3):
             sends[0].cancel()
             await asyncio.wait(sends[:1])
         try:
@@ -155,4 +155,4 @@ class Hurrying(Surroundings):
                     return
             if attempt == REPEATS_MAX:
                 return
-            await self.part.wait(1_000)
+            await self.context.wait(1_000)

@@ -15,7 +15,7 @@ from txnframework.errors import Conflict, OutcomeUnknown, VersionMismatch
 from txnframework.model.entries import EntryView
 from txnframework.model.metadata import Expect, Key, Put
 from txnframework.model.transactions import State
-from txnframework_simulation import history as history
+from txnframework_simulation import history
 from txnframework_simulation.workloads import RecordedClient
 from txnframework_spark.microbatch.batch import MicroBatch, batch_id, begin
 from txnframework_spark.microbatch.registration import register

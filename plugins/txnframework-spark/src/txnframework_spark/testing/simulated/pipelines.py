@@ -8,8 +8,8 @@ from typing import Final
 import numpy.random  # noqa: F401 - it seeds itself from the system on import: imported before the simulation begins
 
 from txnframework_simulation.checkers import Violation
-from txnframework_simulation.history import Drained, DrainTopic, History, Seen
-from txnframework_simulation.workloads import Options, Part, RecordedClient, Workload
+from txnframework_simulation.history import Drained, DrainTopic, History, SeenMessage
+from txnframework_simulation.workloads import ActorContext, Options, RecordedClient, Workload
 from txnframework_simulation.workloads.oracles import drained, sends_of
 from txnframework_simulation.workloads.workload import NAMESPACE
 from txnframework_spark.errors import Diverged
@@ -72,16 +72,16 @@ class Pipelines(Workload[PipelineOptions]):
         await first.make(CheckpointContent(query="query"))
         await first.use()
 
-    async def run(self, part: Part) -> None:
+    async def run(self, context: ActorContext) -> None:
         """Feed and process."""
-        actor = _Operator(part, self.options)
+        actor = _Operator(context, self.options)
         actions = {actor.feed: self.options.feeds, actor.pipe: 3.0}
         rare = ((actor.seek, "seeks"), (actor.split, "splits"), (actor.trim, "trims"))
-        await part.repeat(actions | {action: getattr(self.options, name) for action, name in rare})
+        await context.repeat(actions | {action: getattr(self.options, name) for action, name in rare})
 
-    async def finish(self, part: Part) -> None:
+    async def finish(self, context: ActorContext) -> None:
         """Process the remaining input without faults."""
-        actor = _Operator(part, self.options)
+        actor = _Operator(context, self.options)
         try:
             await actor.process_all()
         except Diverged:
@@ -116,10 +116,10 @@ class Pipelines(Workload[PipelineOptions]):
 class _Operator:
     """One actor."""
 
-    def __init__(self, part: Part, options: PipelineOptions) -> None:
-        self._part = part
+    def __init__(self, context: ActorContext, options: PipelineOptions) -> None:
+        self._context = context
         self._options = options
-        self._recorded: RecordedClient = part.recorded
+        self._recorded: RecordedClient = context.recorded
         self._sink = SinkOptions.of_stream(
             {"topic": OUTPUT, "txnAppId": APPLICATION, "transactionTimeoutMs": str(options.transaction_timeout_ms)}
         )
@@ -129,7 +129,7 @@ class _Operator:
 
     async def feed(self) -> None:
         """Send a few messages, in a transaction or outside."""
-        chance = self._part.chance
+        chance = self._context.chance
         producer = await self._recorded.producer(INPUT)
         txn = await self._recorded.begin(timeout_ms=chance.choice((1_500, 5_000))) if chance.random() < 0.5 else None
         for _ in range(chance.randint(1, 3)):
@@ -143,15 +143,15 @@ class _Operator:
 
     async def pipe(self) -> None:
         """Start a run with the current checkpoint, an older one or none, and let it run some batches."""
-        drawn = self._part.chance.random()
+        drawn = self._context.chance.random()
         if drawn < self._options.lost and self._options.group:
             await self.lose_checkpoint()
         elif drawn < self._options.lost + self._options.older:
             await self._restore_older()
         driver = await self._start()
         try:
-            for _ in range(self._part.chance.randint(1, 4)):
-                if not await driver.batch() and self._part.likely(0.5):
+            for _ in range(self._context.chance.randint(1, 4)):
+                if not await driver.batch() and self._context.likely(0.5):
                     return
         except Diverged:
             await self.lose_checkpoint()
@@ -168,7 +168,7 @@ class _Operator:
                     idle = 0
                     continue
                 idle += 1
-                environment = self._part.environment
+                environment = self._context.environment
                 await environment.sleep_until(environment.now_ms() + ROUND_MS)
         finally:
             await driver.planner.close()
@@ -182,7 +182,7 @@ class _Operator:
         """Split a segment of the input."""
         active = (await self._recorded.client.layout(INPUT)).active()
         if len(active) < 4:
-            await self._recorded.split(INPUT, self._part.chance.choice(active).id)
+            await self._recorded.split(INPUT, self._context.chance.choice(active).id)
 
     async def trim(self) -> None:
         """Sweep, trim and collect."""
@@ -206,17 +206,17 @@ class _Operator:
         assert current is not None
         kept = await current.load()
         assert kept is not None
-        commits = self._part.chance.randint(0, kept.commits)
+        commits = self._context.chance.randint(0, kept.commits)
         if not self._options.group:
             await current.forget_commits(commits)
             return
-        offsets = kept.offsets[: commits + self._part.chance.randint(0, 1)]
+        offsets = kept.offsets[: commits + self._context.chance.randint(0, 1)]
         older = Checkpoint(host, self._recorded.unique())
         await older.make(CheckpointContent(query=kept.query, offsets=offsets, commits=commits))
         await older.use()
 
     async def _start(self, disturbed: bool = True) -> SimulatedDriver:
-        host, chance = self._recorded.client.host, self._part.chance
+        host, chance = self._recorded.client.host, self._context.chance
         checkpoint = await Checkpoint.current(host)
         assert checkpoint is not None, "it is made before the first run"
         kept = await checkpoint.load()
@@ -227,12 +227,12 @@ class _Operator:
 
         async def pause() -> None:
             if disturbed and chance.random() < 0.1:
-                await self._part.wait(self._options.transaction_timeout_ms * 2)
+                await self._context.wait(self._options.transaction_timeout_ms * 2)
 
         return SimulatedDriver(self._recorded, planner, self._sink, checkpoint, kept.query, run, follows, chance, pause)
 
 
-def _drained(history: History, topic: str) -> tuple[Seen, ...] | None:
+def _drained(history: History, topic: str) -> tuple[SeenMessage, ...] | None:
     for call in reversed(history.calls()):
         if isinstance(call.operation, DrainTopic) and call.operation.topic == topic and isinstance(call.reply, Drained):
             return call.reply.messages

@@ -13,11 +13,11 @@ from txnframework_simulation.history import (
     Drained,
     DrainSubscription,
     DrainTopic,
-    Place,
+    MessagePosition,
     Read,
     Receive,
     Received,
-    Seen,
+    SeenMessage,
 )
 
 EARLIEST = "earliest"
@@ -25,10 +25,10 @@ READ_COMMITTED = "read_committed"
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
+class Observation:
     """A message as it came with the answer to one call."""
 
-    seen: Seen
+    seen: SeenMessage
     call: Call
 
     @property
@@ -38,7 +38,7 @@ class Sighting:
 
 
 @dataclass(slots=True)
-class Reading:
+class ReaderView:
     """
     What one reader got, in order, of all that is committed; a drain of a topic is a reader too.
 
@@ -49,36 +49,36 @@ class Reading:
     topic: str
     from_earliest: bool
     began: int
-    sightings: list[Sighting] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
     whole: bool = False
 
     @property
-    def furthest(self) -> dict[str, Place]:
+    def furthest(self) -> dict[str, MessagePosition]:
         """The last place that it came to in each segment that it got something of."""
-        found: dict[str, Place] = {}
-        for sighting in self.sightings:
-            place = sighting.seen.place
+        found: dict[str, MessagePosition] = {}
+        for observation in self.observations:
+            place = observation.seen.place
             found[place.segment] = max(found.get(place.segment, place), place)
         return found
 
 
 @dataclass(slots=True)
-class Sightings:
+class Observations:
     """
     All of them, in the order in which they came.
 
     ``committed`` are those that passed for committed, ``others`` those that came as not committed.
     """
 
-    committed: list[Sighting] = field(default_factory=list)
-    others: list[Sighting] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
+    committed: list[Observation] = field(default_factory=list)
+    others: list[Observation] = field(default_factory=list)
+    views: list[ReaderView] = field(default_factory=list)
 
     @classmethod
-    def of(cls, calls: Iterable[Call]) -> Sightings:
+    def of(cls, calls: Iterable[Call]) -> Observations:
         """Return what these calls brought."""
         found = cls()
-        readings: dict[str, Reading] = {}
+        views: dict[str, ReaderView] = {}
         for call in sorted(calls, key=lambda one: one.ended):
             match call.operation, call.reply:
                 case Receive() | DrainSubscription() | DrainConsumer() | DrainCompacted(), Received(
@@ -88,28 +88,28 @@ class Sightings:
                 case Read() as read, Received(messages=messages):
                     some = found._take(call, messages)
                     if read.isolation == READ_COMMITTED and not read.compacted:
-                        reading = readings.get(read.reader)
-                        if reading is None:
+                        view = views.get(read.reader)
+                        if view is None:
                             name = f"reader {read.reader}"
-                            reading = Reading(name, read.topic, read.start == EARLIEST, call.began, whole=read.whole)
-                            readings[read.reader] = reading
-                        reading.sightings += some
+                            view = ReaderView(name, read.topic, read.start == EARLIEST, call.began, whole=read.whole)
+                            views[read.reader] = view
+                        view.observations += some
                 case DrainTopic(topic=topic), Drained(messages=messages):
                     some = found._take(call, messages)
-                    found.readings.append(Reading(f"the drain of {topic}", topic, True, call.began, some, True))
-        found.readings += readings.values()
+                    found.views.append(ReaderView(f"the drain of {topic}", topic, True, call.began, some, True))
+        found.views += views.values()
         return found
 
-    def _take(self, call: Call, messages: tuple[Seen, ...]) -> list[Sighting]:
-        some = [Sighting(seen, call) for seen in messages]
-        for sighting in some:
-            (self.committed if sighting.seen.committed else self.others).append(sighting)
+    def _take(self, call: Call, messages: tuple[SeenMessage, ...]) -> list[Observation]:
+        some = [Observation(seen, call) for seen in messages]
+        for observation in some:
+            (self.committed if observation.seen.committed else self.others).append(observation)
         return some
 
 
-def trimmed_before(calls: Iterable[Call]) -> dict[str, Place]:
+def trimmed_before(calls: Iterable[Call]) -> dict[str, MessagePosition]:
     """Return the first place that was left of each segment that was trimmed, as the drains told."""
-    found: dict[str, Place] = {}
+    found: dict[str, MessagePosition] = {}
     for call in calls:
         if isinstance(call.reply, Drained):
             for first in call.reply.trimmed:
@@ -117,9 +117,9 @@ def trimmed_before(calls: Iterable[Call]) -> dict[str, Place]:
     return found
 
 
-def by_segment(sightings: Iterable[Sighting]) -> dict[str, list[Sighting]]:
-    """Return sightings by the segments of the messages, each in the order given."""
-    found: defaultdict[str, list[Sighting]] = defaultdict(list)
-    for sighting in sightings:
-        found[sighting.seen.place.segment].append(sighting)
+def by_segment(observations: Iterable[Observation]) -> dict[str, list[Observation]]:
+    """Return observations by the segments of the messages, each in the order given."""
+    found: defaultdict[str, list[Observation]] = defaultdict(list)
+    for observation in observations:
+        found[observation.seen.place.segment].append(observation)
     return found
