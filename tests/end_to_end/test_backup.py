@@ -32,7 +32,7 @@ def test_a_metadata_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
         async with txnframework.open(opening, registry=sqlite.registry) as client:
             assert await sqlite.read(client, "orders") == [b"one"]
         shutil.copy(tmp_path / "backup.db", tmp_path / "metadata.db")
-        with pytest.raises(StoreMismatch, match="restored from a backup") as refused:
+        with pytest.raises(StoreMismatch, match="restore from a backup") as refused:
             async with txnframework.open(opening, registry=sqlite.registry):
                 pass
         assert metadata in str(refused.value)

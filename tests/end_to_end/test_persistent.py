@@ -371,7 +371,7 @@ def test_what_it_is_not_made_for(stores: Stores) -> None:
                 with pytest.raises(LayoutConflict, match="only topic:// topics are split and merged"):
                     await change
             for name in ("__offsets", "persistent://public/default/__offsets", "__system/logs/a", "public/__logs/a"):
-                with pytest.raises(InvalidName, match="'__' are kept for internal topics"):
+                with pytest.raises(InvalidName, match="'__' are reserved for internal topics"):
                     await client.create_topic(name)
             assert await client.topics.list() == (TopicName.parse(ORDERS),)
 

@@ -99,7 +99,7 @@ def test_an_older_metadata_store(pair: Pair) -> None:
     async def work() -> None:
         taken_ms = await pair.play(before)
         pair.put_back("metadata")
-        with pytest.raises(InvalidInput, match="when the backup"):
+        with pytest.raises(InvalidInput, match="time at which the backup"):
             await pair.restore(RestoreRequest(Restored.METADATA))
         planned = await pair.restore(RestoreRequest(Restored.METADATA, taken_ms, dry_run=True))
         assert planned.counts.transactions_aborted == 1
@@ -234,7 +234,7 @@ def test_stores_that_never_belonged_together(pair: Pair) -> None:
         await pair.play(filled)
         await pair.play(filled, metadata=other, ledger=f"sqlite:///{pair.directory}/others-ledger.db")
         request = RestoreRequest(Restored.LEDGER)
-        with pytest.raises(StoreMismatch, match="made together"):
+        with pytest.raises(StoreMismatch, match="created together"):
             await pair.restore(request, metadata=other)
         await pair.restore(RestoreRequest(Restored.LEDGER, forced=True), metadata=other)
         assert await pair.play(read, metadata=other) == [b"plain"]
@@ -402,7 +402,7 @@ def test_two_that_belong_together_are_not_forced(pair: Pair) -> None:
     async def work() -> None:
         await pair.play(lambda client: client.create_topic("orders"))
         await pair.play(lambda client: sent(client, b"kept"))
-        with pytest.raises(InvalidInput, match="made together"):
+        with pytest.raises(InvalidInput, match="created together"):
             await pair.restore(RestoreRequest(Restored.LEDGER, forced=True))
         assert await pair.play(read) == [b"kept"]
 

@@ -366,7 +366,7 @@ def test_several_trim_at_once(stores: Stores) -> None:
             record = await client.host.metadata.get(paths.topic_key(topic))
             assert record is not None
             document = records.decode(records.TopicRecord, record)
-            await asyncio.gather(*(one.host.maintenance._tend(topic, document) for one in (client, other, client)))
+            await asyncio.gather(*(one.host.maintenance._maintain(topic, document) for one in (client, other, client)))
             assert await stores.read(other, "orders") == [b"%d" % number for number in range(15, 20)]
             assert await stores.receive(consumer, 5) == [b"%d" % number for number in range(15, 20)]
             await consumer.close()

@@ -14,7 +14,7 @@ from txnframework.broker.compaction.copies import EVERYTHING, Copied, CopyPlan, 
 from txnframework.broker.compaction.messages import CommitTimes, Order
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.dispatch.ack_state import acks_of, cumulative_ack
-from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, GIVEN_UP
+from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT_UNDER_LEASE
 from txnframework.broker.dispatch.consumers import Delivery, Joining, Listener
 from txnframework.broker.dispatch.deliveries import HeldMessage
 from txnframework.broker.dispatch.dispatches import Attachment, Dispatches, SubscriptionRef
@@ -34,7 +34,7 @@ from txnframework.runtime.tasks import RetryingTasks, first_completed
 __all__ = [
     "EVERYTHING",
     "FINISHED_ELSEWHERE",
-    "GIVEN_UP",
+    "NOT_UNDER_LEASE",
     "Attachment",
     "Attempt",
     "CommitTimes",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from txnframework.broker.cursors import cursor_on
 from txnframework.broker.dispatch.deliveries import HeldMessage
-from txnframework.broker.segments import OpenSegment
+from txnframework.broker.segments import OpenSegment, SegmentVisit
 from txnframework.errors import EntryTrimmed, SubscriptionNotFound
 from txnframework.interfaces import IMetadataStore, IPlannableBuffer
 from txnframework.model.acks import AckState
@@ -17,8 +15,6 @@ from txnframework.model.entries import EntryView
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework.model.reads import EntryPage, ReadRequest
-
-Visit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
 
 COUNT_MAX = 1 << 62
 
@@ -67,7 +63,7 @@ class Peeked:
 class Backlog:
     """Reads the backlogs of subscriptions; changes nothing."""
 
-    def __init__(self, store: IMetadataStore, visit: Visit, entries_max: int) -> None:
+    def __init__(self, store: IMetadataStore, visit: SegmentVisit, entries_max: int) -> None:
         self._store = store
         self._visit = visit
         self._entries_max = entries_max

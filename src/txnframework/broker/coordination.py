@@ -97,7 +97,7 @@ class Election:
         self._store = store
         self._name = name
         self._elected = elected
-        self._work = BackgroundTask(lambda: repeat_until_closed(self._stand, environment))
+        self._work = BackgroundTask(lambda: repeat_until_closed(self._compete, environment))
 
     def start(self) -> None:
         """Start to compete for the lease; a second call does nothing."""
@@ -108,7 +108,7 @@ class Election:
         self.won = False
         await self._work.stop()
 
-    async def _stand(self) -> None:
+    async def _compete(self) -> None:
         """Acquire the lease and wait until it is lost; if another process holds it, wait until it is free."""
         try:
             lease = await self._store.acquire_lease(self._name, self._store.session)

@@ -139,13 +139,13 @@ class OwnWrites:
             self._others_wrote = True
         self._last = after
 
-    def looking(self) -> None:
+    def begin_read(self) -> None:
         """Note that the record is about to be read for changes by other processes."""
         self._others_wrote = False
 
-    def are_all(self, standing: bytes | None) -> bool:
-        """Return whether no other process has written since, if ``standing`` is the stored value."""
-        return not self._others_wrote and standing is not None and standing == self._last
+    def are_all(self, stored: bytes | None) -> bool:
+        """Return whether no other process has written since, if ``stored`` is the stored value."""
+        return not self._others_wrote and stored is not None and stored == self._last
 
 
 FIRST_INCARNATION = 1

@@ -108,8 +108,8 @@ class Host:
         self.ledgers = ledgers = context.ledgers
         self.metrics = context.metrics
         self._opener = SegmentOpener(context, self._coordinator)
-        self._segments = SegmentCache(self._opener, self._keep_up)
-        self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._let_go_of)
+        self._segments = SegmentCache(self._opener, self._start_maintenance)
+        self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._release_segment)
         self.outcomes = KnownOutcomes(OUTCOMES_MAX)
         self.participants = HostParticipants(
             self.segment, self.subscription, self.topics.deletion.is_deleted, self._opener.plugins_of
@@ -118,7 +118,7 @@ class Host:
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
         self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
-        self.maintenance = Maintenance(metadata, environment, config, self._tend)
+        self.maintenance = Maintenance(metadata, environment, config, self._maintain)
         self.backlog = Backlog(metadata, self._segments.visit, config.subscriptions.read_entries_max)
         self.compaction = SegmentCompaction(metadata, ledgers, self._segments.visit, self._coordinator_of, environment)
         self.hanging_transactions = HangingTransactions(self.coordinators, self.sessions, environment)
@@ -129,7 +129,7 @@ class Host:
         self._background = BackgroundQueue(
             environment, bounds.settling_delay_ms, bounds.settling_max, bounds.settling_waiting_max
         )
-        self._starting = BackgroundTask(self._sweep_unasked)
+        self._starting = BackgroundTask(self._open_coordinators)
         self._closing: asyncio.Task[None] | None = None
         self._settles = True
         self.closed = False
@@ -148,7 +148,7 @@ class Host:
 
     def start(self) -> None:
         """Start the background work soon; a second call does nothing."""
-        if self._sweeps_now():
+        if self._runs_background_work():
             self._starting.start()
 
     async def coordinator(self, domain: str = "segment", namespace: str = "") -> ITransactionCoordinator:
@@ -244,7 +244,7 @@ class Host:
             last_first.push_async_callback(self._coordinators.close)
             await self._segments.close()
 
-    def _sweeps_now(self) -> bool:
+    def _runs_background_work(self) -> bool:
         """Return whether this host does background work: it is configured to, and is not closing."""
         return self.config.transactions.sweep and self._closing is None
 
@@ -258,7 +258,7 @@ class Host:
     async def _coordinator(self, name: str) -> ITransactionCoordinator:
         self._require_open()
         served = await self._coordinators.get(name)
-        if self._sweeps_now():
+        if self._runs_background_work():
             served.election.start()
             self.sessions.start()
             self.sweeps.start()
@@ -266,7 +266,7 @@ class Host:
             self._deadlines.start()
         return served.coordinator
 
-    async def _sweep_unasked(self) -> None:
+    async def _open_coordinators(self) -> None:
         """
         Start sweeping without any caller: other processes may wait for transactions that a dead process left open.
         """
@@ -276,9 +276,9 @@ class Host:
         for coordinator in self._coordinators.of(txn_id):
             await self.sessions.abort(coordinator, txn_id)
 
-    def _keep_up(self) -> None:
+    def _start_maintenance(self) -> None:
         """Start the rounds over all topics, also in a host that has no coordinator to start them."""
-        if self._sweeps_now():
+        if self._runs_background_work():
             self.maintenance.start()
 
     async def _coordinator_of(self, name: str) -> ITransactionCoordinator | None:
@@ -286,12 +286,12 @@ class Host:
         plugins = self._opener.plugins_of(name)
         return None if isinstance(plugins, NoPlugins) else await self._coordinator(plugins.coordinator.name)
 
-    async def _let_go_of(self, name: str, upto_ledger_id: int | None) -> None:
+    async def _release_segment(self, name: str, upto_ledger_id: int | None) -> None:
         """Close a deleted segment, and remove its compacted copies up to one ledger."""
-        await self.compaction.attempts.forget(name, upto_ledger_id)
-        await self._segments.let_go_of(name)
+        await self.compaction.attempts.remove(name, upto_ledger_id)
+        await self._segments.release(name)
 
-    async def _tend(self, topic: TopicName, record: TopicRecord) -> None:
+    async def _maintain(self, topic: TopicName, record: TopicRecord) -> None:
         """Do the periodic maintenance of a topic."""
         layout = from_record(topic, record)
         if layout.deleted:

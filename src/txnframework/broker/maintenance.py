@@ -22,18 +22,20 @@ _LOG = logging.getLogger(__name__)
 
 PAGE_TOPICS = 10
 
-Tend = Callable[[TopicName, records.TopicRecord], Awaitable[None]]
+MaintainTopic = Callable[[TopicName, records.TopicRecord], Awaitable[None]]
 
 
 class Maintenance:
     """
-    Tends the topics: each round handles some of them, and the next round continues after them.
+    Maintains the topics: each round handles some of them, and the next round continues after them.
 
     A lease elects the process that does it. Without the lease several processes would do the same work, which is
     harmless. Processes that trim and processes that do not trim elect one process each.
     """
 
-    def __init__(self, store: IMetadataStore, environment: Environment, config: Config, tend: Tend) -> None:
+    def __init__(
+        self, store: IMetadataStore, environment: Environment, config: Config, maintain: MaintainTopic
+    ) -> None:
         self._store = store
         self._environment = environment
         self._interval_ms = config.retention.interval_ms
@@ -41,7 +43,7 @@ class Maintenance:
         rules = [config.retention, *map(config.retention_of, config.namespaces)]
         # A process that is configured to keep everything must not stop another one from trimming.
         self._lease = "upkeep" if all(map(keeps_everything, rules)) else "upkeep with trimming"
-        self._tend = tend
+        self._maintain = maintain
         self._left: list[KeyRange] = []
         self._held: ILease | None = None
         # Set while this process may hold the lease: it acquired the lease, or the outcome of acquiring it is unknown.
@@ -58,7 +60,7 @@ class Maintenance:
 
     async def round(self) -> None:
         """
-        Tend some topics, if no other process does.
+        Maintain some topics, if no other process does.
 
         A topic that fails with an error of the framework is retried in a later round, and does not affect other topics.
         Any other exception is a defect and ends the round; in the background it goes to the loop's exception handler.
@@ -81,7 +83,7 @@ class Maintenance:
                 seen += await self._try(record)
 
     async def all_topics(self) -> None:
-        """Tend all topics that no round has reached yet, if no other process does."""
+        """Maintain all topics that no round has reached yet, if no other process does."""
         await self.round()
         while self._left:
             await self.round()
@@ -92,12 +94,12 @@ class Maintenance:
             self._held = None
 
     async def _try(self, record: Record) -> int:
-        """Tend one topic; return the number of its segments, at least 1."""
+        """Maintain one topic; return the number of its segments, at least 1."""
         try:
             document = records.decode(records.TopicRecord, record)
-            await self._tend(paths.topic_of(record.key.path), document)
+            await self._maintain(paths.topic_of(record.key.path), document)
         except TxnFrameworkError as error:
-            _LOG.warning("%s could not be tended: %s", record.key.path, error)
+            _LOG.warning("maintenance of %s failed: %s", record.key.path, error)
             return 1
         return max(1, len(document.segments))
 
@@ -108,9 +110,9 @@ class Maintenance:
                 await self._until_its_turn()
                 await self.round()
             except TxnFrameworkError as error:
-                _LOG.warning("a round over the topics failed, the next one tries again: %s", error)
+                _LOG.warning("a maintenance round failed, the next one tries again: %s", error)
             except Exception as error:
-                report = {"message": "a round over the topics failed; the next one tries again", "exception": error}
+                report = {"message": "a maintenance round failed; the next one tries again", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(report)
 
     async def _until_its_turn(self) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
 from txnframework.broker.cursors import cursor_on, replayed_from
-from txnframework.broker.segments import OpenSegment
+from txnframework.broker.segments import SegmentVisit
 from txnframework.config import RetentionSection
 from txnframework.environment import Environment
 from txnframework.interfaces import IManagedLedger, IMetadataStore
@@ -98,8 +97,6 @@ def _entry_after(position: Position, ledgers: tuple[LedgerSummary, ...]) -> Posi
     return None
 
 
-Visit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
-
 LEDGERS_MAX = 1_000
 """The most ledgers of one segment that one round examines."""
 STEPS_MAX = 100
@@ -118,7 +115,7 @@ class Trimmer:
     def __init__(
         self,
         store: IMetadataStore,
-        visit: Visit,
+        visit: SegmentVisit,
         stores_outside_segment: Callable[[str], bool],
         environment: Environment,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from txnframework.broker.cursors import StoredCursor
@@ -58,6 +58,10 @@ class SegmentSubscription:
     pending_acks: IPendingAckStore
 
 
+SegmentVisit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
+"""Opens a segment for the duration of a block; see ``SegmentCache.visit``."""
+
+
 def dispatching_lease(segment: str, subscription: str) -> str:
     """Return the name of the lease whose holder dispatches a segment's messages to the subscription's consumers."""
     return f"dispatch {subscription} of {segment}"
@@ -67,13 +71,8 @@ class SegmentOpener:
     """Opens segments and subscriptions of one host; ``coordinator`` returns a coordinator by name, opened if needed."""
 
     def __init__(self, context: HostContext, coordinator: Callable[[str], Awaitable[ITransactionCoordinator]]) -> None:
-        self._config = context.config
-        self._registry = context.registry
-        self._environment = context.environment
-        self._metadata = context.metadata
-        self._ledgers = context.ledgers
+        self._context = context
         self._coordinator = coordinator
-        self._metrics = context.metrics
 
     def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
         """
@@ -82,7 +81,9 @@ class SegmentOpener:
         :raises UnknownPlugin: only some of the domain's plugins are installed.
         """
         topic = topic_of(name)
-        return plugins_of(self._config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._registry)
+        return plugins_of(
+            self._context.config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._context.registry
+        )
 
     def stores_outside_segment(self, name: str) -> bool:
         """
@@ -100,7 +101,7 @@ class SegmentOpener:
         """
         # The plugins are looked up first, so that a domain with missing plugins fails before anything is opened.
         plugins = self.plugins_of(name)
-        ledger = await self._ledgers.open(name)
+        ledger = await self._context.ledgers.open(name)
         try:
             returns = name == str(topic_of(name))
             # Read after the ledger was opened: if the record belongs to another life, the opened ledger was deleted.
@@ -124,13 +125,13 @@ class SegmentOpener:
         :raises StoreMismatch: the cursor is ahead of the segment.
         """
         plugins = self.plugins_of(segment.name)
-        cursor = StoredCursor(self._metadata, topic, segment.name, name, segment.ledger)
+        cursor = StoredCursor(self._context.metadata, topic, segment.name, name, segment.ledger)
         await verify_cursor(cursor, segment.ledger)
         pending_acks = await self._pending_acks(cursor, plugins, segment.life)
         return SegmentSubscription(topic, name, segment.name, cursor, pending_acks)
 
     async def _record_of(self, name: str) -> TopicRecord | None:
-        record = await self._metadata.get(topic_key(topic_of(name)))
+        record = await self._context.metadata.get(topic_key(topic_of(name)))
         return None if record is None else decode(TopicRecord, record)
 
     async def _buffer(
@@ -139,41 +140,43 @@ class SegmentOpener:
         if isinstance(plugins, NoPlugins):
             return NonTransactionalBuffer(ledger, plugins.reason)
         provider = plugins.buffer
-        context = SegmentContext(
+        opening = SegmentContext(
             ledger.name,
             ledger,
-            self._ledgers,
-            self._metadata,
+            self._context.ledgers,
+            self._context.metadata,
             await self._coordinator(plugins.coordinator.name),
-            self._environment,
-            self._registry.decode_options(provider, self._config.buffers.get(provider.name, {})),
-            self._config.transactions,
-            self._metrics,
+            self._context.environment,
+            self._context.registry.decode_options(provider, self._context.config.buffers.get(provider.name, {})),
+            self._context.config.transactions,
+            self._context.metrics,
             life,
         )
-        return await self._registry.open(provider, context)
+        return await self._context.registry.open(provider, opening)
 
     async def _pending_acks(
         self, cursor: StoredCursor, plugins: DomainPlugins | NoPlugins, life: int
     ) -> IPendingAckStore:
         if isinstance(plugins, NoPlugins):
-            return NonTransactionalPendingAcks(cursor.segment, cursor.subscription, self._metadata, plugins.reason)
+            return NonTransactionalPendingAcks(
+                cursor.segment, cursor.subscription, self._context.metadata, plugins.reason
+            )
         provider = plugins.pending_acks
-        context = SubscriptionContext(
+        opening = SubscriptionContext(
             cursor.topic,
             cursor.segment,
             cursor.subscription,
             cursor,
-            self._ledgers,
-            self._metadata,
+            self._context.ledgers,
+            self._context.metadata,
             await self._coordinator(plugins.coordinator.name),
-            self._environment,
-            self._registry.decode_options(provider, self._config.pending_acks.get(provider.name, {})),
-            self._config.transactions,
-            self._metrics,
+            self._context.environment,
+            self._context.registry.decode_options(provider, self._context.config.pending_acks.get(provider.name, {})),
+            self._context.config.transactions,
+            self._context.metrics,
             life,
         )
-        return measured_pending_acks(await self._registry.open(provider, context), self._metrics)
+        return measured_pending_acks(await self._context.registry.open(provider, opening), self._context.metrics)
 
 
 def _require_family(name: str, topic: TopicRecord, plugins: DomainPlugins) -> None:
@@ -206,7 +209,7 @@ class SegmentCache:
         opened = await self._segments.get(name, lambda: self._open(name))
         if opened.name_may_return and await _is_gone(opened):
             # It was deleted, perhaps by another process, and a new topic may exist under the same name.
-            await self._let_go(opened)
+            await self._release(opened)
             return await self._segments.get(name, lambda: self._open(name))
         return opened
 
@@ -235,14 +238,14 @@ class SegmentCache:
         finally:
             await _close(visited)
 
-    async def let_go_of(self, name: str) -> None:
+    async def release(self, name: str) -> None:
         """Close a deleted segment."""
         opened = self._segments.opened(name)
         if opened is None:
             self._segments.forget(name)  # its opening may be in progress
-            await self._let_go_of_subscriptions(name)
+            await self._release_subscriptions(name)
         elif not opened.name_may_return or await _is_gone(opened):
-            await self._let_go(opened)
+            await self._release(opened)
 
     async def close(self) -> None:
         """Close all subscriptions, then all segments, even if some of them fail."""
@@ -259,16 +262,16 @@ class SegmentCache:
         self._opened()
         return opened
 
-    async def _let_go(self, opened: OpenSegment) -> None:
+    async def _release(self, opened: OpenSegment) -> None:
         """
         Close a deleted segment and its subscriptions, unless another task does; callers that wait on them get errors.
         """
         if self._segments.opened(opened.name) is opened:
             self._segments.forget(opened.name)
-            await self._let_go_of_subscriptions(opened.name)
+            await self._release_subscriptions(opened.name)
             await _close(opened)
 
-    async def _let_go_of_subscriptions(self, segment: str) -> None:
+    async def _release_subscriptions(self, segment: str) -> None:
         for key in self._subscriptions.names():
             if key[0] == segment:
                 subscription = self._subscriptions.opened(key)

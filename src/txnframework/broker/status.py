@@ -104,7 +104,7 @@ class HangingTransactions:
     async def _opened(self, one: Transaction) -> HangingTransaction:
         # Checked after the transaction was found: a live process acquired its session's lease before it began the
         # transaction.
-        lives = None if one.session is None else await self._sessions.lives(one.session)
+        lives = None if one.session is None else await self._sessions.is_alive(one.session)
         return HangingTransaction(one, self._environment.now_ms() - one.created_ms, lives)
 
     async def _ended(

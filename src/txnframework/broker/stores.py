@@ -54,7 +54,7 @@ async def open_stores(
         await metadata.close()
         raise StoreMismatch(
             f"{error.reason}; metadata.url is {redact_url(config.metadata.url)} and ledger.url is "
-            f"{redact_url(config.ledger.url)}: name the two that were made together"
+            f"{redact_url(config.ledger.url)}: use two stores that were created together"
         ) from error
     except BaseException:
         await metadata.close()
@@ -91,14 +91,14 @@ async def verify_store_pair(store: IMetadataStore, ledgers: ILedgerStore, store_
     if ledgers.identity != store.identity:
         raise StoreMismatch(
             f"{store_url} is {store.identity!r}, but {ledger_url} belongs to {ledgers.identity!r}; "
-            "name the two that were made together"
+            "use two stores that were created together"
         )
     found = await beyond_reserved(store, ledgers)
     if found is not None:
         raise StoreMismatch(
-            f"{ledger_url} ({ledgers.identity!r}) holds entries of transaction number {found.number} of coordinator"
-            f" {found.coordinator}, but {store_url} ({store.identity!r}) reserved numbers below {found.reserved} only:"
-            " it is older than the ledgers, as one that was restored from a backup"
+            f"{ledger_url} ({ledgers.identity!r}) contains entries of transaction number {found.number} of coordinator"
+            f" {found.coordinator}, but {store_url} ({store.identity!r}) reserved only numbers below {found.reserved}:"
+            " it is older than the ledgers, as after a restore from a backup"
         )
 
 
@@ -140,5 +140,5 @@ async def verify_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
     if furthest > end:
         raise StoreMismatch(
             f"subscription {cursor.subscription} has acknowledged {furthest} of {cursor.segment}, which ends at {end}; "
-            "the ledger store is older, as one that was restored from a backup"
+            "the ledger store is older, as after a restore from a backup"
         )

@@ -11,7 +11,7 @@ from typing import Self
 
 from txnframework.broker import (
     FINISHED_ELSEWHERE,
-    GIVEN_UP,
+    NOT_UNDER_LEASE,
     Host,
     SegmentDispatch,
     acks_of,
@@ -361,7 +361,7 @@ class Consumer:
         if dispatch is not None and attached is not None:
             await dispatch.ack_given(feed.last_seen, holder, principal, attached.consumer_id)
         elif holder is not None and not feed.finished:
-            raise TransactionConflict(holder.txn_id, GIVEN_UP)
+            raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)
         elif holder is not None and feed.first_lost is not None:
             raise TransactionConflict(holder.txn_id, f"{feed.first_lost} {FINISHED_ELSEWHERE}")
 
@@ -390,10 +390,10 @@ class Consumer:
             # Only the id is known: it may refer to an earlier delivery, unless the message was delivered again.
             current = dispatch.was_given(attached.consumer_id, message.id.position)
         else:
-            renounced = dispatch.was_renounced(attached.consumer_id, message.id.position)
+            renounced = dispatch.was_taken_back(attached.consumer_id, message.id.position)
             current = message.tenure is dispatch.tenure and not renounced
         if not current:
-            raise TransactionConflict(holder.txn_id, GIVEN_UP)
+            raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)
 
     async def _ack_detached(
         self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str

@@ -97,7 +97,7 @@ class LostLeaseMessages:
         """Load the outcomes of the transactions in which the consumer acknowledged some of these messages."""
         for branch in sorted({one for one in self._messages.values() if one is not None}):
             if self._host.outcomes.counts(branch) is None:
-                await self._host.outcomes.ask(await self._host.coordinator_for(branch.txn_id), branch)
+                await self._host.outcomes.load(await self._host.coordinator_for(branch.txn_id), branch)
 
     def first(self, upto: Position | None = None) -> Position | None:
         """Return the first message up to here; messages acknowledged in a committed branch are excluded."""

@@ -202,7 +202,7 @@ class Reader:
         compacted: AsyncGenerator[CompactedEntry, None] | None = None
         # A segment that joins later is read uncompacted: its compacted part may lack nulls for keys already read from
         # parents.
-        part = await self._host.compaction.attempts.part(opened.name) if self._compacted and not joins else None
+        part = await self._host.compaction.attempts.open_result(opened.name) if self._compacted and not joins else None
         if part is not None:
             compacted, upto = part.entries(), part.upto
         end = await self._readable(opened) if until_now else None

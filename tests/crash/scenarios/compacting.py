@@ -61,7 +61,7 @@ class Compact(Scenario):
         bystander = self.world.machines["bystander"]
         self.story.check_topic(ORDERS, bystander.do(self.compacted(bystander.client)), "a late reader of it")
         left = self.world.space.rows.list_names("compacted:", "", 100)
-        kept = bystander.do(bystander.client.host.compaction.attempts.kept(SEGMENT))
+        kept = bystander.do(bystander.client.host.compaction.attempts.result(SEGMENT))
         assert kept is not None
         assert left == kept.ledgers, f"ledgers {left} are left"
 
@@ -75,7 +75,7 @@ class CompactInParts(Compact):
         plan = await compacting.plan(SEGMENT, attempt.earlier, "position", 1)
         names = []
         for number, planned in enumerate((plan.ranges[0], *plan.ranges)):
-            async with compacting.attempts.writing(attempt, f"{number:04}") as writer:
+            async with compacting.attempts.open_writer(attempt, f"{number:04}") as writer:
                 async with aclosing(copies(client.host.ledgers, planned, plan.aborted, None)) as found:
                     async for one in found:
                         await writer.add(one.data, one.messages)

@@ -10,7 +10,7 @@ def test_a_chain_of_own_writes_needs_no_look() -> None:
     own = OwnWrites()
     own.replacing(b"0", b"1")
     assert not own.are_all(b"1")
-    own.looking()
+    own.begin_read()
     assert own.are_all(b"1")
     own.replacing(b"1", b"2")
     own.replacing(b"2", b"3")
@@ -23,11 +23,11 @@ def test_what_others_wrote_in_between_is_not_forgotten() -> None:
     """Not even where own writes follow it: only a look takes it in."""
     own = OwnWrites()
     own.replacing(b"0", b"1")
-    own.looking()
+    own.begin_read()
     own.replacing(b"other", b"2")
     own.replacing(b"2", b"3")
     assert not own.are_all(b"3")
-    own.looking()
+    own.begin_read()
     assert own.are_all(b"3")
 
 
@@ -35,7 +35,7 @@ def test_a_write_that_was_refused_is_replaced_by_what_stood_there() -> None:
     """The next attempt names it, so somebody else wrote; so it is after a write that was never applied."""
     own = OwnWrites()
     own.replacing(b"0", b"1")
-    own.looking()
+    own.begin_read()
     own.replacing(b"1", b"refused")
     own.replacing(b"other", b"2")
     assert not own.are_all(b"2")

@@ -153,7 +153,7 @@ def test_again_in_the_order_of_positions(
     found = compact("position")
     assert sorted(one.state for one in found) == [COMPACTED, UP_TO_DATE]
     assert read(client, compacted=True) == read(client)
-    named = [process.run(stores.host.compaction.attempts.kept(one.status.segment)).ledgers for one in found]
+    named = [process.run(stores.host.compaction.attempts.result(one.status.segment)).ledgers for one in found]
     assert compacted_ledgers(stores) == sum(map(len, named))
     compact()
     assert read(client, compacted=True) != read(client), "the order of commits is another one"
@@ -185,12 +185,12 @@ def test_a_compaction_that_cannot_finish_leaves_nothing(
     def killed(*_: Any) -> None:
         raise Killed
 
-    for step in ("finish", "give_up"):
+    for step in ("finish", "abandon"):
         with monkeypatch.context() as patched:
             attempts = stores.host.compaction.attempts
             patched.setattr(attempts, "finish", killed)
-            if step == "give_up":
-                patched.setattr(attempts, "give_up", killed)
+            if step == "abandon":
+                patched.setattr(attempts, "abandon", killed)
             with pytest.raises(Killed):
                 compact()
         assert read(client, compacted=True) == winner
@@ -341,7 +341,7 @@ def test_all_processes_of_a_job_are_killed_while_tasks_write(
         assert not list((out / "_staging").iterdir())
     else:
         assert sorted(read(client, compacted=True)) == visible
-        names = [process.run(stores.host.compaction.attempts.kept(name)) for name in segments_of(stores)]
+        names = [process.run(stores.host.compaction.attempts.result(name)) for name in segments_of(stores)]
         assert compacted_ledgers(stores) == sum(len(one.ledgers) for one in names if one is not None)
 
 

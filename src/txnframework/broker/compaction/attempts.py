@@ -103,14 +103,14 @@ class Attempts:
         self._ledgers = ledgers
         self._environment = environment
 
-    async def kept(self, segment: str) -> CompactionResult | None:
+    async def result(self, segment: str) -> CompactionResult | None:
         """Return the result that readers find; None: nothing was compacted."""
         return _kept(_decoded(await self._store.get(paths.compacted_key(segment))))
 
-    async def part(self, segment: str) -> CompactedPart | None:
+    async def open_result(self, segment: str) -> CompactedPart | None:
         """Open what was compacted of a segment and return it; None: nothing was compacted."""
         for _ in range(ATTEMPTS_MAX):
-            found = await self.kept(segment)
+            found = await self.result(segment)
             if found is None:
                 return None
             first, *further = found.ledgers
@@ -143,12 +143,12 @@ class Attempts:
         await self._remove(segment, attempt.ledger_name(), named)
         return attempt
 
-    async def goes_on(self, attempt: Attempt) -> bool:
+    async def is_current(self, attempt: Attempt) -> bool:
         """Return whether no later attempt has begun, so that this one may still finish."""
         return _decoded(await self._store.get(paths.compacted_key(attempt.segment))).token == attempt.token
 
     @contextlib.asynccontextmanager
-    async def writing(self, attempt: Attempt, part: str = "") -> AsyncIterator[PartWriter]:
+    async def open_writer(self, attempt: Attempt, part: str = "") -> AsyncIterator[PartWriter]:
         """
         Create a ledger of an attempt and yield its writer; any process of the attempt may call this.
 
@@ -158,7 +158,7 @@ class Attempts:
         ledger = await self._ledgers.create(name)
         try:
             # Create the ledger, then check: an attempt that begins after the check finds the ledger and removes it.
-            if not await self.goes_on(attempt):
+            if not await self.is_current(attempt):
                 await self._ledgers.delete(name, None)
                 raise _fenced(attempt)
             yield PartWriter(ledger)
@@ -200,22 +200,22 @@ class Attempts:
             attempt.segment, paths.compacted_ledger_name(attempt.segment, attempt.number + 1), kept.ledgers
         )
 
-    async def give_up(self, attempt: Attempt) -> None:
+    async def abandon(self, attempt: Attempt) -> None:
         """
         Remove the ledgers of an attempt that will not be finished, unless a later attempt has removed them.
 
         A change of the record that is still in flight must not name removed ledgers. So another attempt begins, and is
         not continued.
         """
-        if await self.goes_on(attempt):
+        if await self.is_current(attempt):
             await self.begin(attempt.segment)
 
-    async def forget(self, segment: str, upto_ledger_id: int | None) -> None:
+    async def remove(self, segment: str, upto_ledger_id: int | None) -> None:
         """
         Remove what was compacted of a deleted segment.
 
         Running attempts are fenced first. If the segment's name may return, as that of a persistent topic, the record
-        stays and fences them for ever. ``upto_ledger_id`` is then the last ledger of the former life: what was
+        stays and fences them permanently. ``upto_ledger_id`` is then the last ledger of the former life: what was
         compacted of a later life stays.
         """
         key = paths.compacted_key(segment)
@@ -269,7 +269,9 @@ APPEND_BYTES_MAX = 4 * 1024 * 1024
 
 class PartWriter:
     """
-    Writes one ledger of an attempt; ``Attempts.writing`` creates it, and readers find it when the attempt is finished.
+    Writes one ledger of an attempt, created by ``Attempts.open_writer``.
+
+    Readers find the ledger when the attempt is finished.
     """
 
     def __init__(self, ledger: IManagedLedger) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Set
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import aclosing
 from dataclasses import replace
 
 from txnframework.broker.compaction.attempts import Attempt, Attempts, CompactionResult, continued_from
@@ -18,7 +18,7 @@ from txnframework.broker.compaction.messages import (
     in_order_of_positions,
     readable_end,
 )
-from txnframework.broker.segments import OpenSegment
+from txnframework.broker.segments import OpenSegment, SegmentVisit
 from txnframework.environment import Environment
 from txnframework.errors import Fenced, LedgerNotFound
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator
@@ -26,7 +26,6 @@ from txnframework.model.compacted import CompactedEntry, encode_compacted
 from txnframework.model.layout import Layout
 from txnframework.model.positions import EARLIEST, Position
 
-Visit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
 Entries = AsyncGenerator[CompactedEntry, None]
 Source = Callable[[], Entries]
 
@@ -43,7 +42,7 @@ class SegmentCompaction:
         self,
         store: IMetadataStore,
         ledgers: ILedgerStore,
-        visit: Visit,
+        visit: SegmentVisit,
         coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
         environment: Environment,
     ) -> None:
@@ -99,7 +98,7 @@ class SegmentCompaction:
 
     async def _deleted(self, attempt: Attempt, compactor: Compactor, order: Order) -> Set[bytes]:
         """Return the keys that a segment deletes."""
-        async with self._visit(attempt.segment) as opened, self._looking(attempt, opened, compactor, order):
+        async with self._visit(attempt.segment) as opened, self._reviewed(attempt, opened, compactor, order):
             return compactor.deleted()
 
     async def _compact(
@@ -107,7 +106,7 @@ class SegmentCompaction:
     ) -> bool:
         """Compact a segment; return whether it is sealed and was compacted to its end."""
         async with self._visit(attempt.segment) as opened:
-            async with self._looking(attempt, opened, compactor, order) as (source, upto):
+            async with self._reviewed(attempt, opened, compactor, order) as (source, upto):
                 compactor.relate(*related)
                 made = await self._write(attempt, source, compactor)
             await self.attempts.finish(attempt, CompactionResult((made,), upto, compactor.name, order))
@@ -115,7 +114,7 @@ class SegmentCompaction:
         return tail.sealed and tail.last_confirmed <= upto
 
     @contextlib.asynccontextmanager
-    async def _looking(
+    async def _reviewed(
         self, attempt: Attempt, opened: OpenSegment, compactor: Compactor, order: Order
     ) -> AsyncIterator[tuple[Source, Position]]:
         """
@@ -145,17 +144,17 @@ class SegmentCompaction:
             times = await self.commit_times(opened.name)
             yield lambda: in_order_of_commits(opened, upto, times)
             return
-        going_on = continued_from(earlier, order)
-        if going_on is None:
+        continued = continued_from(earlier, order)
+        if continued is None:
             yield lambda: in_order_of_positions(opened, EARLIEST, upto, whole=earlier is not None)
             return
-        ledgers = [await self._ledgers.open(name) for name in going_on.ledgers]
+        ledgers = [await self._ledgers.open(name) for name in continued.ledgers]
 
         async def both() -> Entries:
             for ledger in ledgers:
                 async for entry in compacted_entries(ledger):
                     yield entry
-            async for entry in in_order_of_positions(opened, going_on.upto, upto):
+            async for entry in in_order_of_positions(opened, continued.upto, upto):
                 yield entry
 
         try:
@@ -166,7 +165,7 @@ class SegmentCompaction:
 
     async def _write(self, attempt: Attempt, source: Source, compactor: Compactor) -> str:
         """Write what a compactor keeps after it has seen every message; return the ledger's name."""
-        async with self.attempts.writing(attempt) as writer, aclosing(source()) as entries:
+        async with self.attempts.open_writer(attempt) as writer, aclosing(source()) as entries:
             async for entry in entries:
                 chosen = [compactor.keeps(message) for message in _messages_of(entry)]
                 kept = tuple(one for one, stays in zip(entry.messages, chosen, strict=True) if stays)

@@ -64,7 +64,7 @@ class KnownOutcomes:
         """Return whether a branch counts; None: the outcome is not cached, or its transaction is open."""
         return self._counts.get(branch)
 
-    async def ask(self, coordinator: ITransactionCoordinator, branch: Branch) -> None:
+    async def load(self, coordinator: ITransactionCoordinator, branch: Branch) -> None:
         """
         Ask the coordinator for the outcome of a transaction that is not cached, and note it if the transaction has
         ended.
@@ -160,14 +160,9 @@ class Coordinators:
         participants: IParticipants,
         elected: Callable[[], None],
     ) -> None:
-        self._config = context.config
-        self._registry = context.registry
-        self._environment = context.environment
-        self._metadata = context.metadata
-        self._ledgers = context.ledgers
+        self._context = context
         self._participants = participants
         self._elected = elected
-        self._metrics = context.metrics
         self._served: SharedOpenings[str, ServedCoordinator] = SharedOpenings()
 
     async def get(self, name: str) -> ServedCoordinator:
@@ -194,16 +189,17 @@ class Coordinators:
                 stack.push_async_callback(served.close)
 
     async def _open(self, name: str) -> ServedCoordinator:
-        provider = self._registry.coordinator(name)
-        options = self._registry.decode_options(provider, self._config.coordinators.get(name, {}))
-        bounds = self._config.transactions
+        host = self._context
+        provider = host.registry.coordinator(name)
+        options = host.registry.decode_options(provider, host.config.coordinators.get(name, {}))
+        bounds = host.config.transactions
         first = LOG_FAMILY_BIT if LOG_FAMILY in provider.families else 0
         ids = tuple(range(first, first + bounds.coordinators))
-        share = CoordinatorShare(self._metadata, self._environment, name, ids, bounds.sweep)
-        context = CoordinatorContext(
-            self._metadata, self._ledgers, self._participants, self._environment, options, bounds, share, self._metrics
+        share = CoordinatorShare(host.metadata, host.environment, name, ids, bounds.sweep)
+        opening = CoordinatorContext(
+            host.metadata, host.ledgers, self._participants, host.environment, options, bounds, share, host.metrics
         )
-        coordinator = measured_coordinator(await self._registry.open(provider, context), self._metrics)
+        coordinator = measured_coordinator(await host.registry.open(provider, opening), host.metrics)
         return ServedCoordinator(
-            coordinator, share, Election(self._metadata, self._environment, f"sweep {name}", self._elected)
+            coordinator, share, Election(host.metadata, host.environment, f"sweep {name}", self._elected)
         )

@@ -50,18 +50,18 @@ class Sessions:
         self._aborted = aborted
         self._own: tuple[str, ILease] | None = None
         # The session that may be held because a reply was lost or a call was cancelled; it is requested again.
-        self._asked: str | None = None
-        self._taking = asyncio.Lock()
-        self._watching = BackgroundTask(lambda: repeat_until_closed(self._notice_ends, environment))
+        self._requested: str | None = None
+        self._acquiring = asyncio.Lock()
+        self._watching = BackgroundTask(lambda: repeat_until_closed(self._watch_ends, environment))
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def own(self) -> str:
         """Return the name of this process's session; a new session if the last one was lost."""
-        async with self._taking:
+        async with self._acquiring:
             if self._own is None:
-                name = self._asked = self._asked or f"{self._environment.random_bits(NAME_BITS):016x}"
+                name = self._requested = self._requested or f"{self._environment.random_bits(NAME_BITS):016x}"
                 lease = await self._store.acquire_lease(session_lease(name), name)
-                self._own, self._asked = (name, lease), None
+                self._own, self._requested = (name, lease), None
                 self._run(self._forget_when_lost(lease))
             return self._own[0]
 
@@ -106,7 +106,7 @@ class Sessions:
             pass  # it is decided, and a sweep settles the remaining participants
         self._aborted(txn_id)
 
-    async def lives(self, session: str) -> bool:
+    async def is_alive(self, session: str) -> bool:
         """Return whether the process of a session is alive, which its lease shows."""
         return not self._is_gone(session, await held_leases(self._store, session_lease(session)))
 
@@ -127,7 +127,7 @@ class Sessions:
         own = self._own is not None and session == self._own[0]
         return not own and session_lease(session) not in living
 
-    async def _notice_ends(self) -> None:
+    async def _watch_ends(self) -> None:
         """Wake at once, because sessions may have ended before the watch began, and then at every change."""
         watch = await self._store.watch(leases_range(SESSION))
         try:

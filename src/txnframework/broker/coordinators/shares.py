@@ -46,7 +46,7 @@ class CoordinatorShare:
     """
 
     def __init__(
-        self, store: IMetadataStore, environment: Environment, name: str, ids: tuple[int, ...], takes_part: bool
+        self, store: IMetadataStore, environment: Environment, name: str, ids: tuple[int, ...], participates: bool
     ) -> None:
         self.ids: tuple[int, ...] = ids
         self._store = store
@@ -54,19 +54,19 @@ class CoordinatorShare:
         self._prefix = f"coordinator {name} "
         self._token = f"{environment.random_bits(TOKEN_BITS):016x}"
         self._held: dict[int, ILease] = {}
-        self._leaving: list[ILease] = []
-        self._asked: set[int] = set()  # the reply may have been lost: the id may be held
-        self._looked = asyncio.Event()
+        self._releasing: list[ILease] = []
+        self._requested: set[int] = set()  # the reply may have been lost: the id may be held
+        self._balanced = asyncio.Event()
         self._changed = asyncio.Event()
-        self._work = BackgroundTask(lambda: repeat_until_closed(self._take_part, environment))
-        self._takes_part = takes_part
+        self._work = BackgroundTask(lambda: repeat_until_closed(self._participate, environment))
+        self._participates = participates
         self._is_stopped = False
 
     async def held(self) -> frozenset[int]:
         """Return the ids that this host holds now; the first call starts the participation."""
-        if self._takes_part:
+        if self._participates:
             self._work.start()
-            await self._looked.wait()
+            await self._balanced.wait()
         return frozenset(self._held)
 
     async def changed(self, known: frozenset[int]) -> frozenset[int]:
@@ -77,50 +77,50 @@ class CoordinatorShare:
         """
         while (held := await self.held()) == known:
             if self._is_stopped:
-                raise Closed("this host takes no coordinators any more")
+                raise Closed("this host no longer takes coordinators")
             self._changed.clear()
             await self._changed.wait()
         return held
 
     async def stop(self) -> None:
         """Stop participating; held ids are free when the store is closed."""
-        self._takes_part, self._is_stopped = False, True
+        self._participates, self._is_stopped = False, True
         await self._work.stop()
-        self._tell()
+        self._notify()
 
-    async def _take_part(self) -> None:
+    async def _participate(self) -> None:
         """Follow the rule until this host's own lease is lost, which ends all its leases with the session."""
         try:
             member = await self._store.acquire_lease(f"{self._prefix}{HOST}{self._token}", self._token)
         except TxnFrameworkError:
-            self._tell()
+            self._notify()
             raise
         lost = asyncio.ensure_future(member.lost())
         try:
             while not lost.done():
                 try:
-                    await self._keep_to_the_rule(lost)
+                    await self._follow_leases(lost)
                 except Closed:
                     raise
                 except TxnFrameworkError:
-                    self._tell()
+                    self._notify()
                     await first_completed(self._backoff.pause(1), asyncio.shield(lost))
         finally:
             lost.cancel()
-            self._held, self._leaving = {}, []
-            self._tell()
+            self._held, self._releasing = {}, []
+            self._notify()
 
-    async def _keep_to_the_rule(self, lost: asyncio.Future[None]) -> None:
+    async def _follow_leases(self, lost: asyncio.Future[None]) -> None:
         """Check again whenever a lease is acquired or released."""
         watch = await self._store.watch(leases_range(self._prefix))
         try:
             while not lost.done():
-                await self._look()
+                await self._rebalance()
                 await first_completed(watch.changed(), asyncio.shield(lost))
         finally:
             await watch.close()
 
-    async def _look(self) -> None:
+    async def _rebalance(self) -> None:
         """Acquire or release ids according to the leases that all hosts can see now."""
         leases = {
             name.removeprefix(self._prefix): lease
@@ -132,28 +132,28 @@ class CoordinatorShare:
         share = share_size(self._token, hosts, len(self.ids))
         while len(self._held) > share:
             # Stop using the id here before it becomes free for others.
-            self._leaving.append(self._held.pop(max(self._held)))
-            self._tell()
-        while self._leaving:
-            await self._leaving[-1].release()
-            self._leaving.pop()
-        free = [one for one in self.ids if f"{ID}{one}" not in leases or one in self._asked]
+            self._releasing.append(self._held.pop(max(self._held)))
+            self._notify()
+        while self._releasing:
+            await self._releasing[-1].release()
+            self._releasing.pop()
+        free = [one for one in self.ids if f"{ID}{one}" not in leases or one in self._requested]
         for one in preference_order(free, self._token, hosts):
             if len(self._held) >= share:
                 break
-            await self._take(one)
-        self._tell()
+            await self._acquire(one)
+        self._notify()
 
-    async def _take(self, one: int) -> None:
+    async def _acquire(self, one: int) -> None:
         """Acquire an id, unless another host was faster."""
-        self._asked.add(one)
+        self._requested.add(one)
         try:
             self._held[one] = await self._store.acquire_lease(f"{self._prefix}{ID}{one}", self._token)
-            self._tell()
+            self._notify()
         except LeaseHeld:
             pass
-        self._asked.discard(one)
+        self._requested.discard(one)
 
-    def _tell(self) -> None:
-        self._looked.set()
+    def _notify(self) -> None:
+        self._balanced.set()
         self._changed.set()

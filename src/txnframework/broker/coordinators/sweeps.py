@@ -123,7 +123,7 @@ async def open_with_retries(
                 return
             except TxnFrameworkError as error:
                 if failures == 1:
-                    _LOG.warning("coordinator %s cannot be opened to sweep, and is tried again: %s", name, error)
+                    _LOG.warning("coordinator %s cannot be opened for sweeps; retrying: %s", name, error)
             else:
                 left.remove(name)
 

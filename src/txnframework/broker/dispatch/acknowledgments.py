@@ -79,12 +79,12 @@ class CursorAckWriter:
 
 
 FINISHED_ELSEWHERE = (
-    "was received by this consumer, and somebody else has received or acknowledged it since; abort, call "
-    "redeliver_unacknowledged() and receive again what is left, or acknowledge the other messages one by one"
+    "was received by this consumer, and another consumer has received or acknowledged it since; abort, call "
+    "redeliver_unacknowledged() and receive the remaining messages, or acknowledge the other messages one by one"
 )
-GIVEN_UP = (
-    "it was not received by this consumer under the lease that the consumer has now, so others may have what came "
-    "before it; receive it again, or acknowledge messages one by one"
+NOT_UNDER_LEASE = (
+    "this consumer did not receive it under its current lease, so other consumers may have earlier messages; "
+    "receive it again, or acknowledge messages one by one"
 )
 
 Sized = tuple[Position, int]
@@ -210,7 +210,7 @@ class AckRecorder:
         """
         lost = await self.first_lost(upto, consumer, holder)
         if not self._owner.is_attached(consumer):
-            raise TransactionConflict(holder.txn_id, GIVEN_UP)
+            raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)
         if lost is not None:
             raise TransactionConflict(holder.txn_id, f"{lost} {FINISHED_ELSEWHERE}")
         claimed = self._deliveries.claimed(consumer, upto)

@@ -50,9 +50,9 @@ class HeldMessage:
       DETACHED if that consumer was detached.
     * ``own``: the consumer that received the message acknowledged it in ``holder``, or does so outside transactions,
       and no failure of this is known.
-    * ``since``: the number of the last refresh (see ``Deliveries.look``) that began before the acknowledgment was
-      confirmed. Refreshes up to this one do not include the acknowledgment.
-    * ``passed_over``: a refresh ended while the acknowledgment was in progress.
+    * ``since``: the number of the last refresh that began before the acknowledgment was confirmed. Refreshes up to this
+      one do not include the acknowledgment.
+    * ``skipped_by_refresh``: a refresh ended while the acknowledgment was in progress.
     """
 
     position: Position
@@ -67,7 +67,7 @@ class HeldMessage:
     holder: Branch | None = None
     cumulative: bool = False
     since: int = 0
-    passed_over: bool = False
+    skipped_by_refresh: bool = False
     redeliveries: int = 0
     delivery: int = 0
     size_bytes: int = 0
@@ -106,7 +106,7 @@ class Deliveries:
         self._holding: Counter[TxnID] = Counter()
         # The delivery counts of messages that have not been read yet.
         self._earlier: dict[Position, int] = {}
-        self._looks = 0
+        self._refreshes = 0
         self._made = 0
 
     # -- facts ----------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class Deliveries:
             return read
         return Position(first.ledger_id, first.entry_id - 1)
 
-    def takers(self) -> frozenset[int]:
+    def consumers(self) -> frozenset[int]:
         """Return the consumers with unfinished messages, acknowledged or not."""
         return frozenset(self._outstanding)
 
@@ -246,7 +246,7 @@ class Deliveries:
         held.given_to = consumer
         return True
 
-    def give_back(self, positions: Iterable[Position], consumer: int, unseen: frozenset[Position]) -> list[Position]:
+    def requeue(self, positions: Iterable[Position], consumer: int, unseen: frozenset[Position]) -> list[Position]:
         """
         Let delivered messages wait again, and return them; a message in ``unseen`` was never returned by receive().
         """
@@ -259,7 +259,7 @@ class Deliveries:
                 returned.append(position)
         return returned
 
-    def orphan(self, consumer: int, unseen: frozenset[Position] = frozenset()) -> None:
+    def detach(self, consumer: int, unseen: frozenset[Position] = frozenset()) -> None:
         """
         Detach a consumer: its messages go to others, also those whose acknowledgment in progress fails.
 
@@ -276,7 +276,7 @@ class Deliveries:
         self._outstanding.pop(consumer, None)
         self.claims.forget(consumer)
 
-    def renounce(self, consumer: int) -> None:
+    def forget_received(self, consumer: int) -> None:
         """Forget that a consumer received waiting messages, after its request for redelivery."""
         self.claims.forget(consumer)
         for held in self.messages.values():
@@ -295,7 +295,7 @@ class Deliveries:
         for position in positions:
             held = self.messages.get(position)
             if held is not None and held.state in (MessageState.WAITING, MessageState.DELIVERED):
-                held.cumulative, held.passed_over = cumulative, False
+                held.cumulative, held.skipped_by_refresh = cumulative, False
                 held.own = consumer is None or held.given_to == consumer
                 self._set(held, MessageState.ACKING, holder)
                 begun.append(held)
@@ -312,7 +312,7 @@ class Deliveries:
         for held in begun:
             if self.messages.get(held.position) is held and held.state is MessageState.ACKING:
                 held.own = False
-                if held.passed_over:
+                if held.skipped_by_refresh:
                     unsure = True
                     self._pend(held)
                 else:
@@ -338,7 +338,7 @@ class Deliveries:
             if self._is_own(one):
                 continue  # skipped: the previous transaction counts, and the next refresh finds it finished
             if self.messages.get(one.position) is one and one.state is not MessageState.ACKING:
-                one.since, one.cumulative = self._looks, cumulative
+                one.since, one.cumulative = self._refreshes, cumulative
                 one.own = consumer is None or one.given_to == consumer
                 self._set(one, MessageState.PENDING_ACK, holder)
 
@@ -377,12 +377,12 @@ class Deliveries:
         self.claims.clear()
         return gone
 
-    def look(self) -> int:
+    def begin_refresh(self) -> int:
         """Begin a refresh, and return its number for ``reconcile``."""
-        self._looks += 1
-        return self._looks
+        self._refreshes += 1
+        return self._refreshes
 
-    def reconcile(self, cursor: Cursor, pending: OpenAcks, look: int) -> frozenset[Position]:
+    def reconcile(self, cursor: Cursor, pending: OpenAcks, refresh: int) -> frozenset[Position]:
         """
         Update the messages from a refresh; return the positions that are free again or finished.
 
@@ -392,7 +392,7 @@ class Deliveries:
         freed: set[Position] = set()
         for position, held in list(self.messages.items()):
             if held.state is MessageState.ACKING:
-                held.passed_over = True
+                held.skipped_by_refresh = True
                 continue
             if state_of(cursor, position) is AckState.DELETED:
                 self._claim(held)
@@ -403,7 +403,7 @@ class Deliveries:
                 held.cumulative = holder.ack.cumulative
                 held.own = held.own and held.holder == holder.branch
                 self._set(held, MessageState.PENDING_ACK, holder.branch)
-            elif held.state is MessageState.PENDING_ACK and held.since < look:
+            elif held.state is MessageState.PENDING_ACK and held.since < refresh:
                 self._release(held)
                 freed.add(position)
         return frozenset(freed)
@@ -411,7 +411,7 @@ class Deliveries:
     # -- one message ----------------------------------------------------------------------------------
 
     def _pend(self, held: HeldMessage) -> None:
-        held.since = self._looks
+        held.since = self._refreshes
         self._set(held, MessageState.PENDING_ACK, held.holder)
 
     def _is_own(self, held: HeldMessage) -> bool:

@@ -101,7 +101,7 @@ class Dispatches:
         steps: Steps,
     ) -> None:
         self._steps = steps
-        self._giving_back = RetryingTasks(environment, lambda _: None)
+        self._releasing = RetryingTasks(environment, lambda _: None)
         self._store = store
         self._parts = parts
         self._remembered = DeliveryCountCache(bounds.redelivery_counts_max)
@@ -127,7 +127,7 @@ class Dispatches:
         :raises UnknownPlugin: no installed plugin provides the subscription type.
         """
         return await self._steps.finish(
-            lambda: self._attach(ref, joining, listener, got), (ref.key,), undo=self._take_back
+            lambda: self._attach(ref, joining, listener, got), (ref.key,), undo=self._undo_attach
         )
 
     async def detach(self, attached: Attachment, unseen: frozenset[Position]) -> None:
@@ -140,9 +140,9 @@ class Dispatches:
         for key, dispatch in tuple(self._open.items()):
             async with self._changing.hold(key):
                 await self._close(key, dispatch)
-        await self._giving_back.stop()  # leases that were not released end with the session
+        await self._releasing.stop()  # leases that were not released end with the session
 
-    async def _take_back(self, attached: Attachment) -> None:
+    async def _undo_attach(self, attached: Attachment) -> None:
         """Detach a consumer of a cancelled caller, which has received nothing."""
         await self._detach(attached, attached.dispatch.delivered_to(attached.consumer_id))
 
@@ -194,7 +194,7 @@ class Dispatches:
         except LeaseHeld as held:
             raise SubscriptionOwnedElsewhere(ref.segment, ref.subscription, held.holder) from held
         except (OutcomeUnknown, asyncio.CancelledError):
-            self._giving_back.start(partial(self._give_back, key))
+            self._releasing.start(partial(self._release_unused, key))
             raise
         earlier = self._remembered.take(key)
         dispatch = SegmentDispatch(parts, lease, earlier, may_be_replaced=joining.named)
@@ -222,7 +222,7 @@ class Dispatches:
             name, _, its_session = held.holder.rpartition(IN)
             if its_session == session:
                 # A leftover of this process: the reply to acquiring or releasing it was lost, so it is released now.
-                await self._give_up(lease, held.holder)
+                await self._release_held(lease, held.holder)
             elif joining.replaces and name == joining.name:
                 record = await self._store.get(held.key)
                 if record is not None:
@@ -231,7 +231,7 @@ class Dispatches:
                 raise
         return await self._store.acquire_lease(lease, holder)
 
-    async def _give_up(self, lease: str, holder: str) -> None:
+    async def _release_held(self, lease: str, holder: str) -> None:
         """Release a lease that this process may hold under this name; acquiring it again shows whether it does."""
         await (await self._store.acquire_lease(lease, holder)).release()
 
@@ -246,20 +246,20 @@ class Dispatches:
             await dispatch.close()
         except (TxnFrameworkError, asyncio.CancelledError) as error:
             # Otherwise other processes would wait for the lease for the life of this process.
-            self._giving_back.start(partial(self._give_back, key))
+            self._releasing.start(partial(self._release_unused, key))
             if not isinstance(error, TxnFrameworkError):
                 raise
 
-    async def _give_back(self, key: tuple[str, str]) -> None:
+    async def _release_unused(self, key: tuple[str, str]) -> None:
         """Release a lease that this process may hold, unless a new dispatch uses it."""
         async with self._changing.hold(key):
             if key in self._open or self._closed:
                 return
             lease, session = dispatching_lease(*key), self._store.session
             try:
-                await self._give_up(lease, session)
+                await self._release_held(lease, session)
             except LeaseHeld as held:
                 # It is held under the name of the consumer that it was taken for, or by another process.
                 if held.holder.rpartition(IN)[2] == session:
                     with suppress(LeaseHeld):
-                        await self._give_up(lease, held.holder)
+                        await self._release_held(lease, held.holder)

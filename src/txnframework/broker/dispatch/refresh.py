@@ -64,7 +64,7 @@ class RefreshTrigger:
             if came < len(self._watches) or not await self._is_own_change():
                 self._requested.clear()
                 if self._cursor is not None:
-                    self._cursor.own_writes.looking()
+                    self._cursor.own_writes.begin_read()
                 await self._refresh()
             await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
 

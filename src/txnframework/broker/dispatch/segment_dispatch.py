@@ -98,7 +98,7 @@ class SegmentDispatch:
 
     def drained_by(self, consumer_id: int) -> bool:
         """Return whether the segment is sealed and delivered, and no other consumer has any of its messages."""
-        return self.drained and self._deliveries.takers() <= {consumer_id}
+        return self.drained and self._deliveries.consumers() <= {consumer_id}
 
     async def close(self) -> None:
         """Stop, notify the consumers, and release the lease; a second call is allowed."""
@@ -140,7 +140,7 @@ class SegmentDispatch:
             if had is not None and self._consumers.by_id:
                 await self.return_delivered(consumer_id, None, lambda: unseen)
         finally:
-            self._deliveries.orphan(consumer_id, unseen)
+            self._deliveries.detach(consumer_id, unseen)
             # Each of its messages waits again, in its order, or is held by a transaction. So the dispatcher may assign
             # later ones.
             self._parts.dispatcher.released(had or frozenset())
@@ -180,9 +180,9 @@ class SegmentDispatch:
         await self.refresh()
         hidden = unseen()
         wanted = self._deliveries.delivered_to(consumer_id) if positions is None else set(positions) - hidden
-        returned = self._deliveries.give_back(wanted, consumer_id, hidden)
+        returned = self._deliveries.requeue(wanted, consumer_id, hidden)
         if positions is None:
-            self._deliveries.renounce(consumer_id)
+            self._deliveries.forget_received(consumer_id)
         self._parts.dispatcher.released(frozenset(returned))
         self._wake.set()
 
@@ -218,7 +218,7 @@ class SegmentDispatch:
         held = self._deliveries.messages.get(position)
         return held is not None and held.given_to == consumer_id
 
-    def was_renounced(self, consumer_id: int, position: Position) -> bool:
+    def was_taken_back(self, consumer_id: int, position: Position) -> bool:
         """Return whether an unfinished message is not given to a consumer now: it was given back, or to another one."""
         held = self._deliveries.messages.get(position)
         return held is not None and held.given_to != consumer_id
@@ -292,19 +292,19 @@ class SegmentDispatch:
         self._parts.dispatcher.released(self._deliveries.forget(done))
         self._wake.set()
 
-    # -- looking at the stores ------------------------------------------------------------------------
+    # -- refreshing from the stores -------------------------------------------------------------------
 
     async def refresh(self) -> None:
         """Update the messages from the stores: read acknowledgments, then headers, then the cursor."""
         async with self._refreshing:
-            look = self._deliveries.look()
+            refresh = self._deliveries.begin_refresh()
             pending = await self._parts.subscription.pending_acks.recover()
             cursor = await self._parts.subscription.cursor.load()
             self._open_acks = OpenAcks(pending.open, cursor.incarnation)
             if self._cursor is None or self._cursor.incarnation != cursor.incarnation:
                 freed = self._begin_at(cursor)
             else:
-                freed = self._deliveries.reconcile(cursor, self._open_acks, look)
+                freed = self._deliveries.reconcile(cursor, self._open_acks, refresh)
             self._cursor = cursor
             self._parts.dispatcher.released(freed)
             self._wake.set()
@@ -318,7 +318,7 @@ class SegmentDispatch:
     async def load_outcome(self, branch: Branch) -> None:
         """Load the outcome of a transaction in which this process acknowledged."""
         if self._parts.coordinator is not None:
-            await self._parts.outcomes.ask(self._parts.coordinator, branch)
+            await self._parts.outcomes.load(self._parts.coordinator, branch)
 
     def _begin_at(self, cursor: Cursor) -> frozenset[Position]:
         """Forget all messages and read from the cursor, at the first refresh or after a seek."""
@@ -382,7 +382,7 @@ class SegmentDispatch:
     def _note_progress(self) -> None:
         drained = self._read_ahead.sealed_end and not self._deliveries.waiting
         done = drained and not self._deliveries.messages
-        takers = self._deliveries.takers() if drained else frozenset()
+        takers = self._deliveries.consumers() if drained else frozenset()
         if (drained, done, takers) != (self.drained, self.done, self._takers):
             self.drained, self.done, self._takers = drained, done, takers
             self._consumers.notify(lambda listener: listener.progressed())

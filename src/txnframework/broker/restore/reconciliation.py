@@ -66,12 +66,12 @@ class Counts:
 @dataclass(frozen=True, slots=True)
 class UndecidedEntries:
     """
-    Entries appended since ``after_ms`` are committed only if a header says so; ``headers_tell`` False: no header
+    Entries appended since ``after_ms`` are committed only if a header says so; ``trust_headers`` False: no header
     counts.
     """
 
     after_ms: int
-    headers_tell: bool
+    trust_headers: bool
 
 
 class Reconciliation:
@@ -95,7 +95,7 @@ class Reconciliation:
     async def run(self) -> Counts:
         """Run all steps; return the number of changes."""
         await self._skip_ids()
-        named = await self._look_at_topics()
+        named = await self._check_topics()
         for prefix in SEGMENTS:
             async for name in self._names(prefix):
                 if name not in named:
@@ -122,7 +122,7 @@ class Reconciliation:
             found = await self._store.get(key)
             reserved = 0 if found is None else records.decode(records.IdBlock, found).next
             block = records.IdBlock(next=max(reserved, number + 1) + IDS_SKIPPED)
-            self._progress(f"coordinator {coordinator} goes on with number {block.next}")
+            self._progress(f"coordinator {coordinator} continues with number {block.next}")
             self._counts.coordinators_skipped += 1
             expected = Expect.ABSENT if found is None else found.version
             await self._write(partial(self._store.put, Put(key, records.encode(block), expected)))
@@ -146,7 +146,7 @@ class Reconciliation:
 
     # -- topics ---------------------------------------------------------------------------------------
 
-    async def _look_at_topics(self) -> set[str]:
+    async def _check_topics(self) -> set[str]:
         """Create the missing segments of all topics; return the names of all segments."""
         named: set[str] = set()
         for domain in (TOPIC, PERSISTENT):
@@ -165,7 +165,7 @@ class Reconciliation:
             ledger = await self._ledgers.open(name)
         except LedgerNotFound:
             self._counts.segments_made += 1
-            self._progress(f"{name} is missing and is made anew, empty")
+            self._progress(f"{name} is missing and is created again, empty")
             if self._dry_run:
                 return
             ledger = await self._ledgers.create(name)
@@ -179,7 +179,7 @@ class Reconciliation:
 
     async def _reconcile(self, name: str, ledger: IManagedLedger) -> None:
         """Limit cursors, abort records and intents of a segment to its end, and decide its undecided entries."""
-        self._progress(f"looking at {name}")
+        self._progress(f"checking {name}")
         tail = await ledger.tail()
         end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))
         beyond = await self._acknowledged_beyond(name, end)
@@ -244,7 +244,7 @@ class Reconciliation:
         if record is None or trimmed is None or not (trimmed.collected or trimmed.ledger):
             return
         returned = EntryRange(EARLIEST, min(Position(trimmed.collected, -1), tail.last_confirmed))
-        await self._decide(name, ledger, UndecidedEntries(0, headers_tell=True), returned)
+        await self._decide(name, ledger, UndecidedEntries(0, trust_headers=True), returned)
         if max(trimmed.collected, trimmed.ledger) > tail.open_ledger_id:
             # The ids of later ledgers will be used again, for other ledgers.
             until = min(trimmed.collected, tail.open_ledger_id), min(trimmed.ledger, tail.open_ledger_id)
@@ -268,7 +268,7 @@ class Reconciliation:
                     continue
                 if (entry.position.ledger_id, branch) not in judged:
                     judged.add((entry.position.ledger_id, branch))
-                    if not (undecided.headers_tell and await self._is_committed(branch)):
+                    if not (undecided.trust_headers and await self._is_committed(branch)):
                         await self._record_aborted(name, branch, entry.position)
             after = found[-1].position
 

@@ -28,8 +28,8 @@ from txnframework.plugin import PluginRegistry, load_plugins
 
 _PAGE = Limit(500)
 _OTHER_WAY = (
-    "the metadata store is the older one; say so, with the time at which its backup was taken:"
-    " --restored metadata --taken TIME"
+    "the metadata store is the older one; use --restored metadata --taken TIME, with the time at which its backup was"
+    " taken"
 )
 
 
@@ -47,7 +47,7 @@ async def require_metadata_older(host: Host, taken_ms: int) -> None:
         later = IndexRange(whole.index, index_keys.encode(state.value, later_ms), whole.stop)
         if (await host.metadata.scan_index(later, 1)).records:
             raise InvalidInput(
-                "the metadata store knows of transactions that ended after that backup was taken: it is another one"
+                "the metadata store contains transactions that ended after that backup was taken: it is not this backup"
             )
 
 
@@ -64,8 +64,8 @@ async def require_ledgers_older(host: Host) -> None:
     found = await beyond_reserved(host.metadata, host.ledgers)
     if found is not None:
         raise InvalidInput(
-            f"the ledgers hold transaction number {found.number} of coordinator {found.coordinator}, of which the"
-            f" metadata store has reserved numbers below {found.reserved} only: {_OTHER_WAY}"
+            f"the ledgers contain transaction number {found.number} of coordinator {found.coordinator}, but the"
+            f" metadata store has reserved only numbers below {found.reserved}: {_OTHER_WAY}"
         )
     since_ms = host.environment.now_ms() - host.config.transactions.retention_ms // 2
     after = ""
@@ -88,8 +88,8 @@ async def _require_known(host: Host, name: str, since_ms: int) -> None:
                 continue
             if not await _is_known(host.metadata, name, entry.position.ledger_id, branch):
                 raise InvalidInput(
-                    f"{name} holds an entry at {entry.position} of transaction {branch.txn_id}, of which the metadata"
-                    f" store knows nothing: {_OTHER_WAY}"
+                    f"{name} contains an entry at {entry.position} of transaction {branch.txn_id}, which the metadata"
+                    f" store does not know: {_OTHER_WAY}"
                 )
             known.add((entry.position.ledger_id, branch))
         after = found[-1].position
@@ -104,7 +104,7 @@ async def _is_known(store: IMetadataStore, name: str, ledger_id: int, branch: Br
 
 IDENTITY_BITS = 64
 LEASE = "restore"
-TELLING_MS_MAX = 1_000
+SETTLE_MS_MAX = 1_000
 """The longest time to settle an aborted transaction's participants; a sweep settles those that were not reached."""
 
 Progress = Callable[[str], None]
@@ -192,13 +192,15 @@ async def restore(
     :raises Unavailable: another process has the stores open, or had them open when a backup was taken a moment ago.
     """
     if request.restored is Restored.METADATA and request.taken_ms is None and not request.forced:
-        raise InvalidInput("say when the backup of the metadata store was taken: entries from after it are aborted")
+        raise InvalidInput(
+            "the time at which the backup of the metadata store was taken is required: later entries are aborted"
+        )
     registry = registry or load_plugins()
     environment = environment or SystemEnvironment()
     if request.taken_ms is not None and request.taken_ms > environment.now_ms() + config.transactions.max_clock_skew_ms:
-        raise InvalidInput("the backup is said to have been taken at a time that is still to come")
-    telling_ms = min(TELLING_MS_MAX, config.transactions.end_timeout_ms)
-    alone = msgspec.structs.replace(config.transactions, sweep=False, end_timeout_ms=telling_ms)
+        raise InvalidInput("the time at which the backup was taken is in the future")
+    settle_ms = min(SETTLE_MS_MAX, config.transactions.end_timeout_ms)
+    alone = msgspec.structs.replace(config.transactions, sweep=False, end_timeout_ms=settle_ms)
     quiet = msgspec.structs.replace(config, transactions=alone)
     metadata, ledgers = await open_stores(quiet, registry, environment, as_they_are=True)
     host = Host(HostContext(quiet, registry, environment, metadata, ledgers))
@@ -245,12 +247,12 @@ async def _require_alone(metadata: IMetadataStore) -> None:
     try:
         await metadata.acquire_lease(LEASE, metadata.session)
     except LeaseHeld as held:
-        raise Unavailable("these stores are being restored by another process already; wait for its end") from held
+        raise Unavailable("another process is restoring these stores; wait until it has finished") from held
     others = [name for name in await held_leases(metadata, "") if name != LEASE]
     if others:
         raise Unavailable(
-            f"another process has these stores open: it holds the lease {others[0]!r}; stop it, and repeat this once"
-            " the sessions of those that were killed, or that were alive when the backup was taken, have expired"
+            f"another process has these stores open: it holds the lease {others[0]!r}; stop it, and repeat this when"
+            " the sessions of processes that were killed, or alive when the backup was taken, have expired"
         )
 
 
@@ -263,18 +265,18 @@ async def _identity_to_take(host: Host, request: RestoreRequest, begun: records.
             forced = ", forced" if begun.forced else ""
             raise InvalidInput(
                 f"a restore of these stores was interrupted, for which the {begun.restored} store was the older one"
-                f"{forced}; repeat it as it was: what it decided and what another one would decide do not fit together"
+                f"{forced}; repeat it with the same request, because another request would contradict what it decided"
             )
         return begun.to
     if metadata.identity != ledgers.identity:
         if not request.forced:
             raise StoreMismatch(
                 f"{redact_url(host.config.metadata.url)} is {metadata.identity!r}, but"
-                f" {redact_url(host.config.ledger.url)} belongs to {ledgers.identity!r}: restoring is for two that were"
-                " made together"
+                f" {redact_url(host.config.ledger.url)} belongs to {ledgers.identity!r}: only stores that were created"
+                " together can be restored"
             )
     elif request.forced:
-        raise InvalidInput("these two stores were made together; to force them would abort whatever was committed")
+        raise InvalidInput("these two stores were created together; to force them would abort committed transactions")
     else:
         await _require_older(host, request, begun)
     return f"restored-{host.environment.random_bits(IDENTITY_BITS):016x}"
@@ -295,14 +297,14 @@ async def _require_older(host: Host, request: RestoreRequest, begun: records.Res
 
 def _restorable(store: IMetadataStore | ILedgerStore) -> IRestorable:
     if not IRestorable.providedBy(store):
-        raise InvalidInput(f"the store {store.identity!r} cannot take a new identity; its plugin does not offer it")
+        raise InvalidInput(f"the store {store.identity!r} cannot take a new identity; its plugin does not support it")
     return store
 
 
 def _undecided(host: Host, request: RestoreRequest) -> UndecidedEntries | None:
     """Return the entries that are decided only by a header that says so; None: there are none."""
     if request.forced:
-        return UndecidedEntries(after_ms=0, headers_tell=False)
+        return UndecidedEntries(after_ms=0, trust_headers=False)
     if request.restored is Restored.LEDGER or request.taken_ms is None:
         return None
-    return UndecidedEntries(max(0, request.taken_ms - host.config.transactions.retention_ms // 2), headers_tell=True)
+    return UndecidedEntries(max(0, request.taken_ms - host.config.transactions.retention_ms // 2), trust_headers=True)

@@ -49,16 +49,16 @@ class TopicDeletion:
         store: IMetadataStore,
         ledgers: ILedgerStore,
         layouts: StoredLayouts,
-        subscribing: SubscriptionChanges,
+        subscriptions: SubscriptionChanges,
         coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
-        let_go: Callable[[str, int | None], Awaitable[None]],
+        release: Callable[[str, int | None], Awaitable[None]],
     ) -> None:
         self._store = store
         self._ledgers = ledgers
         self._layouts = layouts
-        self._subscribing = subscribing
+        self._subscriptions = subscriptions
         self._coordinator = coordinator
-        self._let_go = let_go
+        self._release = release
 
     async def delete(self, topic: TopicName, *, force: bool, life: int | None = None) -> None:
         """
@@ -130,7 +130,7 @@ class TopicDeletion:
 
     async def is_deleted(self, segment: str, life: int | None = None) -> bool:
         """
-        Return whether a segment was deleted for ever; False also if its topic was never known.
+        Return whether a segment was deleted and cannot return; False also if its topic was never known.
 
         ``life``: the life of the topic that the segment belongs to; True also if the topic has another life now.
         """
@@ -170,9 +170,9 @@ class TopicDeletion:
             await self._ledgers.delete(name, layout.last_ledger)
             if coordinator is not None:
                 await coordinator.forget_segment(name, layout.last_ledger)
-            await self._let_go(name, layout.last_ledger)
-        for subscription in await self._subscriptions(layout):
-            await self._subscribing.tombstone(layout, subscription)
+            await self._release(name, layout.last_ledger)
+        for subscription in await self._subscription_names(layout):
+            await self._subscriptions.tombstone(layout, subscription)
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
             # A persistent topic's name may return, and its segment has the same name. So its cursors stay as
@@ -180,7 +180,7 @@ class TopicDeletion:
             if not layout.name_returns:
                 await self._delete_cursors(name)
 
-    async def _subscriptions(self, layout: Layout) -> tuple[str, ...]:
+    async def _subscription_names(self, layout: Layout) -> tuple[str, ...]:
         """Return the names of all subscriptions that may have records left."""
         names = set(layout.subscriptions)
         left: object = paths.subscriptions_range(str(layout.topic))

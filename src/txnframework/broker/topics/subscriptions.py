@@ -86,7 +86,7 @@ class SubscriptionChanges:
                 raise OutcomeUnknown(f"{unknown}; then {error}") from unknown
             if unknown is not None and name in layout.subscriptions and version != before:
                 raise OutcomeUnknown(
-                    f"subscription {name} of {topic} may have been given up and begun again"
+                    f"subscription {name} of {topic} may have been deleted and created again"
                 ) from unknown
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 

@@ -50,14 +50,14 @@ class Topics:
         ledgers: ILedgerStore,
         segment: Callable[[str], Awaitable[OpenSegment]],
         coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
-        let_go: Callable[[str, int | None], Awaitable[None]],
+        release: Callable[[str, int | None], Awaitable[None]],
     ) -> None:
         self._store = store
         self._ledgers = ledgers
         self._segment = segment
         self._layouts = StoredLayouts(store)
-        self._subscribing = SubscriptionChanges(store, self._layouts, segment)
-        self.deletion = TopicDeletion(store, ledgers, self._layouts, self._subscribing, coordinator, let_go)
+        self._subscriptions = SubscriptionChanges(store, self._layouts, segment)
+        self.deletion = TopicDeletion(store, ledgers, self._layouts, self._subscriptions, coordinator, release)
 
     async def create(self, topic: TopicName, segments: int = 1) -> Layout:
         """
@@ -69,7 +69,7 @@ class Topics:
         :raises OutcomeUnknown: the topic may have been created.
         """
         if topic.internal:
-            raise InvalidName(str(topic), f"names that begin with {INTERNAL_PREFIX!r} are kept for internal topics")
+            raise InvalidName(str(topic), f"names that begin with {INTERNAL_PREFIX!r} are reserved for internal topics")
         await self.deletion.finish(topic)
         before = await self._layouts.find(topic)
         if before is not None and not before[0].deleted:
@@ -187,7 +187,7 @@ class Topics:
 
         :raises TopicNotFound: the topic does not exist.
         """
-        await self._subscribing.subscribe(topic, name, start)
+        await self._subscriptions.subscribe(topic, name, start)
 
     async def unsubscribe(self, topic: TopicName, name: str) -> None:
         """
@@ -208,14 +208,14 @@ class Topics:
         :raises SubscriptionNotFound: the subscription does not exist.
         :raises OutcomeUnknown: its life may have ended.
         """
-        await self._subscribing.unlist(topic, name)
+        await self._subscriptions.unlist(topic, name)
 
     async def tombstone(self, topic: TopicName, name: str) -> None:
         """
         Write the tombstones of a subscription whose life has ended, unless another life has begun; may be repeated.
         """
         layout, _ = await self._layouts.load(topic)
-        await self._subscribing.tombstone(layout, name)
+        await self._subscriptions.tombstone(layout, name)
 
     # -- single steps ---------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Topics:
         for child in children:
             name = str(layout.name_of(child))
             await (await self._ledgers.create(name)).close()
-            await self._subscribing.make_cursors(layout, child)
+            await self._subscriptions.make_cursors(layout, child)
 
 
 def _is_deleted(record: Record) -> bool:

@@ -50,7 +50,7 @@ def test_asking(branch: Branch, counts: bool | None) -> None:
         _transaction(4, State.COMMITTING, 0),
     )
     outcomes = KnownOutcomes(10)
-    asyncio.run(outcomes.ask(coordinator, branch))
+    asyncio.run(outcomes.load(coordinator, branch))
     assert outcomes.counts(branch) is counts
 
 

@@ -52,7 +52,7 @@ def _hand_out(deliveries: Deliveries, entry: int, consumer: int) -> None:
 
 
 def _look(deliveries: Deliveries, *done: int, pending: OpenAcks = NOTHING) -> None:
-    deliveries.reconcile(unite(CURSOR, [Ack(_at(entry)) for entry in done]), pending, deliveries.look())
+    deliveries.reconcile(unite(CURSOR, [Ack(_at(entry)) for entry in done]), pending, deliveries.begin_refresh())
 
 
 def _lost(deliveries: Deliveries, upto: int, consumer: int = CONSUMER) -> Position | None:
@@ -70,9 +70,9 @@ def test_others_finished_it() -> None:
     assert (_lost(deliveries, 0), _lost(deliveries, 1), _lost(deliveries, 4)) == (None, _message(1), _message(1))
     assert _lost(deliveries, 4, OTHER) is None
     assert _claimed(deliveries, 3) == [0, 2]
-    deliveries.give_back([_message(0), _message(2)], CONSUMER, frozenset())
+    deliveries.requeue([_message(0), _message(2)], CONSUMER, frozenset())
     assert _claimed(deliveries, 3) == [0, 2]
-    deliveries.renounce(CONSUMER)
+    deliveries.forget_received(CONSUMER)
     assert _lost(deliveries, 4) is None
     assert _claimed(deliveries, 4) == [4]
 
@@ -128,11 +128,11 @@ def test_an_aborted_one_is_not_its_own_any_more() -> None:
 def test_another_consumer_has_it_now() -> None:
     """Whoever had it before has no part in it any more, and does not acknowledge it in passing; nor has who is gone."""
     deliveries = _given(Outcomes(), 3)
-    deliveries.give_back([_message(1)], CONSUMER, frozenset())
+    deliveries.requeue([_message(1)], CONSUMER, frozenset())
     _hand_out(deliveries, 1, OTHER)
     assert (_lost(deliveries, 0), _lost(deliveries, 2)) == (None, _message(1))
     assert (_lost(deliveries, 2, OTHER), _claimed(deliveries, 2)) == (None, [0, 2])
-    deliveries.orphan(CONSUMER)
+    deliveries.detach(CONSUMER)
     _hand_out(deliveries, 0, OTHER)
     assert _lost(deliveries, 2) is None
     assert deliveries.claimed(OTHER, _message(2)) == [deliveries.messages.get(_message(number)) for number in (0, 1)]
@@ -148,7 +148,7 @@ def test_what_nobody_has_seen() -> None:
     assert second is not None
     assert third is not None
     _look(deliveries, 0)
-    deliveries.give_back([_message(1)], CONSUMER, frozenset())
+    deliveries.requeue([_message(1)], CONSUMER, frozenset())
     assert not deliveries.hand_out(CONSUMER, first.position, first.delivery)
     assert not deliveries.hand_out(CONSUMER, second.position, second.delivery)
     assert deliveries.hand_out(CONSUMER, third.position, third.delivery)

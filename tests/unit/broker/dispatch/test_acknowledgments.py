@@ -64,7 +64,7 @@ def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_t
             async def refresh(self) -> None:
                 nonlocal looks
                 looks += 1
-                deliveries.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, deliveries.look())
+                deliveries.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, deliveries.begin_refresh())
 
         cursor: Any = Cursors()
         unused: Any = None
@@ -151,7 +151,7 @@ class OneMessage(Owner):
 
     async def refresh(self) -> None:
         self.looks += 1
-        self.deliveries.reconcile(CURSOR, self.pending, self.deliveries.look())
+        self.deliveries.reconcile(CURSOR, self.pending, self.deliveries.begin_refresh())
 
     def request_refresh(self) -> None:
         self.looks_asked_for += 1

@@ -53,7 +53,7 @@ def test_a_message_that_is_given_back_comes_first_and_counts() -> None:
         assert deliveries.deliver(_at(entry), 5) is not None
     assert deliveries.deliver(_at(2), 6) is None
     assert deliveries.delivered[5] == 2
-    assert deliveries.give_back((_at(2), _at(1), _at(9)), 5, frozenset({_at(2)})) == [_at(2), _at(1)]
+    assert deliveries.requeue((_at(2), _at(1), _at(9)), 5, frozenset({_at(2)})) == [_at(2), _at(1)]
     assert _waiting(deliveries) == [(1, 0, 1), (2, 0, 0), (3, 0, 0)]
     assert deliveries.delivered[5] == 0
 
@@ -66,7 +66,7 @@ def test_an_aborted_acknowledgment_is_delivered_again() -> None:
         deliveries.deliver(_at(entry), 5)
     deliveries.pend(deliveries.begin_ack((_at(1),), BRANCH, cumulative=False))
     deliveries.pend(deliveries.begin_ack((_at(2),), BRANCH, cumulative=True))
-    assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1), _at(2)}
+    assert deliveries.reconcile(CURSOR, NOTHING, deliveries.begin_refresh()) == {_at(1), _at(2)}
     assert _waiting(deliveries) == [(1, 0, 1)]
     assert deliveries.delivered_to(5) == (_at(2), _at(3))
 
@@ -76,7 +76,7 @@ def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> N
     deliveries = Deliveries()
     _read(deliveries, 1)
     deliveries.deliver(_at(1), 5)
-    look = deliveries.look()
+    look = deliveries.begin_refresh()
     begun = deliveries.begin_ack((_at(1),), BRANCH, cumulative=False)
     assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
     deliveries.pend(begun)
@@ -84,7 +84,7 @@ def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> N
     held = deliveries.messages.get(_at(1))
     assert held is not None
     assert held.state is MessageState.PENDING_ACK
-    assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1)}
+    assert deliveries.reconcile(CURSOR, NOTHING, deliveries.begin_refresh()) == {_at(1)}
 
 
 def test_a_look_that_began_before_frees_nothing_that_another_transaction_took_over() -> None:
@@ -93,7 +93,7 @@ def test_a_look_that_began_before_frees_nothing_that_another_transaction_took_ov
         deliveries = Deliveries()
         _read(deliveries, 1, open_acks=_holding(Ack(_at(1).entry)))
         held = deliveries.pending((_at(1), _at(2)))
-        look = deliveries.look()
+        look = deliveries.begin_refresh()
         if freed_first:
             assert deliveries.reconcile(CURSOR, NOTHING, look) == {_at(1)}
             deliveries.deliver(_at(1), 5)
@@ -101,7 +101,7 @@ def test_a_look_that_began_before_frees_nothing_that_another_transaction_took_ov
         assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
         assert deliveries.holders() == {TxnID(0, 8)}
         assert deliveries.candidates(9) == deliveries.delivered_to(5) == ()
-        assert deliveries.reconcile(CURSOR, NOTHING, deliveries.look()) == {_at(1)}
+        assert deliveries.reconcile(CURSOR, NOTHING, deliveries.begin_refresh()) == {_at(1)}
 
 
 def test_what_others_acknowledge_is_noticed() -> None:
@@ -110,11 +110,14 @@ def test_what_others_acknowledge_is_noticed() -> None:
     for entry in (1, 2, 3):
         _read(deliveries, entry)
     deliveries.deliver(_at(1), 5)
-    assert deliveries.reconcile(CURSOR, _holding(Ack(Position(1, 2), cumulative=True)), deliveries.look()) == set()
+    assert (
+        deliveries.reconcile(CURSOR, _holding(Ack(Position(1, 2), cumulative=True)), deliveries.begin_refresh())
+        == set()
+    )
     assert _waiting(deliveries) == [(3, 0, 0)]
     assert deliveries.is_held(_at(1))
     passed = Cursor(1, Position(1, 2))
-    assert deliveries.reconcile(passed, NOTHING, deliveries.look()) == {_at(1), _at(2)}
+    assert deliveries.reconcile(passed, NOTHING, deliveries.begin_refresh()) == {_at(1), _at(2)}
     assert len(deliveries.messages) == 1
 
 
@@ -128,7 +131,7 @@ def test_a_refused_acknowledgment_leaves_things_as_they_were() -> None:
     assert deliveries.delivered_to(5) == (_at(1),)
     assert _waiting(deliveries) == [(2, 0, 0)]
     begun = deliveries.begin_ack((_at(1),), BRANCH, cumulative=False)
-    deliveries.orphan(5)
+    deliveries.detach(5)
     deliveries.undo_ack(begun)
     assert _waiting(deliveries) == [(1, 0, 0), (2, 0, 0)]
 
@@ -144,11 +147,11 @@ def test_a_refused_acknowledgment_that_a_look_passed_over_waits_for_another_look
         _read(deliveries, entry)
         held = deliveries.deliver(_at(entry), 5)
     begun = deliveries.begin_ack((_at(1), _at(2)), BRANCH, cumulative=False)
-    assert deliveries.reconcile(done, NOTHING, deliveries.look()) == set()
+    assert deliveries.reconcile(done, NOTHING, deliveries.begin_refresh()) == set()
     assert deliveries.undo_ack(begun), "a look is needed"
     assert held is not None
     assert not any(deliveries.hand_out(5, _at(entry), number) for entry in (1, 2) for number in (1, held.delivery))
-    assert deliveries.reconcile(done, NOTHING, deliveries.look()) == {_at(1), _at(2)}
+    assert deliveries.reconcile(done, NOTHING, deliveries.begin_refresh()) == {_at(1), _at(2)}
     assert _waiting(deliveries) == [(2, 0, 1)]
     deliveries.deliver(_at(2), 5)
     assert not deliveries.undo_ack(deliveries.begin_ack((_at(2),), BRANCH, cumulative=False)), "nothing came by"
@@ -204,12 +207,12 @@ def test_who_holds_follows_every_event() -> None:
     deliveries.pend(one)
     deliveries.pend(two)
     assert deliveries.holders() == {TXN}
-    deliveries.reconcile(CURSOR, of_other, deliveries.look())
+    deliveries.reconcile(CURSOR, of_other, deliveries.begin_refresh())
     assert deliveries.holders() == {other.txn_id}, "one was released, the other is held by somebody else now"
     deliveries.pend(deliveries.begin_ack((_at(2), _at(3)), BRANCH, cumulative=False))
     deliveries.forget([held for held in [deliveries.messages.get(_at(2))] if held])
     assert deliveries.holders() == {TXN, other.txn_id}
-    deliveries.reconcile(Cursor(1, Position(1, 3)), NOTHING, deliveries.look())
+    deliveries.reconcile(Cursor(1, Position(1, 3)), NOTHING, deliveries.begin_refresh())
     assert deliveries.holders() == frozenset()
     deliveries.pend(deliveries.begin_ack((_at(3),), None, cumulative=False))
     assert deliveries.holders() == frozenset(), "what may have been acknowledged outside is held by no transaction"

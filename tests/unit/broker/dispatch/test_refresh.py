@@ -67,7 +67,7 @@ def test_only_what_this_process_wrote_alone_needs_no_look(told: bytes | None, st
         store: Any = Store(state, Watch(), watch)
         cursor = StoredCursor(store, "topic", "segment", "subscription")
         cursor.own_writes.replacing(b"before", OWN)
-        cursor.own_writes.looking()
+        cursor.own_writes.begin_read()
         trigger = RefreshTrigger(store, None, VirtualEnvironment(1), Deliveries(), look)
         await trigger.arm("segment", "subscription", cursor)
         task = asyncio.ensure_future(trigger.run_on_changes())

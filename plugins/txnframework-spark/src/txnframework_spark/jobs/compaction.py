@@ -87,7 +87,7 @@ async def load_segment_status(host: Host, segment: str, order: Order, messages_m
 
     :raises CommitOrderUnknown: its first messages were trimmed.
     """
-    earlier = await host.compaction.attempts.kept(segment)
+    earlier = await host.compaction.attempts.result(segment)
     plan = await host.compaction.plan(segment, earlier, order, messages_max)
     ledger = (await host.segment(segment)).ledger
     tail = await ledger.tail()
@@ -205,7 +205,7 @@ def writing(stores: StoreOptions, attempt: Attempt) -> Callable[[Batches], Batch
             return
         part = f"{context.partitionId():06}-{host.environment.random_bits(_RANDOM_BITS):016x}"
         entries = messages = size = 0
-        with process.enter_context(host.compaction.attempts.writing(attempt, part)) as writer:
+        with process.enter_context(host.compaction.attempts.open_writer(attempt, part)) as writer:
             for batch in chain((first,), filled):
                 datas, counts = batch.column("data").to_pylist(), batch.column("messages").to_pylist()
                 process.run(writer.add_all(tuple(zip(datas, counts, strict=True))))
@@ -290,7 +290,7 @@ class Compaction:
                 return self._copied(spark, host, before, attempt, meter)
         except BaseException as error:
             raise_as = self._why(host, attempt, error)
-            process.run(host.compaction.attempts.give_up(attempt))
+            process.run(host.compaction.attempts.abandon(attempt))
             if raise_as is error:
                 raise
             raise raise_as from error
@@ -331,13 +331,13 @@ class Compaction:
         """Return the error to raise: after a newer attempt, a task may have failed with any error."""
         if not isinstance(error, Exception) or isinstance(error, Fenced):
             return error
-        if not process.run(host.compaction.attempts.goes_on(attempt)):
+        if not process.run(host.compaction.attempts.is_current(attempt)):
             return Fenced(f"compaction of {attempt.segment}", "one that began later")
         return JobFailed(f"{attempt.segment} was not compacted: {describe_error(error)}")
 
 
 async def _empty(host: Host, attempt: Attempt) -> str:
     """Write an empty ledger, for a segment of which nothing was kept; return its name."""
-    async with host.compaction.attempts.writing(attempt) as writer:
+    async with host.compaction.attempts.open_writer(attempt) as writer:
         await writer.seal()
         return writer.name
