@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import (
-    Belonging,
     Disconnecting,
     LedgerStoreSuite,
     MetadataStoreSuite,
+    Paired,
     Processes,
     WorldHarness,
 )
@@ -39,7 +39,7 @@ class TestPostgresMetadataStoreAcrossProcesses(MetadataStoreSuite):
     harness = PostgresMetadataProcesses
 
 
-class PostgresLedgerProcesses(Processes[ILedgerStore], Belonging[ILedgerStore], Disconnecting[ILedgerStore]):
+class PostgresLedgerProcesses(Processes[ILedgerStore], Paired[ILedgerStore], Disconnecting[ILedgerStore]):
     """Each client of the ledgers in a process of its own."""
 
     client = PostgresLedgerHarness

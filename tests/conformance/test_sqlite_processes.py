@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import (
-    Belonging,
     Disconnecting,
     LedgerStoreSuite,
     MetadataStoreSuite,
+    Paired,
     Processes,
     WorldHarness,
 )
@@ -38,7 +38,7 @@ class TestSqlMetadataStoreAcrossProcesses(MetadataStoreSuite):
     harness = SqlMetadataProcesses
 
 
-class SqlLedgerProcesses(Processes[ILedgerStore], Belonging[ILedgerStore], Disconnecting[ILedgerStore]):
+class SqlLedgerProcesses(Processes[ILedgerStore], Paired[ILedgerStore], Disconnecting[ILedgerStore]):
     """Each client of the ledgers in a process of its own."""
 
     client = SqlLedgerHarness

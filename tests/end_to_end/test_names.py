@@ -8,7 +8,7 @@ import pytest
 
 from txnframework import InvalidInput
 from txnframework.broker.topics import subscriptions, topics
-from txnframework.testing._suites._names import longest_name, longest_segment
+from txnframework.testing._suites._base import longest_name, longest_segment
 
 TOPIC = "topic://" + longest_segment(1).removeprefix("segment://").rpartition("/")[0]
 SUBSCRIPTION, PRODUCER, PRINCIPAL = (longest_name(number) for number in (2, 3, 4))

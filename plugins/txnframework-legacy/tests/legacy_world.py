@@ -15,7 +15,7 @@ from txnframework.interfaces import ILedgerStore, IMetadataStore, IParticipants
 from txnframework.model import Action, Begin, End, Participant, Position, State, Transaction, TxnID
 from txnframework.plugin import CoordinatorContext
 from txnframework.testing import VirtualEnvironment
-from txnframework.testing.line import Line, wired
+from txnframework.testing.connection import StoreConnection, intercept_calls
 from txnframework_legacy.coordinator.coordinator import LogCoordinator
 from txnframework_legacy.coordinator.log import log_name
 from txnframework_legacy.coordinator.records import AnyRecord, decode
@@ -52,7 +52,7 @@ class Process:
     coordinator: LogCoordinator
     participants: Participants
     ledgers: ILedgerStore
-    line: Line
+    connection: StoreConnection
 
     async def begin(self, timeout_ms: int = TIMEOUT_MS, participants: frozenset[Participant] = frozenset()) -> TxnID:
         txn_id = (await self.coordinator.begin(Begin(timeout_ms))).txn_id
@@ -81,14 +81,14 @@ class World:
         self.transactions = TransactionsSection(coordinators=1, end_timeout_ms=5_000)
 
     async def process(self, options: CoordinatorOptions | None = None) -> Process:
-        line = Line()
-        store = wired(cast(IMetadataStore, await self.space.open_metadata()), line)
-        ledgers = wired(cast(ILedgerStore, await self.space.open_ledgers()), line)
+        connection = StoreConnection()
+        store = intercept_calls(cast(IMetadataStore, await self.space.open_metadata()), connection)
+        ledgers = intercept_calls(cast(ILedgerStore, await self.space.open_ledgers()), connection)
         participants = Participants()
         context = CoordinatorContext(
             store, ledgers, participants, self.environment, options, transactions=self.transactions
         )
-        return Process(LogCoordinator(context), participants, ledgers, line)
+        return Process(LogCoordinator(context), participants, ledgers, connection)
 
     def later_ms(self) -> int:
         return self.environment.now_ms() + YEAR_MS

@@ -226,14 +226,14 @@ async def test_who_was_paused_over_the_end_does_not_claim_to_know_it(world: Worl
     """
     process, survivor = await world.process(), await world.process()
     txn = await process.begin(participants=BOTH)
-    held = process.line.hold(3)  # the decision stands there, and is about to be read
+    held = process.connection.hold(3)  # the decision stands there, and is about to be read
     ending = asyncio.ensure_future(process.end(txn))
     await run_ready()
     assert held.reached.is_set()
     assert (await survivor.coordinator.describe(txn)).state is State.COMMITTED
     await survivor.coordinator.expire(world.environment.now_ms())
     await survivor.coordinator.collect(world.later_ms())
-    process.line.restore()
+    process.connection.restore()
     with pytest.raises(OutcomeUnknown, match="may have ended"):
         await ending
 
@@ -245,7 +245,7 @@ async def test_what_was_left_half_ended_is_finished_by_another_process(world: Wo
         for step in range(1, 6):
             process, survivor = await world.process(), await world.process()
             txn = await process.begin(participants=BOTH)
-            held = process.line.hold(step)
+            held = process.connection.hold(step)
             ending = asyncio.ensure_future(process.end(txn, action))
             await run_ready()
             ending.cancel()
@@ -312,11 +312,11 @@ async def test_a_record_is_judged_where_it_stands(world: World) -> None:
     """
     paused, other = await world.process(), await world.process()
     txn = await other.begin(participants=frozenset({HERE}))
-    held = paused.line.hold(3)  # the log was opened and read to its end, so it saw the transaction open
+    held = paused.connection.hold(3)  # the log was opened and read to its end, so it saw the transaction open
     ending = asyncio.ensure_future(paused.end(txn))
     await held.reached.wait()
     await other.end(txn, Action.ABORT)
-    paused.line.restore()
+    paused.connection.restore()
     with pytest.raises(InvalidTransactionState) as refused:
         await ending
     assert refused.value.actual is State.ABORTED
@@ -405,12 +405,12 @@ async def test_nothing_is_trimmed_that_began_meanwhile(world: World) -> None:
         step += 1
         process, other = await world.process(), await world.process()
         await process.end(await process.begin())
-        held = process.line.hold(step)
+        held = process.connection.hold(step)
         sweep = asyncio.ensure_future(process.coordinator.collect(world.later_ms()))
         await run_ready()
         reached = held.reached.is_set()
         txn = await other.begin()
-        process.line.restore()
+        process.connection.restore()
         await sweep
         for one in (process, other, await world.process()):
             assert (await one.coordinator.describe(txn)).state is State.OPEN

@@ -14,7 +14,7 @@ from txnframework.interfaces import IManagedLedger
 from txnframework.model import EARLIEST, Append, Appended, Branch, EntryRange, Limit, TxnID
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
-from txnframework.testing.line import Line, wired
+from txnframework.testing.connection import StoreConnection, intercept_calls
 from txnframework_legacy.buffer.group_append import GroupAppender
 from txnframework_memory.space import MemorySpace
 
@@ -24,7 +24,7 @@ Answer = asyncio.Task[tuple[Appended, ...]]
 @dataclass(eq=False)
 class Topic:
     ledger: IManagedLedger
-    line: Line
+    connection: StoreConnection
     together: GroupAppender
     open_ledger_id: int
 
@@ -40,12 +40,14 @@ class Topic:
 
 @asynccontextmanager
 async def opened(entries_max: int = 100, bytes_max: int = 1_000) -> AsyncIterator[Topic]:
-    line = Line()
+    connection = StoreConnection()
     ledgers = await MemorySpace(VirtualEnvironment()).open_ledgers()
-    ledger = wired(await ledgers.create("topic"), line)
+    ledger = intercept_calls(await ledgers.create("topic"), connection)
     async with asyncio.timeout(10):
-        yield Topic(ledger, line, GroupAppender(ledger, entries_max, bytes_max), (await ledger.tail()).open_ledger_id)
-    line.restore()
+        yield Topic(
+            ledger, connection, GroupAppender(ledger, entries_max, bytes_max), (await ledger.tail()).open_ledger_id
+        )
+    connection.restore()
     await ledgers.close()
 
 
@@ -61,18 +63,18 @@ def test_what_comes_meanwhile_goes_together() -> None:
     """Alone an append goes at once; those behind it go as one call, in order, and each is told of its own entries."""
 
     async def test(topic: Topic) -> None:
-        hold = topic.line.hold(1)
+        hold = topic.connection.hold(1)
         calls = [topic.begin(b"a"), topic.begin(b"b", b"c"), topic.begin(b"d")]
         await hold.reached.wait()
         await run_ready()
-        assert topic.line.writes == 1
-        topic.line.restore()
+        assert topic.connection.writes == 1
+        topic.connection.restore()
         found = [await call for call in calls]
         places = [[one.position.entry_id for one in appended] for appended in found]
         assert (places, await topic.read()) == ([[0], [1, 2], [3]], [b"a", b"b", b"c", b"d"])
-        assert topic.line.writes == 2
+        assert topic.connection.writes == 2
         await topic.begin(b"e")
-        assert topic.line.writes == 3
+        assert topic.connection.writes == 3
 
     run(test)
 
@@ -81,18 +83,18 @@ def test_a_call_is_bounded() -> None:
     """By entries and by bytes, unless one append is larger; and it goes to one ledger."""
 
     async def test(topic: Topic) -> None:
-        hold = topic.line.hold(1)
+        hold = topic.connection.hold(1)
         first = topic.begin(b"first")
         await hold.reached.wait()
         texts = (b"a", b"b", b"c", b"d", b"x" * 50, b"y" * 7, b"z" * 7)
         calls = [*(topic.begin(text) for text in texts), topic.begin(b"e", ledger_id=topic.open_ledger_id + 1)]
         await run_ready()
-        topic.line.restore()
+        topic.connection.restore()
         await asyncio.gather(first, *calls[:-1])
         with pytest.raises(LedgerClosed):
             await calls[-1]
         assert await topic.read() == [b"first", *texts]
-        assert topic.line.writes == 1 + len(["a b c", "d", "x", "y", "z", "e"])
+        assert topic.connection.writes == 1 + len(["a b c", "d", "x", "y", "z", "e"])
 
     run(test, entries_max=3, bytes_max=10)
 
@@ -102,20 +104,20 @@ def test_what_the_ledger_says_all_are_told() -> None:
 
     async def test(topic: Topic) -> None:
         for closed in (False, True):
-            hold = topic.line.hold(1)
+            hold = topic.connection.hold(1)
             calls = [topic.begin(b"first"), topic.begin(b"a"), topic.begin(b"b")]
             await hold.reached.wait()
             await run_ready()
             if closed:
                 await topic.ledger.roll()
-                topic.line.restore()
+                topic.connection.restore()
             else:
-                topic.line.lose(1)
+                topic.connection.lose(1)
                 hold.go.set()
             found = await asyncio.gather(*calls, return_exceptions=True)
             expected = LedgerClosed if closed else OutcomeUnknown
             assert [isinstance(one, expected) for one in found] == [closed, True, True]
-            topic.line.restore()
+            topic.connection.restore()
         await topic.begin(b"next", ledger_id=(await topic.ledger.tail()).open_ledger_id)
 
     run(test)
@@ -125,14 +127,14 @@ def test_one_that_is_refused_is_refused_alone() -> None:
     """What the ledger says of one entry fails nobody else's."""
 
     async def test(topic: Topic) -> None:
-        hold = topic.line.hold(1)
+        hold = topic.connection.hold(1)
         first = asyncio.ensure_future(topic.together.append((Append(b"first"),), None))
         await hold.reached.wait()
         branch = Branch(TxnID(1 << 15, 1))
         some = ((Append(b"a"),), (Append(b"refused", 1, branch),), (Append(b"b"),))
         calls = [asyncio.ensure_future(topic.together.append(entries, None)) for entries in some]
         await run_ready()
-        topic.line.restore()
+        topic.connection.restore()
         await first
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(one, ValueError) for one in found] == [False, True, False]
@@ -145,13 +147,13 @@ def test_given_up_while_it_waits() -> None:
     """One that was given up before its turn is not appended; nor does the one under way, given up, hold up others."""
 
     async def test(topic: Topic) -> None:
-        hold = topic.line.hold(1)
+        hold = topic.connection.hold(1)
         calls = [topic.begin(b"first"), topic.begin(b"a"), topic.begin(b"b")]
         await hold.reached.wait()
         await run_ready()
         calls[0].cancel()
         calls[1].cancel()
-        topic.line.restore()
+        topic.connection.restore()
         await asyncio.gather(*calls, return_exceptions=True)
         assert (await topic.read())[-1:] == [b"b"]
         assert b"a" not in await topic.read()

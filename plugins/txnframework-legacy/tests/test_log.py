@@ -23,7 +23,7 @@ from txnframework.interfaces import IManagedLedger
 from txnframework.model import EARLIEST, Append, EntryRange, LedgerEntry, Limit, Position
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
-from txnframework.testing.line import Line, wired
+from txnframework.testing.connection import StoreConnection, intercept_calls
 from txnframework_legacy.coordinator.state import LiveRecords
 from txnframework_legacy.log import (
     BatchedLogWriter,
@@ -45,7 +45,7 @@ class Log:
     ledger: IManagedLedger
     writer: BatchedLogWriter
     environment: VirtualEnvironment
-    line: Line
+    connection: StoreConnection
     flushes: list[FlushMetrics]
 
     async def begin(self, *records: bytes) -> list[asyncio.Task[RecordPosition]]:
@@ -91,12 +91,12 @@ def in_log(batching: Batching) -> Callable[[Callable[[Log], Awaitable[None]]], C
 
 @asynccontextmanager
 async def opened(batching: Batching) -> AsyncIterator[Log]:
-    environment, line, flushes = VirtualEnvironment(), Line(), list[FlushMetrics]()
+    environment, connection, flushes = VirtualEnvironment(), StoreConnection(), list[FlushMetrics]()
     ledgers = await MemorySpace(environment).open_ledgers()
-    ledger = wired(await ledgers.create("log"), line)
-    log = Log(ledger, BatchedLogWriter(ledger, environment, batching, flushes.append), environment, line, flushes)
+    ledger = intercept_calls(await ledgers.create("log"), connection)
+    log = Log(ledger, BatchedLogWriter(ledger, environment, batching, flushes.append), environment, connection, flushes)
     yield log
-    line.restore()
+    connection.restore()
     await log.writer.close()
     await ledgers.close()
 
@@ -208,7 +208,7 @@ async def test_the_defaults(log: Log) -> None:
 @in_log(SMALL)
 async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
     """While an append takes its time there is one timer at most and one append; order and positions stay true."""
-    held = log.line.hold(1)
+    held = log.connection.hold(1)
     tasks = await log.begin(*records(4))
     await held.reached.wait()
     before = len(asyncio.all_tasks())
@@ -218,7 +218,7 @@ async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
     assert len(asyncio.all_tasks()) - before <= 20 + 1
     assert log.environment.next_ms() is None
     assert not any(task.done() for task in tasks)
-    log.line.restore()
+    log.connection.restore()
     positions = await asyncio.gather(*tasks)
     assert positions == sorted(positions)
     assert [record.position for record in await log.replayed()] == positions
@@ -227,13 +227,13 @@ async def test_a_slow_ledger_piles_nothing_up(log: Log) -> None:
 @in_log(SMALL)
 async def test_what_is_due_gathers_on_while_the_ledger_is_busy(log: Log) -> None:
     """An entry that could not be written yet is not closed: those that come meanwhile stand in it; then it is sent."""
-    held = log.line.hold(1)
+    held = log.connection.hold(1)
     tasks = await log.begin(*records(4))
     await held.reached.wait()
     for number in range(3):
         tasks += await log.begin(f"late {number}".encode())
         await log.environment.advance(2 * SMALL.delay_ms)
-    log.line.restore()
+    log.connection.restore()
     assert [(await task).size for task in tasks] == [4, 4, 4, 4, 3, 3, 3]
     assert [flush.reason for flush in log.flushes] == [FlushReason.RECORDS, FlushReason.DELAY]
     assert log.flushes[1].waited_ms == 6 * SMALL.delay_ms
@@ -242,10 +242,10 @@ async def test_what_is_due_gathers_on_while_the_ledger_is_busy(log: Log) -> None
 @in_log(Batching(enabled=True, records_max=2, waiting_records_max=6))
 async def test_what_waits_is_bounded(log: Log) -> None:
     """Beyond so many waiting records callers wait themselves, and are taken in order once there is room."""
-    held = log.line.hold(1)
+    held = log.connection.hold(1)
     tasks = await log.begin(*records(20))
     await held.reached.wait()
-    log.line.restore()
+    log.connection.restore()
     positions = await asyncio.gather(*tasks)
     assert positions == sorted(positions)
     assert [record.data for record in await log.replayed()] == records(20)
@@ -254,7 +254,7 @@ async def test_what_waits_is_bounded(log: Log) -> None:
 @in_log(SMALL)
 async def test_each_caller_learns_what_failed(log: Log) -> None:
     """Every caller of an entry that failed is told, with the ledger's error; the next entry is not disturbed."""
-    for order, kind in ((log.line.refuse, Unavailable), (log.line.lose, OutcomeUnknown)):
+    for order, kind in ((log.connection.refuse, Unavailable), (log.connection.lose, OutcomeUnknown)):
         order(1)
         tasks = await log.begin(*records(8))
         for task in tasks[:4]:
@@ -268,7 +268,7 @@ async def test_each_caller_learns_what_failed(log: Log) -> None:
 @in_log(OFF)
 async def test_a_plain_record_learns_what_failed(log: Log) -> None:
     """Without batching the same errors pass, each to its one caller."""
-    for order, kind in ((log.line.refuse, Unavailable), (log.line.lose, OutcomeUnknown)):
+    for order, kind in ((log.connection.refuse, Unavailable), (log.connection.lose, OutcomeUnknown)):
         order(1)
         failed, fine = await log.begin(b"failed", b"fine")
         with pytest.raises(kind):
@@ -337,7 +337,7 @@ async def test_replay_stops_at_what_it_does_not_know(log: Log) -> None:
 @in_log(SMALL)
 async def test_closing(log: Log) -> None:
     """What was begun gets its true result, what was only gathered fails, adding fails; closing twice is fine."""
-    held = log.line.hold(1)
+    held = log.connection.hold(1)
     begun = await log.begin(*records(4))
     gathered = await log.begin(b"gathered")
     await held.reached.wait()
@@ -348,7 +348,7 @@ async def test_closing(log: Log) -> None:
     with pytest.raises(Closed):
         await log.writer.add(b"too late")
     assert not any(one.done() for one in (*begun, *closing))
-    log.line.restore()
+    log.connection.restore()
     await asyncio.gather(*closing)
     assert [(await task).index for task in begun] == [0, 1, 2, 3]
     assert [record.data for record in await log.replayed()] == records(4)
@@ -358,7 +358,7 @@ async def test_closing(log: Log) -> None:
 @in_log(SMALL)
 async def test_closing_tells_of_failures(log: Log) -> None:
     """An entry that fails while the writer is being closed fails for its callers; the close itself succeeds."""
-    log.line.lose(1)
+    log.connection.lose(1)
     tasks = await log.begin(*records(4))
     await log.writer.close()
     results: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)

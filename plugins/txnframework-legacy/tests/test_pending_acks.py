@@ -143,12 +143,12 @@ def test_who_settles_at_the_same_moment_writes_once(run: Callable[[type[WorldHar
             for step in range(1, 9):
                 txn = await begin(world)
                 await add(world, txn, step + 1)
-                held = world.line.hold(step)
+                held = world.connection.hold(step)
                 ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
                 await asyncio.wait({ending, asyncio.ensure_future(held.reached.wait())}, timeout=0.05)
                 looking = [asyncio.ensure_future(world.acks.recover()) for _ in range(3)]
                 await run_ready()
-                world.line.restore()
+                world.connection.restore()
                 await asyncio.gather(ending, *looking)
                 await world.acks.recover()
                 assert await log_entries(world) == [1 + 2 * step], f"at step {step}"
@@ -188,7 +188,7 @@ def test_trimming_at_any_step_changes_nothing(run: Callable[[type[WorldHarness],
                     await add(world, kept, base)
                     for entry in range(1, 4):
                         await add(world, gone, base + entry)
-                    held = world.line.hold(step)
+                    held = world.connection.hold(step)
                     trimming = asyncio.ensure_future(world.acks.recover())
                     await asyncio.wait({trimming, asyncio.ensure_future(held.reached.wait())}, timeout=0.05)
                     reached = held.reached.is_set()
@@ -196,7 +196,7 @@ def test_trimming_at_any_step_changes_nothing(run: Callable[[type[WorldHarness],
                     late = await begin(other)
                     await add(other, late, base + 1)
                     await other.acks.recover()
-                    world.line.restore()
+                    world.connection.restore()
                     await trimming
                     async with harness.open() as fresh:
                         for one in (world, other, fresh):

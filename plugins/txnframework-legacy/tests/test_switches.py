@@ -18,7 +18,7 @@ from txnframework.metrics import Metrics
 from txnframework.model import Expect, Key, Put
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
-from txnframework.testing.line import Line, wired
+from txnframework.testing.connection import StoreConnection, intercept_calls
 from txnframework_legacy.log import Batching
 from txnframework_legacy.log.switched_writer import LogWriterFactory, SwitchedLogWriter, flush_observer
 from txnframework_legacy.log.switches import (
@@ -55,8 +55,8 @@ class Host:
     """One process's way to the stores, and the writers of its logs."""
 
     def __init__(self, store: IMetadataStore, ledgers: ILedgerStore, environment: VirtualEnvironment) -> None:
-        self.line = Line()
-        self.store = wired(store, self.line)
+        self.connection = StoreConnection()
+        self.store = intercept_calls(store, self.connection)
         self.environment = environment
         self.ledgers = ledgers
         self.opened: list[SwitchedLogWriter] = []
@@ -117,7 +117,7 @@ async def test_a_lost_reply_to_a_switch(hosts: Hosts) -> None:
     """A switch whose reply was lost is put once more: it says the same."""
     host = await hosts.host()
     for document in (ON, None):
-        host.line.lose(1)
+        host.connection.lose(1)
         await put_switch(host.store, LogKind.TRANSACTIONS, ONE, document)
         switches = await load_switches(host.store, LogKind.TRANSACTIONS)
         assert switches.decide(ONE, configured=False).enabled is (document is ON)
@@ -157,7 +157,7 @@ async def test_all_logs_of_a_host_share_a_watch(hosts: Hosts) -> None:
         for writer in (*writers, *writers):
             await writer.close()
         assert len(asyncio.all_tasks()) == tasks
-    assert host.line.asked < 2 * 10
+    assert host.connection.asked < 2 * 10
 
 
 @among_hosts
@@ -165,11 +165,11 @@ async def test_what_cannot_be_read_leaves_a_host_as_it_is(hosts: Hosts) -> None:
     """While the metadata store is away a host goes on as it was, and catches up when it is back."""
     host, admin = await hosts.host(), await hosts.host()
     writer = await host.open(ONE)
-    host.line.is_cut = True
+    host.connection.is_cut = True
     await put_switch(admin.store, LogKind.TRANSACTIONS, ALL, ON)
     await hosts.environment.advance(3 * RETRY_DELAY_MS)
     assert not writer.batching
-    host.line.restore()
+    host.connection.restore()
     await hosts.environment.advance(RETRY_DELAY_MS)
     assert writer.batching
 
@@ -185,7 +185,7 @@ async def test_a_log_is_not_opened_by_guess(hosts: Hosts) -> None:
         with pytest.raises(kind, match="/log-batching/transactions/8000/%"):
             await host.open(Scope("8001"))
     await host.store.delete(key, Expect.ANY)
-    host.line.refuse(1)
+    host.connection.refuse(1)
     with pytest.raises(Unavailable):
         await host.open(ONE)
     assert len(asyncio.all_tasks()) == tasks
@@ -264,12 +264,12 @@ async def test_what_is_written_in_batches_is_measured(log: Log) -> None:
 @in_log(SMALL)
 async def test_waiting_ends_when_an_entry_is_sent(log: Log) -> None:
     """How long the ledger took is no part of the delay; how long an entry waited for one before it is."""
-    held = log.line.hold(1)
+    held = log.connection.hold(1)
     await log.begin(*records(4))
     await held.reached.wait()
     await log.begin(*records(4))
     await log.environment.advance(1_000)
-    log.line.restore()
+    log.connection.restore()
     await run_ready()
     assert [one.waited_ms for one in log.flushes] == [0, 1_000]
 

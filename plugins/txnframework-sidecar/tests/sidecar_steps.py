@@ -26,7 +26,7 @@ from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.transactions import Begin
 from txnframework.testing import WorldHarness
 from txnframework.testing.clock import run_ready
-from txnframework.testing.line import Line
+from txnframework.testing.connection import StoreConnection
 from txnframework.testing.world import SEGMENT, World
 from txnframework_sidecar.ledgers import ledger_names
 
@@ -73,9 +73,9 @@ async def decided(world: World, txn: TxnID, action: Action = Action.COMMIT) -> T
     return await world.coordinator.describe(txn)
 
 
-async def held(line: Line, step: int, work: Awaitable[object]) -> tuple[asyncio.Future[object], bool]:
+async def held(connection: StoreConnection, step: int, work: Awaitable[object]) -> tuple[asyncio.Future[object], bool]:
     """Run up to a step and hold it up there."""
-    hold = line.hold(step)
+    hold = connection.hold(step)
     task = asyncio.ensure_future(work)
     reached = asyncio.ensure_future(hold.reached.wait())
     await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
@@ -83,15 +83,15 @@ async def held(line: Line, step: int, work: Awaitable[object]) -> tuple[asyncio.
     return task, hold.reached.is_set()
 
 
-async def steps_of(work: Awaitable[object], line: Line) -> int:
+async def steps_of(work: Awaitable[object], connection: StoreConnection) -> int:
     """Return how many steps something takes: the last step of a send is its append."""
-    before = line.steps
+    before = connection.steps
     await work
-    return line.steps - before
+    return connection.steps - before
 
 
 async def killed(world: World, task: asyncio.Future[object]) -> None:
-    world.line.is_cut = True
+    world.connection.is_cut = True
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

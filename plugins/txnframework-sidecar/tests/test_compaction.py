@@ -32,9 +32,9 @@ def test_compaction_while_it_is_read(run: Runner) -> None:
                 expected = await filled(world, 3, 1_000 * step)
                 everything += expected
                 async with harness.open() as reader:
-                    reading, reached = await held(reader.line, step, visible(reader, last))
+                    reading, reached = await held(reader.connection, step, visible(reader, last))
                     await compacted(world)
-                    reader.line.restore()
+                    reader.connection.restore()
                     assert await reading == expected, f"held up at step {step}"
             assert await visible(world) == everything
             assert await stored(world, NAMES.sidecar) <= 4, "messages and notes of what is over are gone"
@@ -54,7 +54,7 @@ def test_killed_while_compacting(run: Runner) -> None:
             while reached:
                 step += 1
                 async with harness.open() as world:
-                    compacting, reached = await held(world.line, step, world.buffer.trim(0))
+                    compacting, reached = await held(world.connection, step, world.buffer.trim(0))
                     await killed(world, compacting)
                 async with harness.open() as fresh:
                     for process in (other, fresh):
@@ -76,9 +76,9 @@ def test_two_processes_compact_at_once(run: Runner) -> None:
             while reached:
                 step += 1
                 async with harness.open() as world:
-                    compacting, reached = await held(world.line, step, world.buffer.trim(0))
+                    compacting, reached = await held(world.connection, step, world.buffer.trim(0))
                     await compacted(other)
-                    world.line.restore()
+                    world.connection.restore()
                     await compacting
                     async with harness.open() as fresh:
                         for process in (world, other, fresh):

@@ -45,10 +45,10 @@ def test_appended_and_the_reply_lost(run: Runner) -> None:
         async with harness.open() as world, harness.open() as other:
             txn = await begin(world)
             await send(world, 1, txn)
-            world.line.lose(1)
+            world.connection.lose(1)
             with pytest.raises(OutcomeUnknown):
                 await send(world, 2, txn)
-            world.line.restore()
+            world.connection.restore()
             assert not await send(other, 2, txn)
             assert not await send(world, 2, txn)
             await world.coordinator.end(End(txn, Action.COMMIT))
@@ -73,9 +73,9 @@ def test_written_behind_the_decision(run: Runner, kind: type[WorldHarness]) -> N
                 txn = await begin(other)
                 async with harness.open() as world:
                     await send(world, sequence, txn)
-                    sending, reached = await held(world.line, step, send(world, sequence + 1, txn))
+                    sending, reached = await held(world.connection, step, send(world, sequence + 1, txn))
                     await other.coordinator.end(End(txn, Action.COMMIT))
-                    world.line.restore()
+                    world.connection.restore()
                     await asyncio.gather(sending, return_exceptions=True)
                 await send(other, sequence + 1)
                 expected += [f"s{sequence}", f"s{sequence + 1}"]
@@ -98,12 +98,14 @@ def test_written_while_it_is_ended(run: Runner, kind: type[WorldHarness]) -> Non
                 txn = await begin(other)
                 async with harness.open() as world, harness.open() as ending:
                     await send(world, sequence, txn)
-                    appending = await steps_of(send(world, sequence + 5, txn), world.line)
-                    sending, _ = await held(world.line, appending, send(world, sequence + 1, txn))
-                    settling, reached = await held(ending.line, step, ending.buffer.settle(await decided(other, txn)))
-                    world.line.restore()
+                    appending = await steps_of(send(world, sequence + 5, txn), world.connection)
+                    sending, _ = await held(world.connection, appending, send(world, sequence + 1, txn))
+                    settling, reached = await held(
+                        ending.connection, step, ending.buffer.settle(await decided(other, txn))
+                    )
+                    world.connection.restore()
                     await asyncio.gather(sending, return_exceptions=True)
-                    ending.line.restore()
+                    ending.connection.restore()
                     await settling
                 await send(other, sequence + 1)
                 expected += [f"s{sequence}", f"s{sequence + 5}", f"s{sequence + 1}"]
@@ -126,10 +128,10 @@ def test_two_processes_end_at_once(run: Runner) -> None:
                 await send(other, step, txn)
                 ended = await decided(other, txn)
                 async with harness.open() as world:
-                    settling, reached = await held(world.line, step, world.buffer.settle(ended))
+                    settling, reached = await held(world.connection, step, world.buffer.settle(ended))
                     before = (await other.ledger.tail()).last_confirmed
                     await other.buffer.settle(ended)
-                    world.line.restore()
+                    world.connection.restore()
                     await settling
                     after = (await other.ledger.tail()).last_confirmed
                     repeated += len(await other.ledger.read(EntryRange(before, after), Limit(9))) > 1
@@ -156,7 +158,7 @@ def test_killed_between_marker_and_note(run: Runner) -> None:
                 await send(other, step, txn)
                 ended = await decided(other, txn)
                 async with harness.open() as world:
-                    settling, reached = await held(world.line, step, world.buffer.settle(ended))
+                    settling, reached = await held(world.connection, step, world.buffer.settle(ended))
                     await killed(world, settling)
                 await send(other, 1_000 + step)
                 is_marked = (await visible(other))[-2:] == [f"s{step}", f"s{1_000 + step}"]
@@ -182,7 +184,7 @@ async def marked_not_noted(harness: WorldHarness, other: World, sequence: int) -
     ended = await decided(other, txn)
     for step in range(1, 50):
         async with harness.open() as world:
-            settling, _ = await held(world.line, step, world.buffer.settle(ended))
+            settling, _ = await held(world.connection, step, world.buffer.settle(ended))
             is_marked = await visible(other, before) == [f"s{sequence}"]
             await killed(world, settling)
         if is_marked:
@@ -222,7 +224,7 @@ def test_killed_while_trimming_what_is_not_noted(run: Runner) -> None:
                 await send(other, sequence + 1)
                 last = await other.buffer.max_read_position()
                 async with harness.open() as world:
-                    trimming, reached = await held(world.line, step, world.buffer.trim(last.ledger_id))
+                    trimming, reached = await held(world.connection, step, world.buffer.trim(last.ledger_id))
                     await killed(world, trimming)
                 (first,) = await other.ledger.ledgers(-1, 1)
                 trimmed += reached and first.ledger_id == last.ledger_id
@@ -266,10 +268,12 @@ def test_trimmed_while_it_is_read(run: Runner) -> None:
             await world.ledger.append((Append(marker.data, 1, Branch(txn)),), marker.position.ledger_id)
             await world.buffer.max_read_position()
             reading = asyncio.ensure_future(world.buffer.read(ReadRequest(EARLIEST, Limit(9))))
-            hold = world.line.hold(2)  # the topic's entries were fetched, and those of the sidecar are about to be
+            hold = world.connection.hold(
+                2
+            )  # the topic's entries were fetched, and those of the sidecar are about to be
             await hold.reached.wait()
             await world.buffer.trim((await world.ledger.roll()).open_ledger_id)
-            world.line.restore()
+            world.connection.restore()
             assert [one.position for one in (await reading).entries] == [marker.position]
 
     run(SidecarInMemory, test)

@@ -168,7 +168,7 @@ def test_killed_at_any_step_of_sending(run: Runner) -> None:
                 async with harness.open() as world:
                     first = 100 * step
                     expected += await sent(world, txn, 1, first)
-                    sending, reached = await held(world.line, step, send(world, first + 1, txn))
+                    sending, reached = await held(world.connection, step, send(world, first + 1, txn))
                     await killed(world, sending)
                 await other.buffer.trim(0)
                 expected += await sent(other, txn, 3, first + 1)
@@ -194,7 +194,7 @@ def test_nobody_comes_to_refer_to_it(run: Runner) -> None:
                 txn = await begin(other)
                 async with harness.open() as world:
                     await send(world, 10 * step, txn)
-                    sending, _ = await held(world.line, step, send(world, 10 * step + 1, txn))
+                    sending, _ = await held(world.connection, step, send(world, 10 * step + 1, txn))
                     await killed(world, sending)
                 await other.buffer.trim(0)
                 await other.coordinator.end(End(txn, Action.ABORT))
@@ -220,12 +220,12 @@ def test_trimmed_while_its_writer_is_held_up(run: Runner, meanwhile: str) -> Non
                 async with harness.open() as world:
                     first = 100 * step
                     pair = tuple(entry(sequence, Branch(txn)) for sequence in (first, first + 1))
-                    sending, reached = await held(world.line, step, world.buffer.append(pair))
+                    sending, reached = await held(world.connection, step, world.buffer.append(pair))
                     ended = await decided(other, txn) if meanwhile == "decided" else None
                     if meanwhile == "committed":
                         await other.coordinator.end(End(txn, Action.COMMIT))
                     await compacted(other)
-                    world.line.restore()
+                    world.connection.restore()
                     await asyncio.gather(sending, return_exceptions=True)
                 if ended is None:
                     await other.coordinator.end(End(txn, Action.COMMIT))
@@ -258,10 +258,10 @@ def test_trimmed_while_it_is_written_and_ended(run: Runner) -> None:
                 await sent(other, dropped, 2, 100 * step + 50)
                 await other.coordinator.end(End(dropped, Action.ABORT))
                 async with harness.open() as world:
-                    trimming, reached = await held(world.line, step, world.buffer.trim(0))
+                    trimming, reached = await held(world.connection, step, world.buffer.trim(0))
                     expected += await sent(other, txn, 2, 100 * step + 10)
                     await other.coordinator.end(End(txn, Action.COMMIT))
-                    world.line.restore()
+                    world.connection.restore()
                     await trimming
                     async with harness.open() as fresh:
                         for process in (world, other, fresh):
@@ -283,10 +283,10 @@ def test_sent_again_it_stands_once(run: Runner) -> None:
             txn = await begin(world)
             await sent(world, txn, 2)
             for sequence, write in ((3, 1), (4, 2)):
-                world.line.lose(write)
+                world.connection.lose(write)
                 with pytest.raises(OutcomeUnknown):
                     await send(world, sequence, txn)
-                world.line.restore()
+                world.connection.restore()
                 assert await send(other, sequence, txn) == (write == 1)
                 assert not await send(world, sequence, txn)
                 with pytest.raises(TransactionConflict):
@@ -312,7 +312,7 @@ def test_killed_at_any_step_of_ending(run: Runner) -> None:
                 expected += await sent(other, txn, 3, 10 * step)
                 ended = await decided(other, txn)
                 async with harness.open() as world:
-                    settling, reached = await held(world.line, step, world.buffer.settle(ended))
+                    settling, reached = await held(world.connection, step, world.buffer.settle(ended))
                     await killed(world, settling)
                 await other.buffer.trim(0)
                 await other.buffer.settle(ended)

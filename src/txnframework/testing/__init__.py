@@ -25,21 +25,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from txnframework.testing._suites.buffer import BufferSuite
-    from txnframework.testing._suites.coordinator import CoordinatorSuite
-    from txnframework.testing._suites.dispatcher import DispatcherSuite
-    from txnframework.testing._suites.ledger_store import LedgerStoreSuite
-    from txnframework.testing._suites.metadata_store import MetadataStoreSuite
-    from txnframework.testing._suites.pending_ack import PendingAckSuite
+    from txnframework.testing._suites._buffer import BufferSuite
+    from txnframework.testing._suites._coordinator import CoordinatorSuite
+    from txnframework.testing._suites._dispatcher import DispatcherSuite
+    from txnframework.testing._suites._ledger import LedgerStoreSuite
+    from txnframework.testing._suites._metadata import MetadataStoreSuite
+    from txnframework.testing._suites._pending_ack import PendingAckSuite
     from txnframework.testing.capabilities import OfKind, requires
     from txnframework.testing.clock import VirtualEnvironment, run_ready
-    from txnframework.testing.dispatchers import DispatcherHarness
-    from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Expiring, Harness, Misleading
+    from txnframework.testing.harness import (
+        Crashing,
+        Disconnecting,
+        DispatcherHarness,
+        Expiring,
+        Harness,
+        Misleading,
+        Paired,
+    )
     from txnframework.testing.processes import Processes
     from txnframework.testing.world import World, WorldHarness
 
 __all__ = [
-    "Belonging",
     "BufferSuite",
     "CoordinatorSuite",
     "Crashing",
@@ -52,6 +58,7 @@ __all__ = [
     "MetadataStoreSuite",
     "Misleading",
     "OfKind",
+    "Paired",
     "PendingAckSuite",
     "Processes",
     "VirtualEnvironment",
@@ -62,20 +69,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Belonging": "harness",
-    "BufferSuite": "_suites.buffer",
-    "CoordinatorSuite": "_suites.coordinator",
+    "Paired": "harness",
+    "BufferSuite": "_suites._buffer",
+    "CoordinatorSuite": "_suites._coordinator",
     "Crashing": "harness",
     "Disconnecting": "harness",
-    "DispatcherHarness": "dispatchers",
-    "DispatcherSuite": "_suites.dispatcher",
+    "DispatcherHarness": "harness",
+    "DispatcherSuite": "_suites._dispatcher",
     "Expiring": "harness",
     "Harness": "harness",
-    "LedgerStoreSuite": "_suites.ledger_store",
-    "MetadataStoreSuite": "_suites.metadata_store",
+    "LedgerStoreSuite": "_suites._ledger",
+    "MetadataStoreSuite": "_suites._metadata",
     "Misleading": "harness",
     "OfKind": "capabilities",
-    "PendingAckSuite": "_suites.pending_ack",
+    "PendingAckSuite": "_suites._pending_ack",
     "Processes": "processes",
     "VirtualEnvironment": "clock",
     "World": "world",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
+from txnframework.interfaces import IDispatcher
 from txnframework.model import Key
+from txnframework.plugin import DispatcherContext, Provider
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 R = TypeVar("R")
@@ -103,9 +106,24 @@ class Misleading(ABC, Generic[R]):
         """
 
 
-class Belonging(ABC, Generic[R]):
+class Paired(ABC, Generic[R]):
     """Mixin for the ``Harness`` of a ledger store that can be opened for a given metadata store."""
 
     @abstractmethod
     def open_as(self, identity: str) -> AbstractAsyncContextManager[R]:
         """Open a client that declares ``identity`` as the identity of its metadata store."""
+
+
+SEGMENT = "segment://public/default/suite/0000-ffff-0"
+SUBSCRIPTION = "suite"
+
+
+class DispatcherHarness(Harness[IDispatcher]):
+    """Opens dispatchers of one subscription on one segment; subclass it and set ``provider``."""
+
+    provider: ClassVar[Provider[DispatcherContext, IDispatcher]]
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[IDispatcher]:
+        """Open a dispatcher."""
+        yield await self.provider.open(DispatcherContext(SEGMENT, SUBSCRIPTION, self.environment))

@@ -30,7 +30,7 @@ class Processes(Harness[R], Crashing[R]):
     and ``pass_time`` advance it. A crash is a ``kill -9``.
 
     ``client`` is a harness class of an importable module, and finds its data by the directory alone. If it inherits
-    from ``Disconnecting`` or ``Belonging``, add those as bases here too; this class implements their methods.
+    from ``Disconnecting`` or ``Paired``, add those as bases here too; this class implements their methods.
 
         class SqlProcesses(Processes[IMetadataStore], Disconnecting[IMetadataStore]):
             client = SqlMetadataHarness
@@ -58,7 +58,7 @@ class Processes(Harness[R], Crashing[R]):
         return self._open(None)
 
     def open_as(self, identity: str) -> AbstractAsyncContextManager[R]:
-        """Open a client that belongs to the metadata store of this identity; see ``Belonging``."""
+        """Open a client that belongs to the metadata store of this identity; see ``Paired``."""
         return self._open(identity)
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""A minimal process for the suites: stores, a coordinator, a buffer and subscriptions, wired as a host wires them."""
+"""The subscription cursor of the suites: one record in the metadata store, shared by all processes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import ClassVar
 from zope.interface import implementer
 
 from txnframework.config import TransactionsSection
-from txnframework.errors import Unavailable
+from txnframework.errors import Unavailable, VersionMismatch
 from txnframework.interfaces import (
     IAtomicBatchStore,
+    ICursor,
     ILedgerStore,
     IManagedLedger,
     IMetadataStore,
@@ -23,11 +24,68 @@ from txnframework.interfaces import (
     ITransactionCoordinator,
 )
 from txnframework.model import Participant, Transaction
+from txnframework.model.acks import Ack, ProcessedRange
+from txnframework.model.cursor import Cursor, from_record, to_record, unite
+from txnframework.model.metadata import Expect, Put, Record
+from txnframework.model.paths import cursor_key
+from txnframework.model.positions import EARLIEST, Position
+from txnframework.model.records import CursorRecord, decode, encode
 from txnframework.plugin import CoordinatorContext, Provider, SegmentContext, SubscriptionContext
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework.testing.cursors import SuiteCursor
-from txnframework.testing.harness import Belonging, Harness
-from txnframework.testing.line import Line, wired
+from txnframework.testing.connection import StoreConnection, intercept_calls
+from txnframework.testing.harness import Harness, Paired
+
+ATTEMPTS_MAX = 100
+
+
+@implementer(ICursor)
+class SuiteCursor:
+    """
+    A cursor that exists from the start, at the earliest position; ``history`` holds the ranges that were applied here.
+
+    The broker's own cursor depends on a topic, and the suites have no topics.
+    """
+
+    def __init__(self, store: IMetadataStore, segment: str, subscription: str) -> None:
+        self.segment: str = segment
+        self.subscription: str = subscription
+        self.history: list[ProcessedRange] = []
+        self._store = store
+        self._key = cursor_key(segment, subscription)
+
+    async def load(self) -> Cursor:
+        """Return the current cursor."""
+        return _cursor_of(await self._store.get(self._key))
+
+    async def apply(self, incarnation: int, acks: tuple[Ack, ...], processed: ProcessedRange | None) -> bool:
+        """Merge ``acks`` into the cursor by compare-and-set; return False if its incarnation differs."""
+        for _ in range(ATTEMPTS_MAX):
+            record = await self._store.get(self._key)
+            cursor = _cursor_of(record)
+            if cursor.incarnation != incarnation:
+                return False
+            if processed is not None and processed not in self.history:
+                self.history.append(processed)
+            try:
+                await self._write(record, unite(cursor, acks))
+            except VersionMismatch:
+                continue
+            return True
+        raise Unavailable("the cursor changes too often")
+
+    async def seek(self, to: Position) -> None:
+        """Move the cursor as a user does, which begins a new incarnation: earlier acknowledgments no longer apply."""
+        record = await self._store.get(self._key)
+        await self._write(record, Cursor(_cursor_of(record).incarnation + 1, to))
+
+    async def _write(self, record: Record | None, cursor: Cursor) -> None:
+        expected = Expect.ABSENT if record is None else record.version
+        await self._store.put(Put(self._key, encode(to_record(cursor)), expected))
+
+
+def _cursor_of(record: Record | None) -> Cursor:
+    return Cursor(1, EARLIEST) if record is None else from_record(decode(CursorRecord, record))
+
 
 TOPIC = "topic://public/default/suite"
 SEGMENT = "segment://public/default/suite/0000-ffff-0"
@@ -48,7 +106,7 @@ class Subscription:
 
 @dataclass(eq=False)
 class World:
-    """What one process has open for one segment; every call to its stores passes through ``line``."""
+    """What one process has open for one segment; every call to its stores passes through ``connection``."""
 
     store: IMetadataStore
     ledgers: ILedgerStore
@@ -56,7 +114,7 @@ class World:
     coordinator: ITransactionCoordinator
     buffer: ITransactionBuffer
     participants: OneSegment
-    line: Line
+    connection: StoreConnection
 
     @property
     def cursor(self) -> SuiteCursor:
@@ -121,20 +179,20 @@ class WorldHarness(Harness[World]):
         super().__init__(directory, environment)
         self._stores = self.stores(_made(directory / "metadata"), self.environment)
         self._ledgers = self.ledgers(_made(directory / "ledgers"), self.environment)
-        self._lines: list[Line] = []
+        self._connections: list[StoreConnection] = []
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[World]:
         """Open one process; its parts are closed in reverse order."""
         async with AsyncExitStack() as stack:
-            line = Line()
-            self._lines.append(line)
-            stack.callback(self._lines.remove, line)
-            store = wired(await stack.enter_async_context(self._stores.open()), line, self.without)
+            connection = StoreConnection()
+            self._connections.append(connection)
+            stack.callback(self._connections.remove, connection)
+            store = intercept_calls(await stack.enter_async_context(self._stores.open()), connection, self.without)
             opening = (
-                self._ledgers.open_as(store.identity) if isinstance(self._ledgers, Belonging) else self._ledgers.open()
+                self._ledgers.open_as(store.identity) if isinstance(self._ledgers, Paired) else self._ledgers.open()
             )
-            ledgers = wired(await stack.enter_async_context(opening), line)
+            ledgers = intercept_calls(await stack.enter_async_context(opening), connection)
             ledger = await ledgers.create(self.segment)
             stack.push_async_callback(ledger.close)
             participants = OneSegment()
@@ -150,14 +208,14 @@ class WorldHarness(Harness[World]):
             )
             stack.push_async_callback(buffer.close)
             participants.buffer = buffer
-            world = World(store, ledgers, ledger, coordinator, buffer, participants, line)
+            world = World(store, ledgers, ledger, coordinator, buffer, participants, connection)
             if self.pending_acks is not None:
                 for name in (SUBSCRIPTION, OTHER_SUBSCRIPTION):
                     subscription = await self._subscribe(self.pending_acks, world, name)
                     stack.push_async_callback(subscription.acks.close)
                     participants.subscriptions[name] = subscription
-            # Closing uses the line, so it is restored first, whatever the test did to it.
-            stack.callback(line.restore)
+            # Closing uses the connection, so it is restored first, whatever the test did to it.
+            stack.callback(connection.restore)
             yield world
 
     async def _subscribe(self, provider: PendingAckProvider, world: World, name: str) -> Subscription:
@@ -194,7 +252,7 @@ class WorldHarness(Harness[World]):
         await self._ledgers.destroy()
 
     def _asked(self) -> int:
-        return sum(line.asked for line in self._lines)
+        return sum(connection.asked for connection in self._connections)
 
 
 def _made(directory: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Key
-from txnframework.testing import Belonging, Crashing, Disconnecting, Harness, Misleading, VirtualEnvironment
+from txnframework.testing import Crashing, Disconnecting, Harness, Misleading, Paired, VirtualEnvironment
 from txnframework_memory._ledger_store import MemoryLedgerStore
 from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_memory.space import MemorySpace
@@ -54,7 +54,7 @@ class MemoryMetadataHarness(
 
 class MemoryLedgerHarness(
     Harness[ILedgerStore],
-    Belonging[ILedgerStore],
+    Paired[ILedgerStore],
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],
     Misleading[ILedgerStore],

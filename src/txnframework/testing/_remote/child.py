@@ -14,7 +14,7 @@ from zope.interface.interface import Method
 from txnframework.errors import TxnFrameworkError
 from txnframework.testing._remote.frames import Call, Cancel, Frames, Known, Leave, Opening, Reference, Reply
 from txnframework.testing.clock import VirtualEnvironment
-from txnframework.testing.harness import Belonging, Harness
+from txnframework.testing.harness import Harness, Paired
 
 
 def run_client(link: socket.socket, opening: Opening) -> None:
@@ -54,7 +54,7 @@ class _Client:
         """Return the context in which the client is open."""
         if self._identity is None:
             return self._harness.open()
-        assert isinstance(self._harness, Belonging)
+        assert isinstance(self._harness, Paired)
         return self._harness.open_as(self._identity)
 
     async def answer(self) -> None:

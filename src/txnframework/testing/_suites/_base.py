@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import pytest
 
+from txnframework.model.names import NAME_BYTES_MAX
 from txnframework.testing.capabilities import declared, name_of, required_by
 from txnframework.testing.harness import Harness
 
@@ -120,7 +121,7 @@ def name_of_awaitable(awaitable: object) -> str:
 
 
 def place_of(task: asyncio.Future[Any]) -> str:
-    """Return the innermost function outside asyncio in which a task waits, with its file and line."""
+    """Return the innermost function outside asyncio in which a task waits, with its file and connection."""
     step: Any = task.get_coro() if isinstance(task, asyncio.Task) else None
     place = "something that has no frame"
     while (frame := getattr(step, "cr_frame", None)) is not None:
@@ -156,3 +157,26 @@ def _known_deviation(cls: type, name: str, test: object) -> str:
         f"{cls.__name__}.{name} overrides a test of the suite; if the backend is known to break the rule, mark it "
         "@pytest.mark.xfail(strict=True, reason=...)"
     )
+
+
+_FIRST, _COUNT = 0x4E00, 20_000
+_BYTES_EACH: Final = 3
+
+
+def longest_name(number: int) -> str:
+    """Return a name of NAME_BYTES_MAX bytes in which every byte is escaped; each ``number`` gives another name."""
+    # Characters from all over the script, so that no store can shorten the names by compression.
+    state = number + 1
+    characters: list[str] = []
+    while len(characters) < NAME_BYTES_MAX // _BYTES_EACH:
+        state = (state * 1_103_515_245 + 12_345) % (1 << 31)
+        characters.append(chr(_FIRST + (state >> 8) % _COUNT))
+    return "".join(characters)
+
+
+def longest_segment(number: int) -> str:
+    """Return a segment name of such a topic: ``tenant/namespace/name`` has NAME_BYTES_MAX bytes in all."""
+    name = longest_name(number)
+    tenant, namespace, rest = name[:28], name[28:56], name[56:]
+    # The two slashes count towards the bytes, and one byte remains.
+    return f"segment://{tenant}/{namespace}/{rest[:-1]}a/0000-ffff-{2**63 - 1}"

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from txnframework.model import Action, Begin, End, Participant, Transaction, TxnID
 from txnframework.testing._suites._base import Suite
+from txnframework.testing.connection import HeldStep, StoreConnection
 from txnframework.testing.harness import Harness
-from txnframework.testing.line import Held, Line
 from txnframework.testing.world import World
 
 T = TypeVar("T")
@@ -50,21 +50,23 @@ async def abort(world: World, txn_id: TxnID) -> Transaction:
 
 
 @asynccontextmanager
-async def held_up(line: Line, step: int, work: Coroutine[Any, Any, T]) -> AsyncIterator[tuple[asyncio.Task[T], bool]]:
+async def held_up(
+    connection: StoreConnection, step: int, work: Coroutine[Any, Any, T]
+) -> AsyncIterator[tuple[asyncio.Task[T], bool]]:
     """
     Run ``work`` up to its ``step``-th step to a store and hold it there.
 
     Yield its task and whether it reached that step; False means that it ended before. The block releases it with
-    ``line.restore()`` or kills it with ``kill``; the task is cancelled at the end of the block.
+    ``connection.restore()`` or kills it with ``kill``; the task is cancelled at the end of the block.
     """
-    held: Held = line.hold(step)
+    held: HeldStep = connection.hold(step)
     task = asyncio.ensure_future(work)
     reached = asyncio.ensure_future(held.reached.wait())
     try:
         await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
         yield task, held.reached.is_set()
     finally:
-        line.restore()
+        connection.restore()
         for one in (task, reached):
             one.cancel()
         await asyncio.gather(task, reached, return_exceptions=True)
@@ -72,6 +74,6 @@ async def held_up(line: Line, step: int, work: Coroutine[Any, Any, T]) -> AsyncI
 
 async def kill(world: World, task: asyncio.Task[Any]) -> None:
     """Stop a task as a kill of its process does: no further call of it reaches a store."""
-    world.line.is_cut = True
+    world.connection.is_cut = True
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from txnframework.testing.servers.guard import Guard
+from txnframework.testing.servers.processes import Guard
 from txnframework_spark.processes import JVM, kill_process, list_processes, wait_for_exit
 from txnframework_spark.session import check_java, make_spark_home
 from txnframework_spark_workers import NURSERY

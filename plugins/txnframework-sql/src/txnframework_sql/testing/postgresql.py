@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Key
-from txnframework.testing import Belonging, Crashing, Disconnecting, Expiring, Harness, Misleading, VirtualEnvironment
+from txnframework.testing import Crashing, Disconnecting, Expiring, Harness, Misleading, Paired, VirtualEnvironment
 from txnframework_sql._ledger import SqlManagedLedger
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
@@ -91,7 +91,7 @@ class PostgresMetadataHarness(
 
 class PostgresLedgerHarness(
     Harness[ILedgerStore],
-    Belonging[ILedgerStore],
+    Paired[ILedgerStore],
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],
     Misleading[ILedgerStore],

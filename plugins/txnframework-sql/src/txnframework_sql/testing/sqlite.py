@@ -11,11 +11,11 @@ from typing import ClassVar
 from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import (
-    Belonging,
     Crashing,
     Disconnecting,
     Expiring,
     Harness,
+    Paired,
     VirtualEnvironment,
     run_ready,
 )
@@ -165,7 +165,7 @@ class SqlMetadataHarness(
 
 class SqlLedgerHarness(
     Harness[ILedgerStore],
-    Belonging[ILedgerStore],
+    Paired[ILedgerStore],
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],
 ):

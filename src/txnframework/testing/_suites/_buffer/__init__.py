@@ -1,1 +1,22 @@
-"""The rules of ITransactionBuffer, by topic."""
+"""The suite of ITransactionBuffer and of the optional interfaces of a buffer, over any coordinator and any stores."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txnframework.testing._suites._buffer.announcements import AnnouncementRules, PlanRules
+from txnframework.testing._suites._buffer.commit_order import CommitOrderRules
+from txnframework.testing._suites._buffer.recovery import RecoveryRules
+from txnframework.testing._suites._buffer.steps import StepRules
+from txnframework.testing._suites._buffer.visibility import VisibilityRules
+from txnframework.testing._suites._buffer.writes import WriteRules
+from txnframework.testing.harness import Harness
+from txnframework.testing.world import World
+
+
+class BufferSuite(
+    StepRules, RecoveryRules, PlanRules, AnnouncementRules, WriteRules, CommitOrderRules, VisibilityRules
+):
+    """All rules of a buffer: subclass as ``TestX(BufferSuite)`` and set ``harness`` to a ``WorldHarness``."""
+
+    harness: ClassVar[type[Harness[World]]]

@@ -93,13 +93,13 @@ class RecoveryRules(BufferRules):
             while reached:
                 step += 1
                 async with self.data.open() as fresh:
-                    async with held_up(fresh.line, step, fresh.buffer.recover()) as (recovering, reached):
+                    async with held_up(fresh.connection, step, fresh.buffer.recover()) as (recovering, reached):
                         asked = [
                             asyncio.ensure_future(fresh.buffer.resolve(Branch(txn))),
                             asyncio.ensure_future(visible(fresh)),
                         ]
                         await self.data.settle()
-                        fresh.line.restore()
+                        fresh.connection.restore()
                         answers = await asyncio.gather(*asked)
                         await recovering
                     assert answers == [Visibility.OPEN, ["plain"]], f"asked at step {step}"
@@ -117,7 +117,7 @@ class RecoveryRules(BufferRules):
                 step += 1
                 async with self.data.open() as fresh:
                     async with (
-                        held_up(fresh.line, step, fresh.buffer.recover()) as (recovering, reached),
+                        held_up(fresh.connection, step, fresh.buffer.recover()) as (recovering, reached),
                         self.started(send(fresh, "late")) as sending,
                     ):
                         if not reached:

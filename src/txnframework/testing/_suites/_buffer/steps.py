@@ -56,9 +56,9 @@ class StepRules(BufferRules):
                     # A watch may wake late, and once without a change; after that it must be quiet.
                     quiet = 0
                     for _ in range(20):
-                        before = world.line.steps
+                        before = world.connection.steps
                         await self.data.settle()
-                        quiet = quiet + 1 if world.line.steps == before else 0
+                        quiet = quiet + 1 if world.connection.steps == before else 0
                     assert quiet >= 10
                     assert not waiting.done()
                 await commit(world, txn)
@@ -76,7 +76,7 @@ class StepRules(BufferRules):
                 txn = await begin(survivor)
                 async with (
                     self.data.open() as world,
-                    held_up(world.line, step, send(world, "inside", txn)) as (task, reached),
+                    held_up(world.connection, step, send(world, "inside", txn)) as (task, reached),
                 ):
                     await kill(world, task)
                 async with self.data.open() as fresh:
@@ -97,11 +97,11 @@ class StepRules(BufferRules):
                     step += 1
                     txn = await begin(other)
                     sending = answered(send(world, "inside", txn, branch=5))
-                    async with held_up(world.line, step, sending) as (task, reached):
+                    async with held_up(world.connection, step, sending) as (task, reached):
                         ended = await end(other, txn)
                         await other.buffer.settle(ended)
                         await self.forget_ended(other)
-                        world.line.restore()
+                        world.connection.restore()
                         await task
                     await self.forget_ended(other)
                     async with self.data.open() as fresh:
@@ -126,11 +126,11 @@ class StepRules(BufferRules):
                 async with self.data.open() as fresh:
                     # Entries of earlier rounds are not read again: the rules do not limit the steps that a reader
                     # needs.
-                    async with held_up(fresh.line, step, visible(fresh, last)) as (task, reached):
+                    async with held_up(fresh.connection, step, visible(fresh, last)) as (task, reached):
                         await other.buffer.settle(await abort(other, dropped))
                         await other.buffer.settle(await commit(other, kept))
                         await self.forget_ended(other)
-                        fresh.line.restore()
+                        fresh.connection.restore()
                         found = await task
                     assert found in ([], [f"kept {step}"]), f"held up at step {step}"
                     expected.append(f"kept {step}")
@@ -150,10 +150,10 @@ class StepRules(BufferRules):
                 step += 1
                 txn = await begin(other)
                 async with self.data.open() as fresh:
-                    async with held_up(fresh.line, step, visible(fresh, last)) as (task, reached):
+                    async with held_up(fresh.connection, step, visible(fresh, last)) as (task, reached):
                         await send(other, "inside", txn)
                         await send(other, "behind", txn)
-                        fresh.line.restore()
+                        fresh.connection.restore()
                         assert await task == [], f"written at step {step}"
                     assert await visible(fresh) == []
                 await other.buffer.settle(await abort(other, txn))
@@ -179,7 +179,7 @@ class StepRules(BufferRules):
                 expected.append(f"kept {step}")
                 async with (
                     self.data.open() as world,
-                    held_up(world.line, step, settle_all(world, ended)) as (task, reached),
+                    held_up(world.connection, step, settle_all(world, ended)) as (task, reached),
                 ):
                     await kill(world, task)
                 await self.forget_ended(survivor)
@@ -198,9 +198,9 @@ class StepRules(BufferRules):
                     async with self.data.open() as world:
                         txn = await begin(other) if in_transaction else None
                         sequence = 2 * write + in_transaction
-                        world.line.lose(write)
+                        world.connection.lose(write)
                         told = await answered(send_sequence(world, sequence, txn))
-                        world.line.restore()
+                        world.connection.restore()
                         assert told is not False
                         again: Appended = await send_sequence(other if told is None else world, sequence, txn)
                         assert again.duplicate or told is None
@@ -217,13 +217,13 @@ class StepRules(BufferRules):
             for write in (1, 2, 3):
                 before = await other.ledger.tail()
                 async with self.data.open() as world:
-                    world.line.cut_at(write)
+                    world.connection.cut_at(write)
                     told: bool | None = True
                     try:
                         told = await answered(send(world, "plain"))
                     except Unavailable:
                         told = False
-                    world.line.restore()
+                    world.connection.restore()
                 is_there = (await other.ledger.tail()).last_confirmed > before.last_confirmed
                 assert told is None or told is is_there
 
@@ -235,10 +235,10 @@ class StepRules(BufferRules):
             while reached:
                 step += 1
                 txn = await begin(other)
-                async with held_up(world.line, step, send(world, str(step), txn)) as (task, reached):
+                async with held_up(world.connection, step, send(world, str(step), txn)) as (task, reached):
                     await send(other, "plain")
                     await other.ledger.roll()
-                    world.line.restore()
+                    world.connection.restore()
                     await task
                 await other.buffer.settle(await commit(other, txn))
                 expected += ["plain", str(step)] if reached else [str(step), "plain"]

@@ -1,1 +1,20 @@
-"""The rules of ITransactionCoordinator and IApplicationCoordinator, by topic."""
+"""The suite of ITransactionCoordinator and IApplicationCoordinator, over any stores."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txnframework.testing._suites._coordinator.applications import ApplicationRules
+from txnframework.testing._suites._coordinator.begins import BeginRules
+from txnframework.testing._suites._coordinator.ends import EndRules
+from txnframework.testing._suites._coordinator.expiry import CollectRules, ExpireRules
+from txnframework.testing._suites._coordinator.listings import EndedWatchRules, ListRules, OutstandingRules
+from txnframework.testing.world import WorldHarness
+
+
+class CoordinatorSuite(
+    ApplicationRules, CollectRules, ExpireRules, EndedWatchRules, OutstandingRules, ListRules, EndRules, BeginRules
+):
+    """All rules of a coordinator: subclass as ``TestX(CoordinatorSuite)`` and set ``harness`` to a ``WorldHarness``."""
+
+    harness: ClassVar[type[WorldHarness]]

@@ -139,9 +139,9 @@ class ApplicationRules(CoordinatorRules):
             while reached:
                 step += 1
                 batch = batch_of("run-1", step)
-                async with held_up(world.line, step, begin_batch(world, batch)) as (task, reached):
+                async with held_up(world.connection, step, begin_batch(world, batch)) as (task, reached):
                     second = await begin_batch(other, batch)
-                    world.line.restore()
+                    world.connection.restore()
                     first = await task
                 assert first.txn_id == second.txn_id
                 assert await state_in(other, first.txn_id) is State.OPEN
@@ -167,10 +167,10 @@ class ApplicationRules(CoordinatorRules):
                 step += 1
                 old, new = f"run-{step}-a", f"run-{step}-b"
                 await applications(world).claim(APPLICATION, old)
-                async with held_up(world.line, step, begin_batch(world, batch_of(old, 1))) as (task, reached):
+                async with held_up(world.connection, step, begin_batch(world, batch_of(old, 1))) as (task, reached):
                     await applications(other).claim(APPLICATION, new)
                     second = await begin_batch(other, batch_of(new, 1))
-                    world.line.restore()
+                    world.connection.restore()
                     try:
                         first = await task
                     except Fenced:
@@ -259,14 +259,14 @@ class ApplicationRules(CoordinatorRules):
         async with self.data.open() as world, self.data.open() as other:
             for number in range(1, 6):
                 batch = batch_of(f"run-{number}", number)
-                world.line.lose(number)
+                world.connection.lose(number)
                 try:
                     await applications(world).claim(APPLICATION, batch.run)
                     began = await begin_batch(world, batch)
                     await applications(world).finish_batch(batch, began.txn_id, RANGES)
                 except OutcomeUnknown:
                     pass
-                world.line.restore()
+                world.connection.restore()
                 assert (await applications(world).claim(APPLICATION, batch.run)).run == batch.run
                 began = await begin_batch(world, batch)
                 assert (await begin_batch(other, batch)).txn_id == began.txn_id
@@ -284,7 +284,7 @@ class ApplicationRules(CoordinatorRules):
                 batch = batch_of(f"run-{step}-a", step)
                 async with (
                     self.data.open() as world,
-                    held_up(world.line, step, whole_batch(world, batch)) as (task, reached),
+                    held_up(world.connection, step, whole_batch(world, batch)) as (task, reached),
                 ):
                     await kill(world, task)
                 again = batch_of(f"run-{step}-b", step)
@@ -303,13 +303,13 @@ class ApplicationRules(CoordinatorRules):
         async with self.data.open() as world:
             for number in range(1, 8):
                 batch = batch_of("run-1", number)
-                world.line.refuse(number)
+                world.connection.refuse(number)
                 try:
                     await whole_batch(world, batch)
                 except (Unavailable, OutcomeUnknown):
-                    world.line.restore()
+                    world.connection.restore()
                     await whole_batch(world, batch)
-                world.line.restore()
+                world.connection.restore()
                 assert (await committed_in(world))[-1] == ("query", number, RANGES)
 
 

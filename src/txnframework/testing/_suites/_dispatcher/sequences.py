@@ -11,7 +11,7 @@ from txnframework.errors import ConsumerBusy
 from txnframework.interfaces import IDispatcher
 from txnframework.model import Assignment, Candidate, ConsumerInfo, Ordering, Position
 from txnframework.testing._suites._dispatcher._case import DispatcherRules, at
-from txnframework.testing._suites._dispatcher.every_type import STANDARD_TYPES
+from txnframework.testing._suites._dispatcher.common import STANDARD_TYPES
 
 STEPS = 250
 CONSUMERS = 5
@@ -124,7 +124,7 @@ class Account:
             self.active = min(self.infos.values(), key=lambda one: one.priority).consumer_id
 
 
-class SequenceRules(DispatcherRules):
+class CallSequenceRules(DispatcherRules):
     """No sequence of calls breaks a rule."""
 
     @pytest.mark.parametrize("seed", range(12))

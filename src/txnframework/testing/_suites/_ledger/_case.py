@@ -18,7 +18,7 @@ from txnframework.model import (
     TxnID,
 )
 from txnframework.testing._suites._base import Suite
-from txnframework.testing.harness import Belonging, Crashing, Disconnecting, Harness, Misleading
+from txnframework.testing.harness import Crashing, Disconnecting, Harness, Misleading, Paired
 
 NAME = "segment://public/default/suite/0000-ffff-0"
 MANY = Limit(1000)
@@ -28,7 +28,7 @@ NONE: frozenset[Branch] = frozenset()
 class LedgerStoreRules(Suite):
     """Base class of the rules of ledger stores; the harness opens clients of one store."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (Belonging, Crashing, Disconnecting, IRestorable, Misleading)
+    capabilities: ClassVar[tuple[Any, ...]] = (Paired, Crashing, Disconnecting, IRestorable, Misleading)
     data: Harness[ILedgerStore]
 
 

@@ -8,6 +8,7 @@ from txnframework.errors import Closed, LedgerNotFound, StoreMismatch
 from txnframework.interfaces import ILedgerStore, IRestorable
 from txnframework.model import Append
 from txnframework.model.paths import compacted_ledger_name, escape
+from txnframework.testing._suites._base import longest_name, longest_segment
 from txnframework.testing._suites._ledger._case import (
     NAME,
     NONE,
@@ -18,9 +19,8 @@ from txnframework.testing._suites._ledger._case import (
     send,
     sent,
 )
-from txnframework.testing._suites._names import longest_name, longest_segment
 from txnframework.testing.capabilities import requires
-from txnframework.testing.harness import Belonging
+from txnframework.testing.harness import Paired
 
 AWKWARD_NAMES = (
     "a", "a/b", "a-2", "A", "a b", "ä", "\u6f22", "a%2Fb", "a:b", "segment://t/n/x/0000-ffff-0", "a~", "a.b", "a_b",
@@ -209,11 +209,11 @@ class StoreRules(LedgerStoreRules):
         async with self.data.open() as store:
             assert store.identity == identity
 
-    @requires(Belonging)
+    @requires(Paired)
     async def test_another_identity_is_refused(self) -> None:
         """Opening with another metadata store's identity raises StoreMismatch and changes nothing."""
         harness = self.data
-        assert isinstance(harness, Belonging)
+        assert isinstance(harness, Paired)
         async with harness.open() as store:
             own = store.identity
             await append(await store.create(NAME), b"a")
@@ -223,11 +223,11 @@ class StoreRules(LedgerStoreRules):
             assert store.identity == own
             assert await read_all(await store.open(NAME)) == [b"a"]
 
-    @requires(Belonging, IRestorable)
+    @requires(Paired, IRestorable)
     async def test_taking_an_identity(self) -> None:
         """After a store takes an identity, it opens only for that metadata store, and no longer for the earlier one."""
         harness = self.data
-        assert isinstance(harness, Belonging)
+        assert isinstance(harness, Paired)
         async with harness.open() as store:
             before = store.identity
             await append(await store.create(NAME), b"a")
@@ -242,7 +242,7 @@ class StoreRules(LedgerStoreRules):
             assert await read_all(await store.open(NAME)) == [b"a"]
 
 
-async def opened(harness: Belonging[ILedgerStore], identity: str) -> None:
+async def opened(harness: Paired[ILedgerStore], identity: str) -> None:
     """Open and close a client."""
     async with harness.open_as(identity):
         pass

@@ -17,7 +17,7 @@ from txnframework.testing._suites._pending_ack._case import (
     single,
 )
 from txnframework.testing._suites._processes import abort, begin, commit, held_up, kill
-from txnframework.testing.line import Held
+from txnframework.testing.connection import HeldStep
 from txnframework.testing.world import World
 
 
@@ -32,7 +32,7 @@ async def answered(adding: Awaitable[None]) -> bool | None:
     return True
 
 
-async def came_to(held: Held, task: asyncio.Task[bool | None]) -> bool:
+async def came_to(held: HeldStep, task: asyncio.Task[bool | None]) -> bool:
     """Return whether a task reaches a held step before it ends."""
     reached = asyncio.ensure_future(held.reached.wait())
     await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
@@ -52,9 +52,9 @@ class AddRaceRules(PendingAckRules):
                     step += 1
                     acks = (Ack(at(base + 10 * step), cumulative=cumulative),)
                     first, second = await begin(world), await begin(other)
-                    async with held_up(world.line, step, answered(add(world, first, *acks))) as (task, reached):
+                    async with held_up(world.connection, step, answered(add(world, first, *acks))) as (task, reached):
                         other_won = await answered(add(other, second, *acks))
-                        world.line.restore()
+                        world.connection.restore()
                         won = await task
                     assert not (won and other_won), f"both succeeded at step {step}"
                     assert reached or won
@@ -74,10 +74,13 @@ class AddRaceRules(PendingAckRules):
                 step += 1
                 holder, late = await begin(other), await begin(world)
                 await add(other, holder, *single(10 * step))
-                async with held_up(world.line, step, answered(add(world, late, *single(10 * step)))) as (task, reached):
+                async with held_up(world.connection, step, answered(add(world, late, *single(10 * step)))) as (
+                    task,
+                    reached,
+                ):
                     await other.acks.settle(await commit(other, holder))
                     await self.forget_ended(other)
-                    world.line.restore()
+                    world.connection.restore()
                     assert not await task, f"given twice at step {step}"
                 await world.acks.settle(await abort(world, late))
 
@@ -95,10 +98,10 @@ class AddRaceRules(PendingAckRules):
                     entry = base + 10 * step
                     txn = await begin(other)
                     adding = answered(add(world, txn, *single(entry), branch=branch))
-                    async with held_up(world.line, step, adding) as (task, reached):
+                    async with held_up(world.connection, step, adding) as (task, reached):
                         ended = await end(other, txn)
                         await other.acks.settle(ended)
-                        world.line.restore()
+                        world.connection.restore()
                         told = await task
                     await other.acks.settle(ended)
                     await self.forget_ended(other)
@@ -120,7 +123,7 @@ class AddRaceRules(PendingAckRules):
                     txn = await begin(survivor)
                     async with (
                         self.data.open() as world,
-                        held_up(world.line, step, add(world, txn, *single(entry))) as (task, reached),
+                        held_up(world.connection, step, add(world, txn, *single(entry))) as (task, reached),
                     ):
                         await kill(world, task)
                     ended = await end(survivor, txn)
@@ -150,13 +153,13 @@ class AddRaceRules(PendingAckRules):
                     txn = await begin(survivor)
                     async with self.data.open() as world:
                         adding = answered(add(world, txn, *single(entry)))
-                        async with held_up(world.line, step, adding) as (task, reached):
+                        async with held_up(world.connection, step, adding) as (task, reached):
                             both = reached
                             if reached:
-                                was_put = world.line.writes_sent > 0
+                                was_put = world.connection.writes_sent > 0
                                 ended = await commit(survivor, txn)
-                                again = world.line.hold(later)
-                                world.line.go_on()
+                                again = world.connection.hold(later)
+                                world.connection.go_on()
                                 both = await came_to(again, task)
                                 await kill(world, task)
                     if reached:
@@ -171,9 +174,9 @@ class AddRaceRules(PendingAckRules):
             for write in range(1, 5):
                 txn = await begin(world)
                 request = AckRequest(Branch(txn), single(10 * write), 1)
-                world.line.lose(write)
+                world.connection.lose(write)
                 told = await answered(world.acks.add(request))
-                world.line.restore()
+                world.connection.restore()
                 assert told is not False
                 await world.acks.add(request)
                 assert not await is_free(world, *single(10 * write))
@@ -190,16 +193,16 @@ class AddRaceRules(PendingAckRules):
                 step += 1
                 entry = 10 * step
                 txn = await begin(world)
-                world.line.refuse(step)
+                world.connection.refuse(step)
                 try:
                     await add(world, txn, *single(entry))
                     failed = False
                 except Unavailable:
-                    world.line.restore()
+                    world.connection.restore()
                     assert await is_free(other, *single(entry)), f"recorded at step {step}"
                 except OutcomeUnknown:
                     pass
-                world.line.restore()
+                world.connection.restore()
                 await add(world, txn, *single(entry))
                 await world.acks.settle(await commit(world, txn))
                 assert await deleted(world, at(entry)) == [True]
@@ -208,12 +211,12 @@ class AddRaceRules(PendingAckRules):
         """An add that is disconnected after its record was put raises OutcomeUnknown, never another error."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
-            world.line.cut_at(1)
+            world.connection.cut_at(1)
             told: bool | None = False
             with suppress(Closed):
                 told = await answered(add(world, txn, *single(0)))
             assert told is None
-            world.line.restore()
+            world.connection.restore()
             await other.acks.settle(await abort(other, txn))
             assert await is_free(other, *single(0))
 
@@ -226,9 +229,9 @@ class AddRaceRules(PendingAckRules):
                 incarnation = (await other.cursor.load()).incarnation
                 txn = await begin(world)
                 adding = answered(add(world, txn, *single(7), incarnation=incarnation))
-                async with held_up(world.line, step, adding) as (task, reached):
+                async with held_up(world.connection, step, adding) as (task, reached):
                     await other.cursor.seek(at(-1))
-                    world.line.restore()
+                    world.connection.restore()
                     await task
                 await self.without_effect(other, await commit(other, txn))
 

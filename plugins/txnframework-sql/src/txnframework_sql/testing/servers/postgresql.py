@@ -23,8 +23,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-from txnframework.testing.servers.guard import Guard
-from txnframework.testing.servers.ports import free_ports
+from txnframework.testing.servers.processes import Guard, free_ports
 from txnframework_sql.testing.servers._programs import programs, run_as, unprivileged
 from txnframework_sql.testing.servers._psql import run_sql
 

@@ -26,8 +26,7 @@ from itertools import count
 from pathlib import Path
 from typing import Self, TypeVar
 
-from txnframework.testing.servers.guard import Guard
-from txnframework.testing.servers.ports import free_ports
+from txnframework.testing.servers.processes import Guard, free_ports
 
 _JARS = (
     "zookeeper", "slf4j-api", "log4j-api", "log4j-core", "log4j-slf4j2-impl", "metrics-core", "snappy-java",

@@ -91,12 +91,12 @@ class BeginRules(CoordinatorRules):
         while not finished:
             step += 1
             async with self.data.open() as world:
-                async with held_up(world.line, step, open_for(world, TIMEOUT_MS)) as (task, reached):
+                async with held_up(world.connection, step, open_for(world, TIMEOUT_MS)) as (task, reached):
                     finished = not reached
                     if finished:
                         given.append((await task).txn_id)
                     await kill(world, task)
-                world.line.restore()
+                world.connection.restore()
                 given += [await begin(world) for _ in range(3)]
             async with self.data.open() as world:
                 given += [await begin(world) for _ in range(3)]
@@ -108,9 +108,9 @@ class BeginRules(CoordinatorRules):
         async with self.data.open() as other:
             for write_number in range(1, 5):
                 async with self.data.open() as world:
-                    world.line.lose(write_number)
+                    world.connection.lose(write_number)
                     began = await self.began_or_unknown(world)
-                    world.line.restore()
+                    world.connection.restore()
                     if began is not None:
                         assert await other.coordinator.describe(began.txn_id) == began
                         given.append(began.txn_id)

@@ -10,14 +10,7 @@ from txnframework.errors import NotTransactionOwner, TransactionConflict, Transa
 from txnframework.interfaces import IPendingAckStore
 from txnframework.model import AckRequest, Begin, Branch, TxnID
 from txnframework.model.ids import METADATA_FAMILY
-from txnframework.testing._suites._pending_ack._case import (
-    PendingAckRules,
-    add,
-    at,
-    deleted,
-    is_free,
-    single,
-)
+from txnframework.testing._suites._pending_ack._case import PendingAckRules, add, at, deleted, is_free, single
 from txnframework.testing._suites._processes import TIMEOUT_MS, abort, begin, commit
 from txnframework.testing.world import OTHER_SUBSCRIPTION
 

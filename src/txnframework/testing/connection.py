@@ -23,7 +23,7 @@ QUIET = frozenset({"watch", "close"})
 
 
 @dataclass(eq=False)
-class Held:
+class HeldStep:
     """A step that is held before it is sent: ``reached`` is set when it arrives, and ``go`` releases it."""
 
     at: int
@@ -32,7 +32,7 @@ class Held:
 
 
 @dataclass(eq=False)
-class Line:
+class StoreConnection:
     """
     The connection of one process to its stores.
 
@@ -46,15 +46,15 @@ class Line:
     writes: int = 0
     writes_sent: int = 0
     asked: int = 0
-    _held: list[Held] = field(default_factory=list)
+    _held: list[HeldStep] = field(default_factory=list)
     _lost: set[int] = field(default_factory=set)
     _refused: set[int] = field(default_factory=set)
     _ends_at: int | None = None
     is_cut: bool = False
 
-    def hold(self, step: int) -> Held:
+    def hold(self, step: int) -> HeldStep:
         """Hold the ``step``-th next step before it is sent."""
-        held = Held(self.steps + step)
+        held = HeldStep(self.steps + step)
         self._held.append(held)
         return held
 
@@ -90,7 +90,7 @@ class Line:
         """
         Make one call under the orders of the test.
 
-        :raises Unavailable: the line is cut or the test refuses this step; nothing was sent.
+        :raises Unavailable: the connection is cut, or the test refuses this step; nothing was sent.
         :raises OutcomeUnknown: the write was applied, and the test loses its reply.
         """
         self.asked += 1
@@ -112,12 +112,12 @@ class Line:
         return answer
 
 
-class _Wired:
-    """An object behind a line: its coroutine methods are steps, and all other attributes are passed through."""
+class _Intercepted:
+    """An object behind a connection: its coroutine methods are steps, and all other attributes are passed through."""
 
-    def __init__(self, inner: object, line: Line, without: tuple[Any, ...]) -> None:
+    def __init__(self, inner: object, connection: StoreConnection, without: tuple[Any, ...]) -> None:
         self._inner = inner
-        self._line = line
+        self._line = connection
         self._hidden = frozenset(name for one in without for name in one.names())
         promises = [one for one in providedBy(inner).flattened() if one is not Interface]
         directlyProvides(self, *(one for one in promises if not any(one.isOrExtends(hidden) for hidden in without)))
@@ -138,11 +138,11 @@ class _Wired:
 
         async def call(*arguments: Any) -> Any:
             answer = await self._line.step(name, lambda: found(*arguments))
-            return wired(answer, self._line) if IManagedLedger.providedBy(answer) else answer
+            return intercept_calls(answer, self._line) if IManagedLedger.providedBy(answer) else answer
 
         return call
 
 
-def wired(inner: R, line: Line, without: tuple[Any, ...] = ()) -> R:
-    """Return ``inner`` behind ``line``; it provides the same interfaces except those in ``without``."""
-    return cast(R, _Wired(inner, line, without))
+def intercept_calls(inner: R, connection: StoreConnection, without: tuple[Any, ...] = ()) -> R:
+    """Return ``inner`` behind ``connection``; it provides the same interfaces except those in ``without``."""
+    return cast(R, _Intercepted(inner, connection, without))

@@ -144,7 +144,7 @@ class OutstandingRules(CoordinatorRules):
             assert await self.outstanding(world, ended[1]) == sorted(ended)[2:]
 
 
-class WatchRules(CoordinatorRules):
+class EndedWatchRules(CoordinatorRules):
     """``watch_ended`` reports the end of transactions."""
 
     async def test_ended_already(self) -> None:
@@ -178,16 +178,16 @@ class WatchRules(CoordinatorRules):
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
             async with self.started(world.coordinator.watch_ended(frozenset({txn}))) as waiting:
-                before = world.line.steps
+                before = world.connection.steps
                 for _ in range(_BEGUN):
                     await begin(other)
                 quiet = 0
                 for _ in range(20):
-                    last = world.line.steps
+                    last = world.connection.steps
                     await self.data.settle()
-                    quiet = quiet + 1 if world.line.steps == last else 0
+                    quiet = quiet + 1 if world.connection.steps == last else 0
                 assert quiet >= 10
-                assert world.line.steps - before <= _BEGUN * _LOOK_STEPS_MAX
+                assert world.connection.steps - before <= _BEGUN * _LOOK_STEPS_MAX
                 assert not waiting.done()
 
     async def test_unknown_counts_as_committed(self) -> None:

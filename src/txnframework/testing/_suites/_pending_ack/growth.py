@@ -111,12 +111,12 @@ class GrowRules(PendingAckRules):
         """If one of several concurrent calls is cancelled, the others return, and what they confirmed takes effect."""
         async with self.data.open() as world:
             txn = await begin(world)
-            held = world.line.hold(1)
+            held = world.connection.hold(1)
             adding = [asyncio.ensure_future(add(world, txn, *single(entry))) for entry in range(4)]
             await held.reached.wait()
             adding[1].cancel()
             await asyncio.wait({adding[1]})
-            world.line.restore()
+            world.connection.restore()
             told = await asyncio.gather(*adding, return_exceptions=True)
             assert [one for one in told if one is not told[1]] == [None] * 3
             await add(world, txn, *single(9))
@@ -129,9 +129,9 @@ class GrowRules(PendingAckRules):
             for write in range(1, 5):
                 txn, base = await begin(world), 100 * write
                 await add(world, txn, *single(base))
-                world.line.lose(write)
+                world.connection.lose(write)
                 told = await answered(add(world, txn, *single(base + 5)))
-                world.line.restore()
+                world.connection.restore()
                 assert told is not False
                 await add(world, txn, *single(base + 5))
                 await add(world, txn, *single(base + 10))
@@ -148,7 +148,7 @@ class GrowRules(PendingAckRules):
                 txn = await begin(survivor)
                 async with self.data.open() as world:
                     await add(world, txn, *single(base))
-                    async with held_up(world.line, step, add(world, txn, *single(base + 5))) as (task, reached):
+                    async with held_up(world.connection, step, add(world, txn, *single(base + 5))) as (task, reached):
                         await kill(world, task)
                 await survivor.acks.settle(await commit(survivor, txn))
                 await self.forget_ended(survivor)
@@ -168,10 +168,10 @@ class GrowRules(PendingAckRules):
                 base = 100 * step
                 txn = await begin(world)
                 await add(world, txn, *single(base))
-                async with held_up(other.line, step, other.acks.recover()) as (task, reached):
+                async with held_up(other.connection, step, other.acks.recover()) as (task, reached):
                     await add(world, txn, *single(base + 5))
                     ended = await commit(world, txn)
-                    other.line.restore()
+                    other.connection.restore()
                     await task
                 await world.acks.settle(ended)
                 await self.forget_ended(world)
@@ -194,13 +194,13 @@ class GrowRules(PendingAckRules):
                     await add(world, txn, *single(base))
                     refused = answered(add(world, txn, *single(base + 5)))
                     async with (
-                        held_up(world.line, step, refused) as (adding, reached),
-                        held_up(other.line, later, other.acks.recover()) as (recovering, again),
+                        held_up(world.connection, step, refused) as (adding, reached),
+                        held_up(other.connection, later, other.acks.recover()) as (recovering, again),
                     ):
-                        world.line.restore()
+                        world.connection.restore()
                         assert await adding is False
                         ended = await commit(world, txn)
-                        other.line.restore()
+                        other.connection.restore()
                         await recovering
                     await world.acks.settle(ended)
                     assert await deleted(world, at(base), at(base + 5)) == [True, False]
@@ -222,9 +222,9 @@ class GrowRules(PendingAckRules):
                     if earlier:
                         await add(world, txn, *single(base))
                     adding = answered(add(world, txn, *single(base + 5)))
-                    async with held_up(world.line, step, adding) as (task, reached):
+                    async with held_up(world.connection, step, adding) as (task, reached):
                         await other.acks.settle(await commit(other, txn))
-                        world.line.restore()
+                        world.connection.restore()
                         told = await task
                     done = await deleted(other, at(base + 5)) == [True]
                     assert told is None or told is done, f"told {told} at step {step}, and it is {done}"

@@ -128,9 +128,9 @@ class EndRules(CoordinatorRules):
                 while reached:
                     step += 1
                     txn = await begin(third)
-                    async with held_up(world.line, step, ends[0](world, txn)) as (task, reached):
+                    async with held_up(world.connection, step, ends[0](world, txn)) as (task, reached):
                         second = await told(ends[1](other, txn))
-                        world.line.restore()
+                        world.connection.restore()
                         first = await told(task)
                     final = await outcome(third, txn)
                     asked = {commit: State.COMMITTED, abort: State.ABORTED}
@@ -155,12 +155,12 @@ class EndRules(CoordinatorRules):
         async with self.data.open() as world, self.data.open() as other:
             for end, state in ENDS:
                 txn, bystander = await begin(world), await begin(world)
-                world.line.lose(1)
+                world.connection.lose(1)
                 try:
                     assert (await end(world, txn)).state is state
                 except OutcomeUnknown:
                     assert await state_in(other, txn) in (State.OPEN, state)
-                world.line.restore()
+                world.connection.restore()
                 assert (await end(world, txn)).state is state
                 assert await outcome(other, txn) is state
                 assert await state_in(other, bystander) is State.OPEN
@@ -173,10 +173,10 @@ class EndRules(CoordinatorRules):
         async with self.data.open() as world, self.data.open() as other:
             for end, state in ENDS:
                 txn = await begin(world)
-                world.line.cut_at(1)
+                world.connection.cut_at(1)
                 with pytest.raises(OutcomeUnknown):
                     await end(world, txn)
-                world.line.restore()
+                world.connection.restore()
                 found = await state_in(other, txn)
                 assert found in (State.OPEN, state)
                 assert (await end(world, txn)).state is state
@@ -188,7 +188,7 @@ class EndRules(CoordinatorRules):
         async with self.data.open() as world, self.data.open() as other:
             for end, state in ENDS:
                 txn = await begin(world)
-                world.line.refuse(1)
+                world.connection.refuse(1)
                 with pytest.raises(Unavailable):
                     await end(world, txn)
                 assert await state_in(other, txn) is State.OPEN
@@ -205,7 +205,7 @@ class EndRules(CoordinatorRules):
                     txn = await begin(survivor)
                     async with (
                         self.data.open() as world,
-                        held_up(world.line, step, end(world, txn)) as (task, reached),
+                        held_up(world.connection, step, end(world, txn)) as (task, reached),
                     ):
                         await kill(world, task)
                     before = await state_in(survivor, txn)
@@ -218,10 +218,10 @@ class EndRules(CoordinatorRules):
         """Closing during an End makes it return the outcome or raise OutcomeUnknown; close may be repeated."""
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)
-            async with held_up(world.line, 2, commit(world, txn)) as (task, _):
+            async with held_up(world.connection, 2, commit(world, txn)) as (task, _):
                 closing = asyncio.ensure_future(world.coordinator.close())
                 await self.data.settle()
-                world.line.restore()
+                world.connection.restore()
                 await self.soon(closing)
                 await world.coordinator.close()
                 try:

@@ -19,7 +19,7 @@ from txnframework.testing._suites._coordinator._case import (
     state_in,
     write,
 )
-from txnframework.testing._suites._coordinator.ending import told
+from txnframework.testing._suites._coordinator.ends import told
 from txnframework.testing._suites._processes import TIMEOUT_MS, YEAR_MS, abort, begin, commit, held_up, kill
 from txnframework.testing.capabilities import requires
 from txnframework.testing.world import World, WorldHarness
@@ -98,9 +98,9 @@ class ExpireRules(CoordinatorRules):
             while reached:
                 step += 1
                 txn = await begin(world)
-                async with held_up(world.line, step, commit(world, txn)) as (task, reached):
+                async with held_up(world.connection, step, commit(world, txn)) as (task, reached):
                     await self.expire_all(other, self.data.now_ms() + YEAR_MS)
-                    world.line.restore()
+                    world.connection.restore()
                     found = await told(task)
                 final = await outcome(other, txn)
                 assert (found if isinstance(found, State) else found.state) is final
@@ -238,7 +238,7 @@ class CollectRules(CoordinatorRules):
                     await end(survivor, txn)
                     async with self.data.open() as world:
                         sweep = self.collect_all(world, self.data.now_ms() + YEAR_MS)
-                        async with held_up(world.line, step, sweep) as (task, reached):
+                        async with held_up(world.connection, step, sweep) as (task, reached):
                             await kill(world, task)
                     await self.finished_as(survivor, txn, position, end is commit)
 

@@ -76,16 +76,16 @@ class SettleRules(PendingAckRules):
                 txn = await begin(world)
                 await add(world, txn, *single(10 * step))
                 ended = await commit(world, txn)
-                world.line.refuse(step)
+                world.connection.refuse(step)
                 try:
                     await world.acks.settle(ended)
                 except Unavailable:
-                    world.line.restore()
+                    world.connection.restore()
                     assert not await is_free(other, *single(10 * step)), f"refused at step {step}"
                     await world.acks.settle(ended)
                 else:
                     failed = False
-                world.line.restore()
+                world.connection.restore()
                 assert await deleted(other, at(10 * step)) == [True]
 
     async def test_killed_while_settling(self) -> None:
@@ -102,7 +102,7 @@ class SettleRules(PendingAckRules):
                 ended = await commit(survivor, txn)
                 async with (
                     self.data.open() as world,
-                    held_up(world.line, step, world.acks.settle(ended)) as (task, reached),
+                    held_up(world.connection, step, world.acks.settle(ended)) as (task, reached),
                 ):
                     await kill(world, task)
                 async with self.data.open() as fresh:
@@ -116,13 +116,13 @@ class SettleRules(PendingAckRules):
                 txn = await begin(world)
                 await add(world, txn, *single(10 * write))
                 ended = await commit(world, txn)
-                world.line.lose(write)
+                world.connection.lose(write)
                 for _ in range(2):
                     try:
                         await world.acks.settle(ended)
                     except TxnFrameworkError:
-                        world.line.restore()
-                world.line.restore()
+                        world.connection.restore()
+                world.connection.restore()
                 assert await deleted(world, at(10 * write)) == [True]
 
     async def test_other_incarnation_is_dropped(self) -> None:
@@ -231,10 +231,10 @@ class RecoverRules(PendingAckRules):
                 step += 1
                 txn = await begin(other)
                 await add(other, txn, *single(10 * step))
-                async with held_up(world.line, step, world.acks.recover()) as (task, reached):
+                async with held_up(world.connection, step, world.acks.recover()) as (task, reached):
                     await other.acks.settle(await commit(other, txn))
                     await self.forget_ended(other)
-                    world.line.restore()
+                    world.connection.restore()
                     found = await task
                 assert txn in found.open or await deleted(world, at(10 * step)) == [True]
                 assert await deleted(world, at(10 * step)) == [True]
@@ -252,7 +252,7 @@ class RecoverRules(PendingAckRules):
                 await abort(survivor, dropped)
                 async with (
                     self.data.open() as world,
-                    held_up(world.line, step, world.acks.recover()) as (task, reached),
+                    held_up(world.connection, step, world.acks.recover()) as (task, reached),
                 ):
                     await kill(world, task)
                 async with self.data.open() as fresh:
