@@ -39,28 +39,28 @@ _TYPE_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a value stands: the path in the file, and the file if there is one."""
+class KeyPath:
+    """The path of a value in a configuration file, and the file if there is one."""
 
     path: str = ""
     file: str | None = None
 
-    def __truediv__(self, key: str) -> Place:
-        """Return the place of ``key`` in the table that stands here."""
+    def __truediv__(self, key: str) -> KeyPath:
+        """Return the path of ``key`` in the table at this path."""
         written = key if _BARE_KEY.fullmatch(key) else f'"{key}"'
-        return Place(f"{self.path}.{written}" if self.path else written, self.file)
+        return KeyPath(f"{self.path}.{written}" if self.path else written, self.file)
 
-    def at(self, index: int) -> Place:
-        """Return the place of an item, counted from 0, in the array that stands here."""
-        return Place(f"{self.path}[{index}]", self.file)
+    def at(self, index: int) -> KeyPath:
+        """Return the path of an item, counted from 0, in the array at this path."""
+        return KeyPath(f"{self.path}[{index}]", self.file)
 
     def error(self, reason: str) -> ConfigurationError:
-        """Return the error that says ``reason`` about this place."""
+        """Return the error with ``reason`` for this path."""
         return ConfigurationError(self.path, reason, self.file)
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that ``name`` was probably meant to be, if there is one."""
+    """Return the known name that is most similar to ``name``, if one is similar."""
     found = get_close_matches(name.lower(), sorted(known), n=1, cutoff=0.6)
     return found[0] if found else None
 
@@ -73,7 +73,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"{guess} (allowed: {', '.join(names) or 'nothing'})"
 
 
-def decode(table: object, kind: type[S], place: Place) -> S:
+def decode(table: object, kind: type[S], place: KeyPath) -> S:
     """
     Return ``table`` as a ``kind``, or raise ConfigurationError for the first thing in it that does not fit.
 
@@ -104,7 +104,7 @@ def _fields(kind: type[msgspec.Struct]) -> Mapping[str, FieldInfo]:
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 
-def _decode_value(value: object, annotation: Any, place: Place) -> object:
+def _decode_value(value: object, annotation: Any, place: KeyPath) -> object:
     if isinstance(value, int) and not -NUMBER_MAX <= value <= NUMBER_MAX:
         raise place.error(f"found {excerpt(value)}, expected a number between -2**62 and 2**62")
     plain = _plain(annotation)
@@ -137,10 +137,10 @@ def _plain(annotation: Any) -> Any:
     return annotation
 
 
-def _translated(exc: msgspec.ValidationError, value: object, place: Place) -> ConfigurationError:
-    """Say what msgspec found in the words of a file's author."""
+def _translated(exc: msgspec.ValidationError, value: object, place: KeyPath) -> ConfigurationError:
+    """Return the error of msgspec in the terms of a configuration file."""
     text, _, where = str(exc).partition(" - at `$")
-    inner = Place(place.path + where.rstrip("`"), place.file)
+    inner = KeyPath(place.path + where.rstrip("`"), place.file)
     if not text.startswith("Expected `"):
         return inner.error(f"{text[:1].lower()}{text[1:]}")
     expected = re.match(r"Expected `([^`]*)`(.*?)(, got `.*`)?$", text)
@@ -151,5 +151,5 @@ def _translated(exc: msgspec.ValidationError, value: object, place: Place) -> Co
     return inner.error(f"expected {' or '.join(kinds)}{expected[2]}, found {found}")
 
 
-def _last(place: Place) -> str:
+def _last(place: KeyPath) -> str:
     return place.path.rpartition(".")[2]

@@ -2,8 +2,8 @@
 The configuration: one TOML file, decoded into typed values, each with a default.
 
 ``load_config`` reads a file, a table or nothing. ``check_config`` compares the result with the installed plugins.
-``render_config`` writes the defaults as a commented file. ``parse_toml``, ``decode`` and ``Place`` do the reading, and
-are public so that the files of plugins have errors in the same words.
+``render_config`` writes the defaults as a commented file. ``parse_toml``, ``decode`` and ``KeyPath`` are public, so
+that errors about files of plugins have the same form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from txnframework.config._sections import (
     SubscriptionsSection,
 )
 from txnframework.plugin import TransactionsSection
-from txnframework.tables import Place, decode
+from txnframework.tables import KeyPath, decode
 from txnframework.urls import is_own_machine, redact_url, store_name
 
 __all__ = [
@@ -30,9 +30,9 @@ __all__ = [
     "ClientSection",
     "Config",
     "DomainSection",
+    "KeyPath",
     "LedgerSection",
     "MetadataSection",
-    "Place",
     "RetentionSection",
     "SubscriptionsSection",
     "TransactionsSection",

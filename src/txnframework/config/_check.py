@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from txnframework.config._sections import Config, DomainOverride, DomainSection, DomainsSection
 from txnframework.errors import InvalidInput, UnknownPlugin
-from txnframework.tables import Place
+from txnframework.tables import KeyPath
 from txnframework.urls import redact_url, store_name
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def check_config(config: Config, registry: PluginRegistry, file: str | None = No
     reports that when one is used. A domain needs all of its plugins: if one of the three is installed, the others must
     be, too. The two stores are always needed.
     """
-    top = Place(file=file)
+    top = KeyPath(file=file)
     stores: tuple[tuple[str, str, dict[str, object], Find], ...] = (
         ("metadata", config.metadata.url, config.metadata.options, registry.metadata_store),
         ("ledger", config.ledger.url, config.ledger.options, registry.ledger_store),
@@ -42,7 +42,7 @@ def check_config(config: Config, registry: PluginRegistry, file: str | None = No
         _check_domain(plugins, getattr(DomainsSection(), domain), place, registry)
 
 
-def _store(url: str, place: Place, find: Find) -> Provider[Any, Any]:
+def _store(url: str, place: KeyPath, find: Find) -> Provider[Any, Any]:
     name = store_name(url)
     if not name:
         raise place.error(f"found {redact_url(url)!r}, expected a URL such as 'scheme://host/path'")
@@ -55,7 +55,7 @@ def _store(url: str, place: Place, find: Find) -> Provider[Any, Any]:
     return provider
 
 
-def _require_ledger_in(name: str, place: Place, registry: PluginRegistry) -> None:
+def _require_ledger_in(name: str, place: KeyPath, registry: PluginRegistry) -> None:
     """Raise ConfigurationError if the metadata store ``name`` cannot store messages."""
     try:
         registry.ledger_store(name)
@@ -65,7 +65,7 @@ def _require_ledger_in(name: str, place: Place, registry: PluginRegistry) -> Non
             raise place.error(f"{name!r} cannot store messages; name a ledger store (installed: {known})") from exc
 
 
-def _named(name: str, place: Place, find: Find) -> Provider[Any, Any]:
+def _named(name: str, place: KeyPath, find: Find) -> Provider[Any, Any]:
     try:
         return find(name)
     except UnknownPlugin as exc:
@@ -81,7 +81,7 @@ def _option_tables(
     yield "dispatchers", config.dispatchers, registry.dispatcher
 
 
-def _domains(config: Config, top: Place) -> Iterator[tuple[str, Place, DomainSection]]:
+def _domains(config: Config, top: KeyPath) -> Iterator[tuple[str, KeyPath, DomainSection]]:
     """Yield every choice of plugins in the configuration: for all namespaces, and for each override."""
     for domain in ("segment", "persistent"):
         yield domain, top / "domains" / domain, getattr(config.domains, domain)
@@ -90,7 +90,7 @@ def _domains(config: Config, top: Place) -> Iterator[tuple[str, Place, DomainSec
                 yield domain, top / "namespaces" / namespace / domain, config.domain(namespace, domain)
 
 
-def _check_domain(plugins: DomainSection, default: DomainSection, place: Place, registry: PluginRegistry) -> None:
+def _check_domain(plugins: DomainSection, default: DomainSection, place: KeyPath, registry: PluginRegistry) -> None:
     finds: tuple[tuple[str, Find], ...] = (
         ("coordinator", registry.coordinator),
         ("buffer", registry.buffer),

@@ -11,7 +11,7 @@ import msgspec
 
 from txnframework.config._sections import Config
 from txnframework.errors import ConfigurationError, InvalidInput
-from txnframework.tables import Place, decode
+from txnframework.tables import KeyPath, decode
 
 
 def load_config(source: Path | str | Mapping[str, object] | None = None) -> Config:
@@ -31,10 +31,10 @@ def load_config(source: Path | str | Mapping[str, object] | None = None) -> Conf
     if not isinstance(source, Path | str | Mapping):
         raise InvalidInput(f"invalid configuration {source!r}: expected the path of a file, or a table")
     if isinstance(source, Mapping):
-        place = Place()
+        place = KeyPath()
         table: Mapping[str, object] = source
     else:
-        place = Place(file=str(source))
+        place = KeyPath(file=str(source))
         table = parse_toml(Path(source), "file not found; 'txnframework init' writes one")
     config = decode(table, Config, place)
     for name in config.namespaces:

@@ -12,7 +12,7 @@ from txnframework.model.dispatch import SubscriptionType
 from txnframework.plugin._contract import declared_interfaces, verify_provider
 from txnframework.plugin._errors import Origin, unknown_plugin
 from txnframework.plugin._providers import INTERFACES, SERVER_ROLE, Command, EmbeddedServer, Provider, Role
-from txnframework.tables import Place, decode
+from txnframework.tables import KeyPath, decode
 
 if TYPE_CHECKING:
     from txnframework.interfaces import (
@@ -162,7 +162,7 @@ class PluginRegistry:
         return opened
 
     def decode_options(
-        self, provider: Provider[Any, Any], table: Mapping[str, object], place: Place | None = None
+        self, provider: Provider[Any, Any], table: Mapping[str, object], place: KeyPath | None = None
     ) -> object:
         """
         Return a table of the configuration as the provider's own type, to be passed as a context's ``options``.
@@ -171,7 +171,7 @@ class PluginRegistry:
 
         :raises ConfigurationError: something in the table does not fit, or the provider takes no options.
         """
-        where = place or Place()
+        where = place or KeyPath()
         if provider.options is not None:
             return decode(table, provider.options, where)
         for key in table:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from txnframework.config import Config, Place, decode, load_config
+from txnframework.config import Config, KeyPath, decode, load_config
 from txnframework.environment import Environment
 from txnframework.errors import ConfigurationError, InvalidInput, UnknownPlugin
 from txnframework_simulation.simulator.faults import FaultRates
@@ -53,7 +53,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"there is no workload {self.workload!r}; there are {', '.join(sorted(WORKLOADS))}, and those of others"
                 " as module:name"
             )
-        made: Workload[Any] = kind(decode(self.options, kind.options_type, Place("options")))
+        made: Workload[Any] = kind(decode(self.options, kind.options_type, KeyPath("options")))
         return made
 
     def make_space(self, environment: Environment) -> Space:
@@ -98,7 +98,7 @@ def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
 
     :raises InvalidInput: it is not TOML, or something in it cannot be used; the error names file and place.
     """
-    place = Place(file=file or name)
+    place = KeyPath(file=file or name)
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -112,7 +112,7 @@ def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
 
 
 @contextmanager
-def _in(place: Place) -> Iterator[None]:
+def _in(place: KeyPath) -> Iterator[None]:
     """Say of what is wrong in which file, and where in it, that is."""
     try:
         yield

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from txnframework.config import Place
+from txnframework.config import KeyPath
 from txnframework.errors import ConfigurationError
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.pipeline.description import Pipeline
@@ -139,7 +139,7 @@ def analyse(pipeline: Pipeline, file: Path, log: Path | None) -> Analysis:
     :raises ConfigurationError: Spark rejects a part of the pipeline.
     """
     python = None if pipeline.transform is None else pipeline.transform.python
-    place = Place(file=str(file))
+    place = KeyPath(file=str(file))
     if python is not None:
         find_function(python, place / "transform" / "python")
     harmless = {name: value for name, value in pipeline.spark.conf.items() if is_harmless(name)}

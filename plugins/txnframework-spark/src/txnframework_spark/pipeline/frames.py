@@ -9,7 +9,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from txnframework.config import Place
+from txnframework.config import KeyPath
 from txnframework.errors import ConfigurationError
 from txnframework_spark.errors import describe_error
 from txnframework_spark.pipeline.description import Pipeline, Sink, Source, option_texts
@@ -89,7 +89,7 @@ def build_output(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFra
 
     :raises ConfigurationError: the pipeline's description is invalid.
     """
-    top = Place(file=str(file))
+    top = KeyPath(file=str(file))
     views = create_views(spark, pipeline, top)
     made = _transformed(spark, pipeline, views, top)
     parts = [
@@ -102,7 +102,7 @@ def build_output(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFra
     return whole
 
 
-def create_views(spark: SparkSession, pipeline: Pipeline, top: Place) -> dict[str, DataFrame]:
+def create_views(spark: SparkSession, pipeline: Pipeline, top: KeyPath) -> dict[str, DataFrame]:
     """Return the DataFrames of the sources by view; the views remain registered in the session."""
     return {
         source.view: _view(spark, pipeline, source, (top / "sources").at(index))
@@ -110,7 +110,7 @@ def create_views(spark: SparkSession, pipeline: Pipeline, top: Place) -> dict[st
     }
 
 
-def _view(spark: SparkSession, pipeline: Pipeline, source: Source, place: Place) -> DataFrame:
+def _view(spark: SparkSession, pipeline: Pipeline, source: Source, place: KeyPath) -> DataFrame:
     reader = spark.readStream.format("txnframework").options(**source_options(pipeline, source))
     frame = _analysed(reader.load, place)
     if source.watermark is not None:
@@ -127,7 +127,7 @@ def _marked(frame: DataFrame, column: str, delay: str) -> DataFrame:
 
 
 def _transformed(
-    spark: SparkSession, pipeline: Pipeline, views: Mapping[str, DataFrame], top: Place
+    spark: SparkSession, pipeline: Pipeline, views: Mapping[str, DataFrame], top: KeyPath
 ) -> Mapping[str | None, DataFrame]:
     """Return DataFrames by the names that sinks refer to; a single one has the name None."""
     transform = pipeline.transform
@@ -140,7 +140,7 @@ def _transformed(
     return call_function(spark, transform.python, views, top / "transform" / "python")
 
 
-def _query(spark: SparkSession, text: str, place: Place) -> DataFrame:
+def _query(spark: SparkSession, text: str, place: KeyPath) -> DataFrame:
     """
     Return the DataFrame of a query.
 
@@ -160,7 +160,7 @@ def _query(spark: SparkSession, text: str, place: Place) -> DataFrame:
 
 
 def _sinks_by_frame(
-    pipeline: Pipeline, made: Mapping[str | None, DataFrame], top: Place
+    pipeline: Pipeline, made: Mapping[str | None, DataFrame], top: KeyPath
 ) -> Sequence[tuple[DataFrame, list[int]]]:
     """Return each DataFrame with the indexes of the sinks that write it, so that each is read once."""
     found: dict[str | None, list[int]] = {name: [] for name in made}
@@ -177,7 +177,7 @@ def _sinks_by_frame(
     return [(made[name], indexes) for name, indexes in found.items()]
 
 
-def _written(frame: DataFrame, sinks: Sequence[tuple[Sink, Place]]) -> DataFrame:
+def _written(frame: DataFrame, sinks: Sequence[tuple[Sink, KeyPath]]) -> DataFrame:
     """Return the rows of a DataFrame for all its sinks, in one pass; a union would read the input again."""
     from pyspark.sql import functions as f
 
@@ -195,7 +195,7 @@ def _written(frame: DataFrame, sinks: Sequence[tuple[Sink, Place]]) -> DataFrame
     return exploded.select(*(f.col("output")[name].alias(name) for name in names))
 
 
-def _columns(frame: DataFrame, sink: Sink, place: Place) -> dict[str, Column]:
+def _columns(frame: DataFrame, sink: Sink, place: KeyPath) -> dict[str, Column]:
     """Return the columns that a sink writes, in the types that it accepts."""
     from pyspark.sql import functions as f
 
@@ -219,7 +219,7 @@ def _columns(frame: DataFrame, sink: Sink, place: Place) -> dict[str, Column]:
     return found
 
 
-def _typed(frame: DataFrame, name: str, text: str, place: Place) -> Column:
+def _typed(frame: DataFrame, name: str, text: str, place: KeyPath) -> Column:
     from pyspark.sql import functions as f
 
     column = _analysed(lambda: f.expr(text), place)
@@ -238,7 +238,7 @@ def _nothing(name: str) -> Column:
     return f.lit(None).cast(_TYPES[name])
 
 
-def _analysed(work: Callable[[], R], place: Place) -> R:
+def _analysed(work: Callable[[], R], place: KeyPath) -> R:
     """Return the result of ``work``; an error of Spark becomes a ConfigurationError at ``place``."""
     from pyspark.errors import PySparkException
 

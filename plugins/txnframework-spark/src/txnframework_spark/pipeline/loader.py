@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeVar
 
-from txnframework.config import Place, decode, parse_toml
+from txnframework.config import KeyPath, decode, parse_toml
 from txnframework.errors import InvalidInput
 from txnframework_spark.options.parser import parse_topic
 from txnframework_spark.options.sink import SinkOptions
@@ -92,13 +92,13 @@ R = TypeVar("R")
 
 def load_pipeline(path: Path) -> Pipeline:
     """Return the pipeline in a file; ConfigurationError names the file, the table and the allowed values."""
-    top = Place(file=str(path))
+    top = KeyPath(file=str(path))
     pipeline = decode(parse_toml(path), Pipeline, top)
     check_pipeline(pipeline, top)
     return pipeline
 
 
-def check_pipeline(pipeline: Pipeline, top: Place) -> None:
+def check_pipeline(pipeline: Pipeline, top: KeyPath) -> None:
     """Raise ConfigurationError for the first inconsistency; opens nothing."""
     if not pipeline.sources:
         raise (top / "sources").error("is empty; a pipeline reads something")
@@ -116,7 +116,7 @@ def check_pipeline(pipeline: Pipeline, top: Place) -> None:
         raise (top / "transform").error("is missing: with several sources, something has to say what becomes of them")
 
 
-def _check_sources(pipeline: Pipeline, sources: Place) -> None:
+def _check_sources(pipeline: Pipeline, sources: KeyPath) -> None:
     seen: dict[str, int] = {}
     read_by: dict[tuple[str, str], int] = {}
     for index, source in enumerate(pipeline.sources):
@@ -135,7 +135,7 @@ def _check_sources(pipeline: Pipeline, sources: Place) -> None:
                 )
 
 
-def _check_sinks(pipeline: Pipeline, sinks: Place) -> None:
+def _check_sinks(pipeline: Pipeline, sinks: KeyPath) -> None:
     given: dict[str, tuple[str, int]] = {}
     for index, sink in enumerate(pipeline.sinks):
         place = sinks.at(index)
@@ -153,14 +153,14 @@ def _check_sinks(pipeline: Pipeline, sinks: Place) -> None:
     _checked(partial(SinkOptions.of_stream, sink_options(pipeline, stateful=False)), sinks)
 
 
-def _checked(parse: Callable[[], R], place: Place) -> R:
+def _checked(parse: Callable[[], R], place: KeyPath) -> R:
     try:
         return parse()
     except InvalidInput as error:
         raise place.error(str(error)) from error
 
 
-def _check_reserved(options: Iterable[str], own: Mapping[str, str], place: Place) -> None:
+def _check_reserved(options: Iterable[str], own: Mapping[str, str], place: KeyPath) -> None:
     for name in options:
         instead = own.get(name.lower())
         if instead is not None:

@@ -12,14 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from txnframework.config import Place
+from txnframework.config import KeyPath
 from txnframework.errors import excerpt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def find_function(name: str, place: Place) -> None:
+def find_function(name: str, place: KeyPath) -> None:
     """
     Check that ``module:function`` exists, from its source; names that only running it defines are not checked.
 
@@ -96,7 +96,7 @@ def _names_in(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def call_function(
-    spark: SparkSession, name: str, views: Mapping[str, DataFrame], place: Place
+    spark: SparkSession, name: str, views: Mapping[str, DataFrame], place: KeyPath
 ) -> Mapping[str | None, DataFrame]:
     """Return the DataFrames that ``module:function`` makes of the views, by name; a single one has the name None."""
     module_name, _, function_name = name.partition(":")
@@ -110,7 +110,7 @@ def call_function(
     return _frames(made, name, place)
 
 
-def _imported(name: str, beside: Path, place: Place) -> ModuleType:
+def _imported(name: str, beside: Path, place: KeyPath) -> ModuleType:
     if str(beside) not in sys.path:
         sys.path.insert(0, str(beside))
     importlib.invalidate_caches()
@@ -124,7 +124,7 @@ def _imported(name: str, beside: Path, place: Place) -> ModuleType:
         raise place.error(f"module {name} cannot be imported: {_told(error)}") from error
 
 
-def _function(module: ModuleType, name: str, place: Place) -> Callable[..., Any]:
+def _function(module: ModuleType, name: str, place: KeyPath) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
         raise place.error(f"module {module.__name__} has no function {name}")
@@ -139,7 +139,7 @@ def _ship(spark: SparkSession, module: ModuleType, beside: Path) -> None:
         spark.sparkContext.addPyFile(str(path))
 
 
-def _frames(made: object, name: str, place: Place) -> Mapping[str | None, DataFrame]:
+def _frames(made: object, name: str, place: KeyPath) -> Mapping[str | None, DataFrame]:
     from pyspark.sql import DataFrame
 
     if isinstance(made, DataFrame):

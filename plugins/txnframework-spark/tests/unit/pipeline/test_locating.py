@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from txnframework.config import Place
+from txnframework.config import KeyPath
 from txnframework.errors import ConfigurationError
 from txnframework_spark.pipeline.python_transform import find_function
 
@@ -38,7 +38,7 @@ FOUND = ("renamed", "branched", "other", "tried", "fallback", "Callable", "waits
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> KeyPath:
     package = tmp_path / "above_of_a_test" / "below"
     package.mkdir(parents=True)
     (tmp_path / "above_of_a_test" / "__init__.py").write_text("raise SystemExit('this package was run')")
@@ -48,12 +48,12 @@ def place(tmp_path: Path) -> Place:
     (tmp_path / "everything.py").write_text("from elsewhere import *")
     (tmp_path / "broken.py").write_text("def f(:\n")
     (tmp_path / "nul.py").write_bytes(b"a\0b")
-    return Place("transform.python", str(tmp_path / "pipeline.toml"))
+    return KeyPath("transform.python", str(tmp_path / "pipeline.toml"))
 
 
 @pytest.mark.parametrize("function", FOUND)
 @pytest.mark.parametrize("module", ["module_of_a_test", "above_of_a_test.below.module"])
-def test_found(place: Place, module: str, function: str) -> None:
+def test_found(place: KeyPath, module: str, function: str) -> None:
     """Whatever gives the name; nothing of it is imported, nor are the packages above."""
     find_function(f"{module}:{function}", place)
     find_function("everything:anything", place)
@@ -72,13 +72,13 @@ def test_found(place: Place, module: str, function: str) -> None:
         ("nul:f", "is not Python"),
     ],
 )
-def test_refused(place: Place, name: str, said: str) -> None:
+def test_refused(place: KeyPath, name: str, said: str) -> None:
     """In one sentence that names the place in the file."""
     with pytest.raises(ConfigurationError, match=said):
         find_function(name, place)
 
 
-def test_what_is_installed_is_found(place: Place) -> None:
+def test_what_is_installed_is_found(place: KeyPath) -> None:
     """As the module of a distribution, or of the standard library."""
     find_function("txnframework.cli:main", place)
     find_function("json:dumps", place)
