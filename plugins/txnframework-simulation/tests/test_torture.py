@@ -45,7 +45,7 @@ def test_a_directory_that_is_not_empty(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--check", "."), "holds no history.jsonl"),
+        (("--check", "."), "has no history.jsonl"),
         (("--metadata", "memory:"), "--metadata memory:: torture runs several processes"),
         (("--ledger", "memory:"), "--ledger memory:: torture runs several processes"),
     ],

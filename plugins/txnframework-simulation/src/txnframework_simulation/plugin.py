@@ -1,4 +1,4 @@
-"""What this distribution brings to the command line: ``txnframework simulate`` and ``txnframework torture``."""
+"""The plugin with the commands ``txnframework simulate`` and ``txnframework torture``."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @hookimpl
 def txnframework_commands() -> Iterable[Command]:
-    """Return the commands; what they need (click, rich) is imported when they are used."""
+    """Return the commands; click and rich are imported when a command is used."""
     return (
         Command("simulate", "Run the real code in a simulation with faults, and check what clients saw.", _simulate),
-        Command("torture", "Kill, pause and cut off real processes, and check what their clients saw.", _torture),
+        Command("torture", "Kill, pause and disconnect real processes, and check what their clients saw.", _torture),
     )
 
 

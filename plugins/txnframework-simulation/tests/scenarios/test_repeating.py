@@ -21,4 +21,4 @@ def test_a_scenario_of_ones_own_is_repeated_from_its_file(tmp_path: Path, capsys
 def test_a_fault_that_a_run_does_not_have_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """It would otherwise look as if that fault made no difference."""
     assert main(["simulate", "--replay", "3", "--scenario", "chain", "--only", "0,4000"]) == 2
-    assert "--only names fault 4000, which this run does not have" in capsys.readouterr().err
+    assert "this run has no fault 4000" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from itertools import chain
 import pytest
 from failed_seeds import FAILED
 
-from txnframework_simulation.simulator.results import tell
+from txnframework_simulation.simulator.results import describe
 from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import load_scenario, scenario_names
 
@@ -41,7 +41,7 @@ def test_seeds(name: str) -> None:
     scenario = load_scenario(name)
     for seed in chain(SEEDS, FAILED.get(name, ())):
         result = run(scenario, seed)
-        assert not result.violations, "\n".join(tell(result))
+        assert not result.violations, "\n".join(describe(result))
 
 
 def test_failed_seeds_are_of_scenarios_that_there_are() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import History
 from txnframework_simulation.simulator.faults import FaultKind, InjectedFault
-from txnframework_simulation.simulator.reduction import shrink
-from txnframework_simulation.simulator.results import Limits, RunResult, arguments, tell
+from txnframework_simulation.simulator.reduction import reduce_run
+from txnframework_simulation.simulator.results import Limits, RunResult, arguments, describe
 
 OPERATIONS, MISFORTUNES = 60, 20
 
@@ -36,7 +36,7 @@ def needs(operations: int, *injector: int) -> RunResult:
         fails = (limits.operations or OPERATIONS) >= operations and set(injector) <= set(happened)
         return ran(limits, *(["torn transaction"] if fails else ["stuck reader"]))
 
-    return shrink(again(Limits()), again)
+    return reduce_run(again(Limits()), again)
 
 
 def test_what_is_not_needed_is_left_out() -> None:
@@ -61,7 +61,7 @@ def test_a_run_is_told_with_how_to_repeat_it() -> None:
     smallest = needs(13, 4, 17)
     expected = ["--replay", "7", "--scenario", "chain", "--operations", "13", "--only", "4,17"]
     assert arguments(smallest) == expected
-    told = "\n".join(tell(smallest))
+    told = "\n".join(describe(smallest))
     assert " ".join(expected) in told
     assert "torn transaction" in told
     assert arguments(needs(1))[-1] == "none"

@@ -11,7 +11,7 @@ import pytest
 
 from txnframework_simulation.history import Drained, DrainTopic, History, MessagePosition, Recorder, SeenMessage
 from txnframework_simulation.mutants.runner import apply_edits, edits_by_module, read_table
-from txnframework_simulation.simulator.results import tell
+from txnframework_simulation.simulator.results import describe
 from txnframework_simulation.simulator.run import run
 from txnframework_simulation.simulator.scenario import load_scenario
 from txnframework_spark.testing import simulated
@@ -40,7 +40,7 @@ def test_seeds(name: str) -> None:
     scenario = load_scenario(str(FOLDER / f"{name}.toml"))
     for seed in (*SEEDS, *FAILED.get(name, ())):
         result = run(scenario, seed)
-        assert not result.violations, "\n".join(tell(result))
+        assert not result.violations, "\n".join(describe(result))
 
 
 @pytest.mark.parametrize("name", read_table(MUTANTS))

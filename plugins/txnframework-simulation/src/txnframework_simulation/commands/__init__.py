@@ -1,1 +1,1 @@
-"""What is typed: ``txnframework simulate`` and ``txnframework torture``."""
+"""The commands ``txnframework simulate`` and ``txnframework torture``."""

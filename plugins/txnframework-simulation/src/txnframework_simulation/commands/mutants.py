@@ -1,4 +1,4 @@
-"""The table of ``txnframework simulate --mutants``: which broken rules the simulation notices, and how soon."""
+"""Output of ``txnframework simulate --mutants``: which broken rules the simulation detects, and by which seed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SHOWN_MAX = 110
 
 
 def show(results: Iterable[MutantResult]) -> None:
-    """Print the table, one row a mutant, in the order of their names."""
+    """Print one row for each mutant, sorted by name."""
     rows = [
         (one.mutant.name, one.mutant.rule, *_cells(one)) for one in sorted(results, key=lambda one: one.mutant.name)
     ]
-    print_table(("mutant", "rule that it breaks", "noticed", "by what"), rows)
+    print_table(("mutant", "broken rule", "detected", "violation"), rows)
 
 
 def _cells(one: MutantResult) -> tuple[str, str]:
@@ -32,12 +32,12 @@ def _cells(one: MutantResult) -> tuple[str, str]:
 
 
 def line(one: MutantResult) -> str:
-    """Return what is told as soon as it is known."""
+    """Return one line of progress."""
     from txnframework_simulation.mutants import Detected, Undetected
 
     if isinstance(one, Detected):
         sentence = one.sentence if len(one.sentence) <= _SHOWN_MAX else f"{one.sentence[:_SHOWN_MAX]}..."
         return f"{one.mutant.name}: seed {one.seed}, {one.invariant}: {sentence}"
     if isinstance(one, Undetected):
-        return f"{one.mutant.name}: not noticed in {one.seeds} seeds"
-    return f"{one.mutant.name}: cannot be tried: {one.reason}"
+        return f"{one.mutant.name}: not detected in {one.seeds} seeds"
+    return f"{one.mutant.name}: cannot be tested: {one.reason}"

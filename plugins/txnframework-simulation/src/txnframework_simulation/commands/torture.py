@@ -1,4 +1,4 @@
-"""``txnframework torture``: what a person types, and what the exit status says."""
+"""``txnframework torture``: disrupts real processes over real stores, and checks what their clients saw."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from txnframework.plugin import PluginRegistry, Role
 if TYPE_CHECKING:
     from txnframework_simulation.torture.member import Urls
 
-EPILOG = "Exit status: 0 nothing was wrong; 1 a rule was violated or a process broke; 2 what was typed is wrong."
+EPILOG = "Exit status: 0 no defect was found; 1 a rule was violated or a process failed; 2 invalid usage."
 
 
 @click.command(epilog=EPILOG)
@@ -30,34 +30,34 @@ EPILOG = "Exit status: 0 nothing was wrong; 1 a rule was violated or a process b
     "--metadata",
     metavar="URL",
     help="Store for transactions, layouts and cursors; embedded-postgresql or embedded-zookeeper starts a server for"
-    " the time of the run.  [default: a SQLite file in the directory]",
+    " the run.  [default: a SQLite file in the directory]",
 )
 @click.option(
-    "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it keeps messages]"
+    "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it stores messages]"
 )
-@click.option("--seconds", type=click.FloatRange(min=1), default=60, show_default=True, help="For how long.")
+@click.option("--seconds", type=click.FloatRange(min=1), default=60, show_default=True, help="Duration of the run.")
 @click.option(
-    "--processes", type=click.IntRange(min=1), default=3, show_default=True, help="How many there are at a time."
+    "--processes", type=click.IntRange(min=1), default=3, show_default=True, help="Number of processes at a time."
 )
-@click.option("--seed", type=click.IntRange(min=0), help="What decides on the disruptions.  [default: a new one]")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the disruptions.  [default: a random one]")
 @click.option(
     "--spare-servers",
     is_flag=True,
-    help="Leave a server that is started for the run alone; otherwise it is killed and started again now and then.",
+    help="Do not kill and restart the servers that were started for the run.",
 )
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the history, the logs and the SQLite file go; must be empty, and is kept."
-    "  [default: a temporary one, kept only if something went wrong]",
+    help="Directory for the history, the logs and the SQLite file; must be empty, and is kept."
+    "  [default: a temporary directory, kept only if a defect was found]",
 )
 @click.option(
     "--check",
     "again",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="DIR",
-    help="Only check the history that an earlier run has left in this directory.",
+    help="Only check the history of an earlier run in this directory.",
 )
 @click.pass_obj
 @click.pass_context
@@ -74,23 +74,23 @@ def torture(
     again: Path | None,
 ) -> None:
     """
-    Kill, pause and cut off real processes, and check what their clients saw.
+    Kill, pause and disconnect real processes, and check what their clients saw.
 
     Starts several processes over shared stores. Each runs several clients that send, consume, acknowledge, seek, commit
-    and abort, over topics of the metadata-driven and the log-driven family, while segments split and merge and are
-    trimmed. Meanwhile processes are killed and started again, stand still for seconds, and, where there is a server,
-    their connections are cut, held up, delayed and half closed; one that was started for the run is killed and started
-    again itself. Everything that a client asked for and was told is recorded, and in the end all topics and
-    subscriptions are drained. The history is then checked: no loss, no duplicates, no partial transactions, and so on.
+    and abort, over topics of the metadata-driven and the log-driven family, while segments are split, merged and
+    trimmed. Meanwhile, processes are killed and restarted, or paused for seconds. If the store has a server, their
+    connections are cut, stalled, delayed and half closed. A server that was started for the run is killed and
+    restarted. Each request of a client and its reply is recorded. In the end, all topics and subscriptions are drained.
+    The history is then checked: no loss, no duplicates, no partial transactions, and so on.
     """
-    # Where nobody asks for it, nobody pays for it.
+    # Imported here because other commands do not need it.
     from txnframework.testing.servers.embedded import started_servers
     from txnframework_simulation.torture.run import HISTORY, Settings, judge, run
 
     console = terminal.console(stderr=True)
     if again is not None:
         if not (again / HISTORY).exists():
-            raise InvalidInput(f"{again} holds no {HISTORY}: name the directory of a run that came to its end")
+            raise InvalidInput(f"{again} has no {HISTORY}: name the directory of a completed run")
         result = judge(again)
         result.print_to(terminal.console())
         ctx.exit(0 if result.ok else 1)
@@ -100,8 +100,8 @@ def torture(
         started_servers(loaded.registry, metadata, ledger) as ((metadata_url, ledger_url), servers),
     ):
         urls = _urls(loaded.registry, metadata_url, ledger_url, place)
-        goes = "" if directory is not None else ", which goes in the end unless something is wrong"
-        console.print(f"seed {chosen}, everything about it in {place}{goes}", highlight=False)
+        goes = "" if directory is not None else ", removed at the end unless a defect is found"
+        console.print(f"seed {chosen}, files in {place}{goes}", highlight=False)
         spared = {} if spare_servers else servers
         result = run(Settings(urls, place, seconds, processes, chosen, spared), console)
         if not result.ok:
@@ -111,7 +111,7 @@ def torture(
 
 
 def _urls(registry: PluginRegistry, metadata: str | None, ledger: str | None, directory: Path) -> Urls:
-    """Return what was asked for; the ledger is where the metadata is, if the store there keeps messages."""
+    """Return the URLs; the default for the ledger is the metadata store, if it stores messages."""
     from txnframework_simulation.torture.member import Urls
 
     own = f"sqlite:///{directory / 'txn.db'}"
@@ -119,8 +119,8 @@ def _urls(registry: PluginRegistry, metadata: str | None, ledger: str | None, di
     for option, url in (("--metadata", chosen), ("--ledger", ledger)):
         if url is not None and not _shared(registry, url):
             raise InvalidInput(
-                f"{option} {redact_url(url)}: torture runs several processes, and this store is seen by one only;"
-                " name one that they can share, such as sqlite:///txn.db"
+                f"{option} {redact_url(url)}: torture runs several processes, and they cannot share this store;"
+                " use a shared one, such as sqlite:///txn.db"
             )
     return Urls(chosen, ledger or (own if _keeps_no_messages(registry, chosen) else chosen))
 
@@ -131,16 +131,16 @@ def _keeps_no_messages(registry: PluginRegistry, url: str) -> bool:
 
 
 def _shared(registry: PluginRegistry, url: str) -> bool:
-    """Say whether other processes see what is written there: a store of messages goes by the metadata of its name."""
+    """Return whether processes can share the store; a ledger store has the same answer as its metadata store."""
     scheme = store_name(url)
     if scheme not in registry.names(Role.METADATA_STORE):
-        return True  # who opens it says that it is not installed, or is as good as its word
+        return True  # if it is not installed, opening it fails
     return bool(ISharedStore.implementedBy(registry.metadata_store(scheme).implementation))
 
 
 @contextmanager
 def _working_directory(chosen: Path | None) -> Iterator[tuple[Path, list[Path]]]:
-    """Give an empty directory; a temporary one goes afterwards unless it is put on the list of those to keep."""
+    """Yield an empty directory; a temporary one is removed afterwards unless it is added to the yielded list."""
     keep: list[Path] = []
     if chosen is not None:
         chosen.mkdir(parents=True, exist_ok=True)
@@ -158,6 +158,6 @@ def _working_directory(chosen: Path | None) -> Iterator[tuple[Path, list[Path]]]
         raise
     finally:
         if keep:
-            click.echo(f"Everything is kept in {place}", err=True)
+            click.echo(f"The files are kept in {place}", err=True)
         else:
             shutil.rmtree(place, ignore_errors=True)

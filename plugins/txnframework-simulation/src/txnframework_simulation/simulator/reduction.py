@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 from txnframework_simulation.simulator.results import Limits, RunResult
 
 ATTEMPTS_MAX = 60
-"""How many runs a search may take."""
+"""The maximum number of runs of a search."""
 
 
-def shrink(failed: RunResult, again: Callable[[Limits], RunResult], attempts_max: int = ATTEMPTS_MAX) -> RunResult:
+def reduce_run(failed: RunResult, again: Callable[[Limits], RunResult], attempts_max: int = ATTEMPTS_MAX) -> RunResult:
     """
-    Return the smallest run found in which what the first violation of ``failed`` names is violated as well.
+    Return the smallest run found that violates the same rule as the first violation of ``failed``.
 
-    ``again`` runs it with other limits. What is left out changes the rest of a run, so a smaller one need not fail
-    although a larger and a still smaller one do: this finds a small one, not the smallest.
+    ``again`` repeats the run with other limits. Leaving something out changes the rest of a run, so the search finds a
+    small run, not necessarily the smallest.
     """
     search = _Search(failed, again, attempts_max)
     search.fewer_operations()
@@ -32,7 +32,7 @@ class _Search:
         self._left = attempts_max
 
     def fewer_operations(self) -> None:
-        """Halve the operations, then take away less and less."""
+        """Halve the number of operations, then reduce it in smaller steps."""
         most = self.smallest.limits.operations or self.smallest.operations
         step = most // 2
         while step and self._left:

@@ -13,7 +13,7 @@ from txnframework_simulation.simulator.faults import InjectedFault
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is left out of a run, to make it smaller: ``only`` are the faults that happen, by their numbers."""
+    """Limits of a reduced run; ``only``: the numbers of the faults that are injected."""
 
     operations: int | None = None
     only: frozenset[int] | None = None
@@ -22,9 +22,9 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """
-    What one run came to; ``digest`` tells two runs apart that were not the same in every step.
+    The result of one run; ``digest`` is equal for two runs only if every step was the same.
 
-    ``operations`` counts what clients asked for, ``faults`` are those that happened.
+    ``operations`` counts the clients' operations; ``faults`` are those that happened.
     """
 
     scenario: str
@@ -44,14 +44,14 @@ VIOLATIONS_SHOWN = 5
 WIDTH_MAX = 240
 
 
-def tell(result: RunResult, scenario: str | None = None) -> Iterator[str]:
+def describe(result: RunResult, scenario: str | None = None) -> Iterator[str]:
     """
-    Yield lines: how to repeat the run, what it violated, which faults were in it, and the history that shows it.
+    Yield lines: how to repeat the run, its violations with the events that show them, and its faults.
 
-    ``scenario``: what was typed to name it, which for one from a file is the file.
+    ``scenario``: the name or the file as given on the command line.
     """
-    yield f"Scenario {result.scenario}, seed {result.seed}: {result.operations} client operations, the last of them"
-    yield f"to see what is left; {result.virtual_ms / 1000:.1f} s of virtual time, {len(result.faults)} faults."
+    yield f"Scenario {result.scenario}, seed {result.seed}: {result.operations} client operations, including the drain;"
+    yield f"{result.virtual_ms / 1000:.1f} s of virtual time, {len(result.faults)} faults."
     yield f"Repeat it with: txnframework simulate {shlex.join(arguments(result, scenario))}"
     for violation in result.violations[:VIOLATIONS_SHOWN]:
         yield ""
@@ -59,26 +59,26 @@ def tell(result: RunResult, scenario: str | None = None) -> Iterator[str]:
         yield f"  {violation.sentence}"
         yield from (f"    {line(event)}" for event in shown(violation))
     if len(result.violations) > VIOLATIONS_SHOWN:
-        yield f"and {len(result.violations) - VIOLATIONS_SHOWN} more violations"
+        yield f"and {len(result.violations) - VIOLATIONS_SHOWN} more violations."
     yield ""
-    yield "Its faults:" if result.faults else "It needs no fault."
+    yield "Faults:" if result.faults else "No faults."
     for one in result.faults:
         yield f"  {one}"
 
 
 def arguments(result: RunResult, scenario: str | None = None) -> list[str]:
-    """Return what the command line needs to repeat the run."""
+    """Return the command-line arguments that repeat the run."""
     needed = ["--replay", str(result.seed), "--scenario", scenario or result.scenario]
     if result.limits.operations is not None:
         needed += ["--operations", str(result.limits.operations)]
     if result.limits.only is not None:
-        # Those that happened: a run that ends sooner never comes to others that were let happen as well.
+        # Only the faults that happened: a shorter run may end before others.
         needed += ["--only", ",".join(str(one.number) for one in result.faults) or "none"]
     return needed
 
 
 def shown(violation: Violation) -> tuple[Event, ...]:
-    """Return the events that show a violation, as many as a person reads."""
+    """Return the events that show a violation, up to a readable number."""
     return violation.events[:EVENTS_SHOWN]
 
 

@@ -23,20 +23,20 @@ from txnframework_simulation.simulator.loop import SimulatedLoop, Stuck
 from txnframework_simulation.simulator.machines import Machine, World, registry
 from txnframework_simulation.simulator.results import Limits, RunResult
 from txnframework_simulation.simulator.scenario import Scenario
-from txnframework_simulation.simulator.simulated_host import SimulatedHost
+from txnframework_simulation.simulator.simulated_host import RunContext, SimulatedHost
 from txnframework_simulation.workloads import ActorContext, RecordedClient, drain
 from txnframework_simulation.workloads.drain import drain_subscription, drain_topic, write_everywhere
 
 NO_LIMITS = Limits()
 WORK_MS_MAX = 1_800_000
-"""Virtual time in which all hosts have to be done with their share."""
+"""The virtual time in which all hosts must complete their operations."""
 DRAIN_MS_MAX = 300_000
 
 
 def run(scenario: Scenario, seed: int, limits: Limits = NO_LIMITS) -> RunResult:
-    """Run a scenario; the same seed and limits are the same run, in every step."""
+    """Run a scenario; with the same seed and limits, every step of the run is the same."""
     collecting = gc.isenabled()
-    gc.disable()  # when it comes is not decided by a seed
+    gc.disable()  # the time of a collection does not depend on the seed
     try:
         return Run(scenario, seed, limits).run()
     finally:
@@ -45,7 +45,7 @@ def run(scenario: Scenario, seed: int, limits: Limits = NO_LIMITS) -> RunResult:
 
 
 class Run:
-    """One run; hosts ask it for what they share."""
+    """One run, in phases: prepare, work, settle, drain, check."""
 
     def __init__(self, scenario: Scenario, seed: int, limits: Limits) -> None:
         self.scenario = scenario
@@ -66,17 +66,18 @@ class Run:
         atomic = self.chance.random() >= scenario.without_batches
         space = scenario.make_space(self.environment)
         self.world = World(self.loop, space, registry(), _at_once, atomic=atomic)
+        self._context = RunContext(scenario, seed, self.world, self.injector, self.now_ns, self.keep)
         self.workload = scenario.make_workload()
         self._numbers = count()
 
     def run(self) -> RunResult:
-        """Go through all phases and look at what came of it."""
+        """Run all phases, and check the history."""
         try:
             self._all_phases()
         except Stuck as error:
-            self._violated("everything comes to an end", str(error))
+            self._violated("every call ends", str(error))
         except (Exception, IsolationError) as error:
-            self._violated("nothing fails in a way that no interface names", _told(error))
+            self._violated("no unexpected error", _described(error))
         else:
             self._over = True
             self.violations += check(self.history)
@@ -93,8 +94,8 @@ class Run:
         self._drain()
         for report in self.loop.reports:
             error = report.get("exception")
-            text = report.get("message", "") if error is None else _told(error)
-            self._violated("no error is one that nobody is told of", text)
+            text = report.get("message", "") if error is None else _described(error)
+            self._violated("no unhandled error", text)
 
     # -- phases ---------------------------------------------------------------------------------------
 
@@ -106,7 +107,8 @@ class Run:
     def _work(self) -> list[SimulatedHost]:
         operations = self.scenario.operations if self.limits.operations is None else self.limits.operations
         hosts = [
-            SimulatedHost(self, number, -(-operations // self.scenario.hosts)) for number in range(self.scenario.hosts)
+            SimulatedHost(self._context, number, -(-operations // self.scenario.hosts))
+            for number in range(self.scenario.hosts)
         ]
         working = [self._outside(host.run_machines()) for host in hosts]
         self._finish_all(working)
@@ -117,7 +119,7 @@ class Run:
 
     def _settle(self, hosts: Iterable[SimulatedHost]) -> None:
         living = [one for host in hosts if (one := host.living) is not None]
-        # Somebody has to sweep for what is left behind to come to its end: hosts that serve coordinators do.
+        # Open transactions end only if a host with coordinators sweeps.
         sweeping = living or [self._quiet_machine("keeper")]
         for machine in sweeping:
             self._finished(machine.spawn(machine.client.host.coordinators()))
@@ -129,7 +131,7 @@ class Run:
             recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.late")
             for topic in self.workload.topics:
                 self._finished(machine.spawn(drain_topic(recorded, topic)))
-            # Who joins next in a process gets everything, whatever was left behind there by who was before.
+            # A consumer that joins later in the same process receives all messages.
             for subscribed in self.workload.subscriptions if machine is joined else ():
                 self._finished(machine.spawn(drain_subscription(recorded, subscribed)))
             self._finished(machine.ask_to_close())
@@ -144,14 +146,7 @@ class Run:
         self._finished(last.spawn(drain(recorded, self.workload, begun)))
         self._finished(last.ask_to_close())
 
-    # -- parts ----------------------------------------------------------------------------------------
-
-    def part(self, machine: Machine, host: SimulatedHost, actor: int) -> ActorContext:
-        """Return one actor's part; hosts ask for it."""
-        name = f"{machine.name}{chr(ord('a') + actor)}"
-        chance = random.Random(f"{self.scenario.name} {self.seed} {name}")  # noqa: S311 - repeatable on purpose
-        recorded = RecordedClient(machine.client, host.recorder, name)
-        return ActorContext(recorded, chance, machine.environment, host.more, host.number)
+    # -- steps ----------------------------------------------------------------------------------------
 
     def _last_context(self, machine: Machine) -> ActorContext:
         chance = random.Random(f"{self.scenario.name} {self.seed} {machine.name}")  # noqa: S311 - repeatable on purpose
@@ -168,7 +163,7 @@ class Run:
         task.result()
 
     def _finish_all(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
-        """Run until all of them are done, to which more may come; raise what failed, also if others wait for it."""
+        """Run until all tasks are done, also tasks that are added meanwhile; raise the error of a failed one first."""
         try:
             self.loop.run_until(lambda: all(task.done() for task in tasks), WORK_MS_MAX)
         finally:
@@ -180,11 +175,11 @@ class Run:
         return self.loop.spawn(self.loop.outside, work)
 
     def now_ns(self) -> int:
-        """Return the time since the beginning, a little later each time."""
+        """Return the time since the start; each call returns a later time."""
         return (self.environment.now_ms() - self.began_ms) * 1_000_000 + next(self._numbers)
 
     def keep(self, event: Event) -> None:
-        """Record an event, unless it is the loop that takes apart what was left."""
+        """Record an event, unless the loop is being closed."""
         if self._over:
             return
         self.history.events.append(event)
@@ -212,10 +207,10 @@ class Run:
 
 
 async def _at_once() -> None:
-    """The memory of the simulation does not wait; the way to it does."""
+    """Do not wait: the calls to the stores in memory wait instead."""
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     last = traceback.extract_tb(error.__traceback__)[-3:]
     where = " > ".join(f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}" for frame in last)
     return f"{type(error).__name__}: {error} ({where})"

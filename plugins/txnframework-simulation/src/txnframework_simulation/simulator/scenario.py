@@ -1,4 +1,4 @@
-"""Scenarios: what a run does and what goes wrong in it, from TOML files."""
+"""Scenarios: the workload and the faults of a run, from TOML files."""
 
 from __future__ import annotations
 
@@ -22,55 +22,54 @@ from txnframework_simulation.workloads import WORKLOADS, Workload
 
 SUFFIX = ".toml"
 DEFAULT_SPACE = "txnframework_memory.space:MemorySpace"
-"""The stores of a simulation, unless a scenario names others."""
+"""The default stores of a simulation."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one TOML file says."""
+    """The content of a scenario file."""
 
     about: str = ""
-    workload: Annotated[str, Meta(description="One that comes with the framework, or module:name of another.")]
-    hosts: Annotated[int, Meta(ge=1, le=20, description="How many processes there are.")] = 3
-    actors: Annotated[int, Meta(ge=1, le=20, description="How many actors each has.")] = 2
-    operations: Annotated[int, Meta(ge=1, description="How many client operations a run has at least.")] = 60
+    workload: Annotated[str, Meta(description="A built-in workload, or module:name of another one.")]
+    hosts: Annotated[int, Meta(ge=1, le=20, description="Number of hosts, each a simulated process.")] = 3
+    actors: Annotated[int, Meta(ge=1, le=20, description="Number of actors of each host.")] = 2
+    operations: Annotated[int, Meta(ge=1, description="Minimum number of client operations of a run.")] = 60
     without_batches: Annotated[
-        float, Meta(ge=0, le=1, description="How likely it is that the metadata store has no atomic batches.")
+        float, Meta(ge=0, le=1, description="Probability that the metadata store has no atomic batches.")
     ] = 0.2
     settle_ms: Annotated[
-        int, Meta(ge=0, description="After this, with nothing going wrong any more, everything has taken effect.")
+        int, Meta(ge=0, description="Time without faults after which all operations have taken effect.")
     ] = 60_000
-    space: Annotated[str, Meta(description="module:name of what makes the stores from an environment.")] = DEFAULT_SPACE
+    space: Annotated[str, Meta(description="module:name of the class of the stores.")] = DEFAULT_SPACE
     options: dict[str, object] = {}
     faults: FaultRates = FaultRates()
-    host: Annotated[dict[str, object], Meta(description="The configuration of each process, without its stores.")] = {}
+    host: Annotated[dict[str, object], Meta(description="Configuration of each host, without its stores.")] = {}
     name: str = ""
 
     def make_workload(self) -> Workload[Any]:
-        """Return the workload with its options."""
+        """Create the workload with its options."""
         kind = WORKLOADS.get(self.workload) or _named(self.workload)
         if kind is None:
             raise InvalidInput(
-                f"there is no workload {self.workload!r}; there are {', '.join(sorted(WORKLOADS))}, and those of others"
-                " as module:name"
+                f"unknown workload {self.workload!r}; use {', '.join(sorted(WORKLOADS))}, or module:name of another one"
             )
         made: Workload[Any] = kind(decode(self.options, kind.options_type, KeyPath("options")))
         return made
 
     def make_space(self, environment: Environment) -> Space:
-        """Return new stores."""
+        """Create empty stores."""
         try:
             made: Space = _imported(self.space)(environment)
         except (ImportError, AttributeError, ValueError) as error:
-            raise InvalidInput(f"the stores {self.space!r} of the scenario cannot be made: {error}") from error
+            raise InvalidInput(f"cannot create the stores {self.space!r} of the scenario: {error}") from error
         return made
 
     def config(self) -> Config:
-        """Return the configuration of each process."""
+        """Return the configuration of each host."""
         return load_config(self.host)
 
 
 def scenario_names() -> tuple[str, ...]:
-    """Return the names of the scenarios that come with the framework, in order."""
+    """Return the names of the built-in scenarios, sorted."""
     return tuple(sorted(one.name.removesuffix(SUFFIX) for one in _shipped().iterdir() if one.name.endswith(SUFFIX)))
 
 
@@ -78,16 +77,16 @@ def load_scenario(name: str) -> Scenario:
     """
     Return the scenario of this name, or the one in a file.
 
-    :raises InvalidInput: there is no such scenario, or its file is wrong.
+    :raises InvalidInput: the scenario is unknown, or its file is invalid.
     """
     if name.endswith(SUFFIX):
         path = Path(name)
         if not path.exists():
-            raise InvalidInput(f"the scenario {name} is not there")
+            raise InvalidInput(f"{name}: file not found")
         return parse_scenario(path.read_text(encoding="utf-8"), path.name.removesuffix(SUFFIX), name)
     if name not in scenario_names():
         raise InvalidInput(
-            f"there is no scenario {name!r}; there are {', '.join(scenario_names())}, and files that end in {SUFFIX}"
+            f"unknown scenario {name!r}; use {', '.join(scenario_names())}, or a file that ends in {SUFFIX}"
         )
     return parse_scenario((_shipped() / f"{name}{SUFFIX}").read_text(encoding="utf-8"), name)
 
@@ -96,13 +95,13 @@ def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
     """
     Return the scenario that a TOML text describes.
 
-    :raises InvalidInput: it is not TOML, or something in it cannot be used; the error names file and place.
+    :raises InvalidInput: it is not TOML, or a value is invalid; the error names the file and the key.
     """
     place = KeyPath(file=file or name)
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise place.error(f"is not TOML: {error}") from error
+        raise place.error(f"not valid TOML: {error}") from error
     scenario = msgspec.structs.replace(decode(table, Scenario, place), name=name)
     with _in(place):
         _require_types(scenario.make_workload())
@@ -113,7 +112,7 @@ def parse_scenario(text: str, name: str, file: str | None = None) -> Scenario:
 
 @contextmanager
 def _in(place: KeyPath) -> Iterator[None]:
-    """Say of what is wrong in which file, and where in it, that is."""
+    """Add the file and the key to an error."""
     try:
         yield
     except ConfigurationError as error:
@@ -124,7 +123,7 @@ def _in(place: KeyPath) -> Iterator[None]:
 
 
 def _require_types(workload: Workload[Any]) -> None:
-    """Refuse a subscription type that nobody has; of one whose plugin is missing, opening a host tells."""
+    """Reject an unknown subscription type; if only its plugin is missing, opening a host reports it."""
     for path, name in workload.types.items():
         try:
             registry().dispatcher(name)
@@ -134,11 +133,11 @@ def _require_types(workload: Workload[Any]) -> None:
 
 
 def _named(name: str) -> type[Workload[Any]] | None:
-    """Return the workload that stands in a module; None: it is not there."""
+    """Return the workload in a module, or None if ``name`` is not ``module:name``."""
     try:
         return _imported(name) if ":" in name else None
     except (ImportError, AttributeError) as error:
-        raise InvalidInput(f"the workload {name!r} of the scenario cannot be loaded: {error}") from error
+        raise InvalidInput(f"cannot load the workload {name!r} of the scenario: {error}") from error
 
 
 def _imported(place: str) -> Any:

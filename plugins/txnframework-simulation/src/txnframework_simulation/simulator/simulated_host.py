@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework_simulation.history import Event, EventKind, Recorder
-from txnframework_simulation.simulator.faults import FaultKind
-from txnframework_simulation.simulator.machines import Machine
+from txnframework_simulation.simulator.faults import FaultInjector, FaultKind
+from txnframework_simulation.simulator.machines import Machine, World
+from txnframework_simulation.simulator.scenario import Scenario
 from txnframework_simulation.simulator.store_calls import FaultyCalls
+from txnframework_simulation.workloads import ActorContext, RecordedClient
 from txnframework_simulation.workloads.workload import NEVER_EXPECTED
 
-if TYPE_CHECKING:
-    from txnframework_simulation.simulator.run import Run
-
-
 STEPS_MAX = 40
-"""How many steps a machine may still do after the call at which its death was drawn."""
+"""The maximum number of steps of a machine between the call at which its kill was drawn and the kill."""
 UNNOTICED_MS_MAX = 4_000
-"""How long stores may take to notice that a machine is gone."""
+"""The maximum time until the stores notice that a machine has stopped."""
 DOWN_MS_MAX = 5_000
 PAUSE_MS_MAX = 20_000
 LIVES_MAX = 50
 
 
-class SimulatedHost:
-    """One place in which machines live, one after the other."""
+@dataclass(frozen=True)
+class RunContext:
+    """What the hosts of a run share; ``now_ns`` and ``keep`` are the clock and the destination of recorded events."""
 
-    def __init__(self, run: Run, number: int, share: int) -> None:
+    scenario: Scenario
+    seed: int
+    world: World
+    injector: FaultInjector
+    now_ns: Callable[[], int]
+    keep: Callable[[Event], None]
+
+
+class SimulatedHost:
+    """A slot in which machines run, one after the other, until ``share`` operations were recorded."""
+
+    def __init__(self, run: RunContext, number: int, share: int) -> None:
         self.number = number
         self._machine: Machine | None = None
         self.disruptions: list[asyncio.Task[None]] = []
@@ -42,15 +54,15 @@ class SimulatedHost:
 
     @property
     def living(self) -> Machine | None:
-        """The machine that lives here now."""
+        """The machine that runs now, if any."""
         return self._machine if self._machine is not None and self._machine.process.alive else None
 
     def more(self) -> bool:
-        """Whether operations are left to do here."""
+        """Whether operations are left."""
         return self._left > 0
 
     async def run_machines(self) -> None:
-        """Let machines live here until everything is done."""
+        """Run machines until no operation is left."""
         while self.more() and self._lives < LIVES_MAX:
             self._lives += 1
             await self._run_machine(f"host{self.number}.{self._lives}")
@@ -58,8 +70,8 @@ class SimulatedHost:
     async def _run_machine(self, name: str) -> None:
         run = self._run
         self._died.clear()
-        environment = SkewedEnvironment(run.environment, self._ahead_ms())
-        calls = FaultyCalls(name, run.injector, run.loop, lambda kind: self._disrupt(machine, kind))
+        environment = SkewedEnvironment(run.world.environment, self._ahead_ms())
+        calls = FaultyCalls(name, run.injector, run.world.loop, lambda kind: self._disrupt(machine, kind))
         machine = run.world.machine(name, environment, calls)
         opened = asyncio.Event()
         living = machine.start(run.world.config(name, run.scenario.config()), opened.set)
@@ -74,15 +86,20 @@ class SimulatedHost:
         if opened.is_set() and machine.process.alive:
             self._machine = machine
             workload = run.scenario.make_workload()
-            actors = [
-                machine.spawn(workload.run(run.part(machine, self, actor))) for actor in range(run.scenario.actors)
-            ]
+            contexts = [self._actor_context(machine, actor) for actor in range(run.scenario.actors)]
+            actors = [machine.spawn(workload.run(context)) for context in contexts]
             await self._unless_it_died(asyncio.gather(*actors))
         if not machine.process.alive:
             await self._pass(run.injector.milliseconds(DOWN_MS_MAX))
 
+    def _actor_context(self, machine: Machine, actor: int) -> ActorContext:
+        name = f"{machine.name}{chr(ord('a') + actor)}"
+        chance = random.Random(f"{self._run.scenario.name} {self._run.seed} {name}")  # noqa: S311 - repeatable on purpose
+        recorded = RecordedClient(machine.client, self.recorder, name)
+        return ActorContext(recorded, chance, machine.environment, self.more, self.number)
+
     async def _unless_it_died(self, *work: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
-        """Wait for the first of these, or the machine's death; raise what failed."""
+        """Wait until one of these is done or the machine is killed; raise an unexpected error."""
         waiting = [asyncio.ensure_future(one) for one in (self._died.wait(), *work)]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if self._died.is_set():
@@ -91,7 +108,7 @@ class SimulatedHost:
             if one.done() and not _is_expected(one.exception()):
                 one.result()
 
-    # -- what befalls it ------------------------------------------------------------------------------
+    # -- faults of the machine ------------------------------------------------------------------------------
 
     def _disrupt(self, machine: Machine, kind: FaultKind) -> None:
         work = {
@@ -100,7 +117,7 @@ class SimulatedHost:
             FaultKind.LEASES_LOST: self._lose_leases,
             FaultKind.CLOCK_MOVED: self._move_clock,
         }[kind]
-        self.disruptions.append(self._run.loop.spawn(self._run.loop.outside, work(machine)))
+        self.disruptions.append(self._run.world.loop.spawn(self._run.world.loop.outside, work(machine)))
 
     async def _kill(self, machine: Machine) -> None:
         for _ in range(self._run.injector.steps(STEPS_MAX)):
@@ -135,7 +152,7 @@ class SimulatedHost:
         return self._run.injector.between(-half_ms, half_ms)
 
     async def _pass(self, by_ms: int) -> None:
-        environment = self._run.environment
+        environment = self._run.world.environment
         await environment.sleep_until(environment.now_ms() + by_ms)
 
     def _keep(self, event: Event) -> None:
