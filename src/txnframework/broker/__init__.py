@@ -15,7 +15,7 @@ from txnframework.broker.compaction.messages import CommitTimes, Order
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.dispatch.ack_state import acks_of, cumulative_ack
 from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT_UNDER_LEASE
-from txnframework.broker.dispatch.consumers import Delivery, Joining, Listener
+from txnframework.broker.dispatch.consumers import Joining, Listener
 from txnframework.broker.dispatch.deliveries import HeldMessage
 from txnframework.broker.dispatch.dispatches import Attachment, Dispatches, SubscriptionRef
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
@@ -45,7 +45,6 @@ __all__ = [
     "CopyRange",
     "Counts",
     "DecidedMessage",
-    "Delivery",
     "Dispatches",
     "DomainPlugins",
     "FamilyStatus",

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from txnframework.broker import Attachment, Delivery, Host, Listener, SegmentDispatch, SubscriptionRef
+from txnframework.broker import Attachment, HeldMessage, Host, Listener, SegmentDispatch, SubscriptionRef
 from txnframework.client._messages import Message, received
 from txnframework.errors import LeaseLost, Unavailable
 from txnframework.model.dispatch import Ordering, SubscriptionType
@@ -278,11 +278,10 @@ class Feed:
             self.attached.dispatch.permit(self.attached.consumer_id, len(positions))
         return positions
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, held: HeldMessage, incarnation: int, tenure: object) -> None:
         place = self.place
-        how = delivery.redelivery_count, delivery.incarnation, delivery.tenure
-        message = received(place.topic, place.segment, delivery.held, *how)
-        self._inbox.put(self, message, delivery.number)
+        message = received(place.topic, place.segment, held, held.redeliveries, incarnation, tenure)
+        self._inbox.put(self, message, held.delivery)
         self._delivered()
 
     def _reset(self) -> None:

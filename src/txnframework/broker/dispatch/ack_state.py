@@ -35,11 +35,10 @@ class OpenAcks:
                 self._cumulative.append(one)
             else:
                 self._single.update((position, one) for position in _positions_of(one.ack))
+        self.is_empty = not self._single and not self._cumulative
 
     def holder(self, position: Position) -> PendingAck | None:
         """Return the acknowledgment that covers a message; None if there is none."""
-        if not self._single and not self._cumulative:
-            return None
         found = self._single.get(position) or self._single.get(position.entry)
         return found or next((one for one in self._cumulative if _reaches(one.ack, position)), None)
 

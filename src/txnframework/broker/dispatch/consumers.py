@@ -13,22 +13,6 @@ from txnframework.model.positions import Position
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """
-    A message that is delivered to a consumer.
-
-    ``incarnation`` is that of the cursor under which the message was read. ``number`` is the argument for
-    ``SegmentDispatch.hand_out``. ``tenure`` is that of the dispatch that delivers it.
-    """
-
-    held: HeldMessage
-    redelivery_count: int
-    incarnation: int
-    number: int
-    tenure: object
-
-
-@dataclass(frozen=True, slots=True)
 class Joining:
     """
     A consumer that attaches; ``permits`` is the number of messages that it accepts at first.
@@ -49,13 +33,14 @@ class Listener:
     """
     The callbacks of a consumer; they are called synchronously.
 
-    * ``deliver``: a message was delivered.
+    * ``deliver``: a message was delivered. It was read under this incarnation of the cursor, by the dispatch with this
+      tenure. Its ``delivery`` is the argument for ``SegmentDispatch.hand_out``.
     * ``reset``: the subscription was moved, and all deliveries are void.
     * ``progressed``: ``drained_by`` and ``done`` may have changed.
     * ``ended``: no more messages will be delivered, for this reason.
     """
 
-    deliver: Callable[[Delivery], None]
+    deliver: Callable[[HeldMessage, int, object], None]
     reset: Callable[[], None]
     progressed: Callable[[], None]
     ended: Callable[[Exception], None]
@@ -141,7 +126,7 @@ class AttachedConsumers:
                 if taker is not None:
                     taker.owed += 1
                 continue
-            taker.listener.deliver(Delivery(held, held.redeliveries, incarnation, held.delivery, self._tenure))
+            taker.listener.deliver(held, incarnation, self._tenure)
         if unused:
             self._dispatcher.released(frozenset(unused))
         return bool(assigned)

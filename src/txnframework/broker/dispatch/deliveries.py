@@ -72,11 +72,6 @@ class HeldMessage:
     delivery: int = 0
     size_bytes: int = 0
 
-    def __post_init__(self) -> None:
-        message = self.message
-        self.size_bytes = len(message.value or b"") + len(message.key or b"")
-        self.size_bytes += sum(len(name) + len(content) for name, content in message.headers)
-
 
 class Deliveries:
     """
@@ -207,14 +202,16 @@ class Deliveries:
 
     def read(self, held: HeldMessage, cursor: Cursor, pending: OpenAcks) -> None:
         """Add a message that was read, unless it is finished."""
-        position = held.position
+        position, message = held.position, held.message
+        held.size_bytes = len(message.value or b"") + len(message.key or b"")
+        held.size_bytes += sum(len(name) + len(content) for name, content in message.headers)
         held.redeliveries = self._earlier.pop(position, 0)
         if position in self.messages or state_of(cursor, position) is AckState.DELETED:
             return
         self.messages[position] = held
         bisect.insort(self.waiting, position)
         self.waiting_bytes += held.size_bytes
-        holder = pending.holder(position)
+        holder = None if pending.is_empty else pending.holder(position)
         if holder is not None:
             held.cumulative = holder.ack.cumulative
             self._set(held, MessageState.PENDING_ACK, holder.branch)

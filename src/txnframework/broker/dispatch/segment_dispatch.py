@@ -163,7 +163,10 @@ class SegmentDispatch:
 
         Messages that were given back or acknowledged must not be handed out.
         """
-        self.permit(consumer_id, 1)
+        consumer = self._consumers.by_id.get(consumer_id)
+        if consumer is not None:
+            consumer.owed += 1
+            self._wake.set()
         return self.ended is None and self._deliveries.hand_out(consumer_id, position, number)
 
     async def return_delivered(
@@ -328,6 +331,7 @@ class SegmentDispatch:
         self._earlier = DeliveryCounts()
         self._read_ahead.begin_at(cursor.mark_delete)
         self.drained = self.done = False
+        self._takers = frozenset()
         self._consumers.notify(lambda listener: listener.reset())
         return freed
 
@@ -346,8 +350,10 @@ class SegmentDispatch:
             if page is not None and self._cursor is not None:
                 reading.take(page, self._cursor, self._open_acks)
                 continue
-            await self._pass_by()
-            self._note_progress()
+            if reading.skipped or not self._deliveries.messages:
+                await self._pass_by()
+            if reading.sealed_end or self.drained:
+                self._note_progress()
             if may_read:
                 reading.watch(self._wake.set)
             await self._wake.wait()
@@ -366,7 +372,7 @@ class SegmentDispatch:
     async def _pass_by(self) -> None:
         """Move the cursor past aborted entries and the ends of closed ledgers, which need no acknowledgment."""
         held, skipped, incarnation = len(self._deliveries.messages), self._read_ahead.skipped, self.incarnation
-        if self._cursor is None or (held and not skipped):
+        if self._cursor is None:
             return
         # Everything before the first held message is finished: a message is removed only when the cursor includes it.
         upto = self._deliveries.done_through(self._read_ahead.upto)
