@@ -16,6 +16,8 @@ ATTEMPTS_MAX = 1_000
 
 Decide = Callable[[Record | None], Awaitable[Put | None]]
 
+PAGE_RECORDS = 500
+
 
 async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None:
     """
@@ -58,9 +60,6 @@ async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None
 def expected_version(record: Record | None) -> Expected:
     """Return the expected version for a write that is based on ``record``."""
     return Expect.ABSENT if record is None else record.version
-
-
-PAGE_RECORDS = 500
 
 
 async def wait_until_free(store: IMetadataStore, lease: Key) -> None:

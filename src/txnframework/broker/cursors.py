@@ -24,14 +24,20 @@ from txnframework.model.records import HistoryDocument, SubscriptionRecord
 LEDGERS_MAX = 100
 """The most ledgers that are read for one gap."""
 
+HISTORY_BATCHES_MAX = 100
+"""The most batches that the history of a subscription holds."""
+REPLAYED_BATCHES = 2
+"""The number of last batches whose messages are kept."""
+FIRST_INCARNATION = 1
+Update = Callable[[Cursor | None], Cursor | None]
+
 
 class Gaps:
     """
     Moves the mark-delete position of a cursor across the gap between two ledgers, where no entry can be.
 
     Positions alone do not show whether an entry lies between the last entry of one ledger and the first entry of
-    another. The ledgers do. Without them the mark-delete position of a subscription would stay before its first ledger,
-    whatever is acknowledged.
+    another. The ledgers do. Without them the mark-delete position of a subscription would never pass the first gap.
     """
 
     def __init__(self, ledger: IManagedLedger | None) -> None:
@@ -70,12 +76,6 @@ class Gaps:
             if summary.entries and summary.last > mark:
                 return False
         return False
-
-
-HISTORY_BATCHES_MAX = 100
-"""The most batches that the history of a subscription holds."""
-REPLAYED_BATCHES = 2
-"""The number of last batches whose messages are kept."""
 
 
 def with_processed(record: SubscriptionRecord, segment: str, processed: ProcessedRange) -> SubscriptionRecord | None:
@@ -146,11 +146,6 @@ class OwnWrites:
     def are_all(self, stored: bytes | None) -> bool:
         """Return whether no other process has written since, if ``stored`` is the stored value."""
         return not self._others_wrote and stored is not None and stored == self._last
-
-
-FIRST_INCARNATION = 1
-
-Update = Callable[[Cursor | None], Cursor | None]
 
 
 @implementer(ICursor)

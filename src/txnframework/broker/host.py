@@ -30,19 +30,13 @@ from txnframework.broker.topics.topics import Topics
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, TransactionDomainMismatch
-from txnframework.interfaces import (
-    ITransactionCoordinator,
-)
+from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import from_record
 from txnframework.model.names import TRANSACTION_DOMAINS, TopicName
 from txnframework.model.records import TopicRecord
 from txnframework.model.transactions import Transaction
-from txnframework.plugin import (
-    DispatcherContext,
-    PluginRegistry,
-    load_plugins,
-)
+from txnframework.plugin import DispatcherContext, PluginRegistry, load_plugins
 from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import BackgroundQueue, BackgroundTask
 

@@ -26,6 +26,8 @@ REJECT: Final = "reject"
 UNKNOWN: Final = "unknown"
 FAILED: Final = "failed"
 
+T = TypeVar("T")
+
 
 def result_of(error: BaseException, forbidden: str) -> str:
     """Return the result label of ``error``; ``forbidden`` is the label for a call that the state forbids."""
@@ -83,9 +85,6 @@ class MeasuredCoordinator(ForwardingProxy):
 def measured_coordinator(coordinator: ITransactionCoordinator, metrics: Metrics | None) -> ITransactionCoordinator:
     """Return ``coordinator``, measured if ``metrics`` is given."""
     return coordinator if metrics is None else ITransactionCoordinator(MeasuredCoordinator(coordinator, metrics))
-
-
-T = TypeVar("T")
 
 
 class MeasuredMetadataStore(ForwardingProxy):

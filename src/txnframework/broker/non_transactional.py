@@ -131,7 +131,7 @@ class NonTransactionalBuffer:
         """
         Trim whole ledgers, after checking that all their entries are outside transactions.
 
-        The ledger must be told which branches were aborted, and this is not known here. So all entries to be trimmed
+        The ledger needs the aborted branches, which are not known here. So all entries to be trimmed
         are checked before, a bounded number in each call. ``left`` is 1 until the check is complete.
 
         :raises WithoutTransactions: an entry to be trimmed belongs to a transaction; nothing was trimmed.

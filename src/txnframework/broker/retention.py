@@ -16,6 +16,11 @@ from txnframework.model.layout import Layout
 from txnframework.model.ledger import LedgerSummary
 from txnframework.model.positions import Position
 
+LEDGERS_MAX = 1_000
+"""The most ledgers of one segment that one round examines."""
+STEPS_MAX = 100
+"""The most bounded steps of trimming that one round takes in one segment."""
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
@@ -97,12 +102,6 @@ def _entry_after(position: Position, ledgers: tuple[LedgerSummary, ...]) -> Posi
     return None
 
 
-LEDGERS_MAX = 1_000
-"""The most ledgers of one segment that one round examines."""
-STEPS_MAX = 100
-"""The most bounded steps of trimming that one round takes in one segment."""
-
-
 class Trimmer:
     """
     Removes messages that are no longer needed, in any number of processes: no step relies on exclusive access.
@@ -128,7 +127,7 @@ class Trimmer:
         """
         Trim every segment of a topic; a segment whose change is under way is trimmed later.
 
-        If everything is kept, only what buffers store beside segments with transactions is trimmed.
+        If everything is kept, only the data that buffers store outside their segments is trimmed.
         """
         keeps_all = keeps_everything(rule)
         if keeps_all and not layout.families:

@@ -20,6 +20,8 @@ from txnframework.model.layout import Layout
 from txnframework.model.positions import Limit, Position
 from txnframework.model.transactions import OpenQuery, State, Transaction
 
+_PAGE = 1_000
+
 
 async def ack_status(subscription: SegmentSubscription, position: Position) -> AckStatus:
     """
@@ -123,9 +125,6 @@ class HangingTransactions:
                     found.append(HangingTransaction(one.ended, age_ms, operations_left=one.operations))
             after = page[-1].txn_id
         return found[:room]
-
-
-_PAGE = 1_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,14 @@ from txnframework.model.positions import Position
 TOKEN_BITS = 64
 NAMES_MAX = 100
 
+APPEND_ENTRIES_MAX = 100
+APPEND_BYTES_MAX = 4 * 1024 * 1024
+"""The most entries of one append, and the most bytes unless a single entry is larger."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What ``compactor`` kept of all that counts up to ``upto``, stored in ``ledgers``, one after the other."""
+    """The messages up to ``upto`` that ``compactor`` kept, stored in ``ledgers``, one after the other."""
 
     ledgers: tuple[str, ...]
     upto: Position
@@ -64,7 +68,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class CompactedPart:
-    """What was kept of a segment up to ``upto``; later messages are in the segment only."""
+    """The compacted messages of a segment up to ``upto``; later messages are in the segment only."""
 
     upto: Position
     store: ILedgerStore
@@ -171,7 +175,7 @@ class Attempts:
 
     async def finish(self, attempt: Attempt, kept: CompactionResult) -> None:
         """
-        Publish what was kept as the result that readers find; remove the earlier result and all other ledgers.
+        Publish the result, which readers find from now on; remove the earlier result and all other ledgers.
 
         Every ledger of ``kept`` is sealed: no process can write to it any more. May be repeated.
 
@@ -260,11 +264,6 @@ def _kept(found: records.CompactedRecord) -> CompactionResult | None:
         return None
     order: Order = "commit" if found.order == "commit" else "position"
     return CompactionResult((found.ledger, *found.further), Position.parse(found.upto), found.compactor, order)
-
-
-APPEND_ENTRIES_MAX = 100
-APPEND_BYTES_MAX = 4 * 1024 * 1024
-"""The most entries of one append, and the most bytes unless a single entry is larger."""
 
 
 class PartWriter:

@@ -32,7 +32,7 @@ Source = Callable[[], Entries]
 
 class SegmentCompaction:
     """
-    Writes what is kept of a segment to a ledger of its own, as one of ``attempts``.
+    Writes the compacted messages of a segment to a ledger of its own, as one of ``attempts``.
 
     A compaction that several processes share begins and finishes its attempt here too, and writes several ledgers in
     between. This class answers what all of them must agree on: the end position and the order.

@@ -24,6 +24,9 @@ from txnframework.model.transactions import Participant, State, Transaction
 from txnframework.plugin import CoordinatorContext, PluginRegistry
 from txnframework.runtime.concurrency import SharedOpenings
 
+OpenIt = Callable[[str], Awaitable[OpenSegment]]
+Subscribed = Callable[[str, str, str], Awaitable[SegmentSubscription]]
+
 
 def coordinators_by_family(config: Config, registry: PluginRegistry) -> dict[str, str]:
     """
@@ -78,10 +81,6 @@ class KnownOutcomes:
             return
         if found.state in (State.COMMITTED, State.ABORTED):
             self.note(branch, counts=found.counts(branch.number))
-
-
-OpenIt = Callable[[str], Awaitable[OpenSegment]]
-Subscribed = Callable[[str, str, str], Awaitable[SegmentSubscription]]
 
 
 @implementer(IParticipants)

@@ -22,6 +22,13 @@ AT_ONCE_MAX = 16
 STALE_MAX = 1_000
 """The most timers of ended transactions that are kept, in addition to the number of live timers."""
 
+_LOG = logging.getLogger(__name__)
+DELAY_MS = 1_000
+DELAY_MS_MAX = 30_000
+"""The longest wait before the first attempt, and after many failures."""
+BUSY_DELAY_MS = 20
+"""The wait before a sweep with work left continues, so that it does not spin on work that is blocked."""
+
 
 class Deadlines:
     """
@@ -96,13 +103,6 @@ class Deadlines:
             asyncio.get_running_loop().call_exception_handler(report)
 
 
-_LOG = logging.getLogger(__name__)
-
-DELAY_MS = 1_000
-DELAY_MS_MAX = 30_000
-"""The longest wait before the first attempt, and after many failures."""
-
-
 async def open_with_retries(
     names: Iterable[str], open_one: Callable[[str], Awaitable[object]], environment: Environment
 ) -> None:
@@ -126,10 +126,6 @@ async def open_with_retries(
                     _LOG.warning("coordinator %s cannot be opened for sweeps; retrying: %s", name, error)
             else:
                 left.remove(name)
-
-
-BUSY_DELAY_MS = 20
-"""The wait before a sweep with work left continues, so that it does not spin on work that is blocked."""
 
 
 class Sweeps:

@@ -16,6 +16,9 @@ from txnframework.model.acks import Ack, PendingAck
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
 
+UNDECIDED_MAX = 1_000
+"""The number of branches with an unknown outcome that are remembered."""
+
 
 class OpenAcks:
     """
@@ -73,10 +76,6 @@ def acks_of(positions: Iterable[tuple[Position, int]]) -> tuple[Ack, ...]:
 def cumulative_ack(position: Position, batch_size: int) -> Ack:
     """Return the acknowledgment of a message and all before it; of the whole entry if the message is its last."""
     return Ack(position.entry if position.batch_index >= batch_size - 1 else position, batch_size, cumulative=True)
-
-
-UNDECIDED_MAX = 1_000
-"""The number of branches with an unknown outcome that are remembered."""
 
 
 class Claims:

@@ -15,6 +15,17 @@ from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
+FINISHED_ELSEWHERE = (
+    "was received by this consumer, and another consumer has received or acknowledged it since; abort, call "
+    "redeliver_unacknowledged() and receive the remaining messages, or acknowledge the other messages one by one"
+)
+NOT_UNDER_LEASE = (
+    "this consumer did not receive it under its current lease, so other consumers may have earlier messages; "
+    "receive it again, or acknowledge messages one by one"
+)
+Sized = tuple[Position, int]
+"""A message's position and the size of its batch."""
+
 
 class CursorAckWriter:
     """
@@ -76,19 +87,6 @@ class CursorAckWriter:
             acks = tuple(ack for its, some in gathered if its == incarnation for ack in some)
             if not await self._cursor.apply(incarnation, acks, None):
                 await self._cursor.load()  # raises if the cursor was deleted; after a seek, they have no effect
-
-
-FINISHED_ELSEWHERE = (
-    "was received by this consumer, and another consumer has received or acknowledged it since; abort, call "
-    "redeliver_unacknowledged() and receive the remaining messages, or acknowledge the other messages one by one"
-)
-NOT_UNDER_LEASE = (
-    "this consumer did not receive it under its current lease, so other consumers may have earlier messages; "
-    "receive it again, or acknowledge messages one by one"
-)
-
-Sized = tuple[Position, int]
-"""A message's position and the size of its batch."""
 
 
 class AckOwner(Protocol):

@@ -11,6 +11,9 @@ from txnframework.interfaces import IDispatcher
 from txnframework.model.dispatch import ConsumerInfo
 from txnframework.model.positions import Position
 
+OFFER_MAX = 1_000
+"""The number of waiting messages that a dispatcher is offered at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Joining:
@@ -44,10 +47,6 @@ class Listener:
     reset: Callable[[], None]
     progressed: Callable[[], None]
     ended: Callable[[Exception], None]
-
-
-OFFER_MAX = 1_000
-"""The number of waiting messages that a dispatcher is offered at once."""
 
 
 @dataclass(slots=True)

@@ -29,6 +29,9 @@ from txnframework.runtime.concurrency import KeyedLock
 from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import RetryingTasks
 
+IN = " in "
+"""The separator between a consumer's name and its process's session in the name of a lease holder."""
+
 
 class DeliveryCountCache:
     """
@@ -59,10 +62,6 @@ class DeliveryCountCache:
             return DeliveryCounts()
         self._messages -= len(kept.counts)
         return kept
-
-
-IN = " in "
-"""The separator between a consumer's name and its process's session in the name of a lease holder."""
 
 
 @dataclass(frozen=True, slots=True)

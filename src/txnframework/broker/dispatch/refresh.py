@@ -73,8 +73,8 @@ class RefreshTrigger:
         if self._cursor is None:
             return False
         watch, own = self._watches[-1], self._cursor.own_writes
-        told = watch.value if IValueWatch.providedBy(watch) else None
-        if told is not None and not own.are_all(told):
+        value = watch.value if IValueWatch.providedBy(watch) else None
+        if value is not None and not own.are_all(value):
             return False
         # The watch may have reported one of several changes; the later ones may be another process's.
         record = await self._store.get(self._cursor.key)
@@ -95,7 +95,7 @@ class RefreshTrigger:
                 await self._refresh()
 
     async def _until_holders_change(self, holders: frozenset[TxnID]) -> None:
-        """Wait until the holders have changed; watching the same ones anew after every message would cost reads."""
+        """Wait until the holders have changed; a new watch on the same ones after every message would cost reads."""
         while self._deliveries.holders() == holders:
             self._deliveries.holders_changed.clear()
             await self._deliveries.holders_changed.wait()

@@ -32,6 +32,13 @@ _OTHER_WAY = (
     " taken"
 )
 
+IDENTITY_BITS = 64
+LEASE = "restore"
+SETTLE_MS_MAX = 1_000
+"""The longest time to settle an aborted transaction's participants; a sweep settles those that were not reached."""
+Progress = Callable[[str], None]
+"""Receives one sentence for each step."""
+
 
 async def require_metadata_older(host: Host, taken_ms: int) -> None:
     """
@@ -100,15 +107,6 @@ async def _is_known(store: IMetadataStore, name: str, ledger_id: int, branch: Br
     if await store.get(paths.header_key(branch.txn_id)) is not None:
         return True
     return await store.get(paths.abort_record_key(name, ledger_id, branch.txn_id, branch.number)) is not None
-
-
-IDENTITY_BITS = 64
-LEASE = "restore"
-SETTLE_MS_MAX = 1_000
-"""The longest time to settle an aborted transaction's participants; a sweep settles those that were not reached."""
-
-Progress = Callable[[str], None]
-"""Receives one sentence for each step."""
 
 
 class Restored(Enum):

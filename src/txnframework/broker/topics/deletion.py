@@ -34,7 +34,7 @@ class TopicDeletion:
     The decision is one compare-and-set of the layout. Any process may do the steps that follow, and repeat them after
     any failure.
 
-    The layout record stays, marked as deleted, and names what is left to remove until all is removed. Then it keeps the
+    The layout record stays, marked as deleted, and names the rest until all is removed. Then it keeps the
     next segment id, so that a later topic of this name has other segments, ledgers and cursors. A process that still
     holds an object of the former topic cannot affect the later one. Records of its subscriptions stay, emptied, for the
     same reason as after unsubscribing: their versions must not start over.
@@ -108,7 +108,7 @@ class TopicDeletion:
             page = await coordinator.list_open(OpenQuery(after=page[-1].txn_id, limit=PAGE))
 
     async def finish(self, topic: TopicName) -> None:
-        """Remove what is left of a deleted topic; do nothing if nothing is left or the topic exists."""
+        """Remove the rest of a deleted topic; do nothing if nothing is left or the topic exists."""
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(topic)
             if found is None or not found[0].deleted or not found[0].segments:
@@ -146,7 +146,7 @@ class TopicDeletion:
     # -- removing -------------------------------------------------------------------------------------
 
     async def _last_ledger(self, layout: Layout, version: int) -> int | None:
-        """Seal the segment of a deleted topic and return its last ledger id; None: look again."""
+        """Seal the segment of a deleted topic and return its last ledger id; None: the layout must be read again."""
         try:
             ledger = await self._ledgers.open(str(layout.topic))
         except LedgerNotFound:

@@ -126,7 +126,7 @@ class SubscriptionChanges:
         return await opened.buffer.max_read_position()
 
     async def _finish(self, layout: Layout, version: int, name: str) -> bool:
-        """Create what is missing of a listed subscription; return False to look again."""
+        """Create the missing records of a listed subscription; return False if the layout must be read again."""
         for segment_id in layout.segments:
             if not await self._make_cursor(layout, segment_id, name):
                 return False

@@ -180,7 +180,7 @@ class Topics:
 
     async def subscribe(self, topic: TopicName, name: str, start: Start = "latest") -> None:
         """
-        Create what is missing of a subscription: its record, its cursors, its name in the layout.
+        Create a subscription, or the missing parts of one: its record, its cursors, its name in the layout.
 
         An existing subscription is unchanged. ``latest`` begins after all messages that are readable now, on every
         segment.
