@@ -15,7 +15,7 @@ from txnframework.broker.compaction.messages import CommitTimes, Order
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.dispatch.ack_state import acks_of, cumulative_ack
 from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT_UNDER_LEASE
-from txnframework.broker.dispatch.consumers import Joining, Listener
+from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.deliveries import HeldMessage
 from txnframework.broker.dispatch.dispatches import Attachment, Dispatches, SubscriptionRef
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
@@ -35,6 +35,7 @@ __all__ = [
     "EVERYTHING",
     "FINISHED_ELSEWHERE",
     "NOT_UNDER_LEASE",
+    "AttachRequest",
     "Attachment",
     "Attempt",
     "CommitTimes",
@@ -53,7 +54,6 @@ __all__ = [
     "HeldMessage",
     "Host",
     "HostContext",
-    "Joining",
     "Lag",
     "LatestByKey",
     "Listener",

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
-from txnframework.broker import Host, Joining, RetryingTasks, SubscriptionRef, dispatching_lease
+from txnframework.broker import AttachRequest, Host, RetryingTasks, SubscriptionRef, dispatching_lease
 from txnframework.client._feed import ConsumerOptions, Feed, Inbox, LostLeaseMessages
 from txnframework.errors import (
     Closed,
@@ -364,13 +364,13 @@ class Membership:
         replaces = options.named and segment not in self._tried
         self._tried.add(segment)
         permits = self._host.config.client.receive_messages_max
-        joining = Joining(options.name, permits, options.priority, options.named, replaces)
+        request = AttachRequest(options.name, permits, options.priority, options.named, replaces)
         lost = self.feeds.get(segment)
         missed = LostLeaseMessages(self._host) if lost is None else lost.missed
         feed = Feed(place, self._inbox, self._wake_consumer, self.poke, partial(self._follows, topic, at), missed)
         self.feeds[segment] = feed
         try:
-            await self._host.dispatches.attach(feed.place, joining, feed.listener(), feed.attach_to)
+            await self._host.dispatches.attach(feed.place, request, feed.listener(), feed.attach_to)
         except BaseException:
             feed.withdraw()
             feed.attached = None  # if it was attached, the host detaches it

@@ -24,8 +24,8 @@ from txnframework.model.transactions import Participant, State, Transaction
 from txnframework.plugin import CoordinatorContext, PluginRegistry
 from txnframework.runtime.concurrency import SharedOpenings
 
-OpenIt = Callable[[str], Awaitable[OpenSegment]]
-Subscribed = Callable[[str, str, str], Awaitable[SegmentSubscription]]
+OpenSegmentByName = Callable[[str], Awaitable[OpenSegment]]
+OpenSubscription = Callable[[str, str, str], Awaitable[SegmentSubscription]]
 
 
 def coordinators_by_family(config: Config, registry: PluginRegistry) -> dict[str, str]:
@@ -91,8 +91,8 @@ class HostParticipants:
 
     def __init__(
         self,
-        segment: OpenIt,
-        subscription: Subscribed,
+        segment: OpenSegmentByName,
+        subscription: OpenSubscription,
         is_deleted: Callable[[str], Awaitable[bool]],
         plugins_of: Callable[[str], DomainPlugins | NoPlugins],
     ) -> None:

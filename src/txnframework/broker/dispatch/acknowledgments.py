@@ -23,7 +23,7 @@ NOT_UNDER_LEASE = (
     "this consumer did not receive it under its current lease, so other consumers may have earlier messages; "
     "receive it again, or acknowledge messages one by one"
 )
-Sized = tuple[Position, int]
+SizedPosition = tuple[Position, int]
 """A message's position and the size of its batch."""
 
 
@@ -129,7 +129,7 @@ class AckRecorder:
 
     async def single(
         self,
-        messages: tuple[Sized, ...],
+        messages: tuple[SizedPosition, ...],
         incarnation: int,
         holder: Branch | None,
         principal: str,
@@ -163,7 +163,7 @@ class AckRecorder:
         await self._refresh_if(unread)
 
     async def cumulative(
-        self, message: Sized, incarnation: int, holder: Branch | None, principal: str, consumer: int
+        self, message: SizedPosition, incarnation: int, holder: Branch | None, principal: str, consumer: int
     ) -> None:
         """
         Acknowledge a message and all messages before it in the segment.
@@ -227,7 +227,9 @@ class AckRecorder:
                 await self._owner.load_outcome(branch)
         return self._deliveries.claims.first_lost(consumer, upto)
 
-    async def outdated(self, messages: tuple[Sized, ...], incarnation: int, holder: Branch, principal: str) -> None:
+    async def outdated(
+        self, messages: tuple[SizedPosition, ...], incarnation: int, holder: Branch, principal: str
+    ) -> None:
         """
         Let the store decide on messages that were delivered before a seek; the messages held here are not affected.
         """
@@ -251,7 +253,7 @@ class AckRecorder:
         except Unavailable as error:
             raise OutcomeUnknown(f"it was acknowledged, and may be delivered again: {error}") from error
 
-    async def _once_known(self, messages: tuple[Sized, ...], incarnation: int) -> tuple[Sized, ...]:
+    async def _once_known(self, messages: tuple[SizedPosition, ...], incarnation: int) -> tuple[SizedPosition, ...]:
         """Wait for acknowledgments in progress, and return the messages that are not held; none after a seek."""
         positions = [position for position, _ in messages]
         while True:

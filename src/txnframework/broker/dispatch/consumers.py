@@ -16,7 +16,7 @@ OFFER_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
+class AttachRequest:
     """
     A consumer that attaches; ``permits`` is the number of messages that it accepts at first.
 
@@ -83,15 +83,15 @@ class AttachedConsumers:
         """The attached consumers."""
         self._next_id = 1
 
-    def attach(self, joining: Joining, listener: Listener) -> int:
+    def attach(self, request: AttachRequest, listener: Listener) -> int:
         """
         Add a consumer, and return its id.
 
         :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
         """
         consumer_id, self._next_id = self._next_id, self._next_id + 1
-        self._dispatcher.attach(ConsumerInfo(consumer_id, joining.name, joining.priority))
-        self.by_id[consumer_id] = AttachedConsumer(listener, joining.permits)
+        self._dispatcher.attach(ConsumerInfo(consumer_id, request.name, request.priority))
+        self.by_id[consumer_id] = AttachedConsumer(listener, request.permits)
         return consumer_id
 
     def detach(self, consumer_id: int) -> frozenset[Position] | None:

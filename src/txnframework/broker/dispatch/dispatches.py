@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from txnframework.broker.dispatch.consumers import Joining, Listener
+from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.deliveries import DeliveryCounts
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts, SegmentDispatch
 from txnframework.broker.segments import dispatching_lease
@@ -112,7 +112,7 @@ class Dispatches:
     async def attach(
         self,
         ref: SubscriptionRef,
-        joining: Joining,
+        request: AttachRequest,
         listener: Listener,
         got: Callable[[Attachment], None] = lambda _: None,
     ) -> Attachment:
@@ -126,7 +126,7 @@ class Dispatches:
         :raises UnknownPlugin: no installed plugin provides the subscription type.
         """
         return await self._steps.finish(
-            lambda: self._attach(ref, joining, listener, got), (ref.key,), undo=self._undo_attach
+            lambda: self._attach(ref, request, listener, got), (ref.key,), undo=self._undo_attach
         )
 
     async def detach(self, attached: Attachment, unseen: frozenset[Position]) -> None:
@@ -146,7 +146,7 @@ class Dispatches:
         await self._detach(attached, attached.dispatch.delivered_to(attached.consumer_id))
 
     async def _attach(
-        self, ref: SubscriptionRef, joining: Joining, listener: Listener, got: Callable[[Attachment], None]
+        self, ref: SubscriptionRef, request: AttachRequest, listener: Listener, got: Callable[[Attachment], None]
     ) -> Attachment:
         key = ref.key
         async with self._changing.hold(key):
@@ -157,7 +157,7 @@ class Dispatches:
                 await self._close(key, dispatch)
                 dispatch = None
             if dispatch is None:
-                dispatch = await self._begin(ref, joining)
+                dispatch = await self._begin(ref, request)
                 self._open[key] = dispatch
             else:
                 # Messages that were acknowledged elsewhere before now must not be delivered to it, and a watch may be
@@ -169,7 +169,7 @@ class Dispatches:
                         f"subscription {ref.subscription} is used as {dispatch.subscription_type} here, "
                         f"not as {ref.subscription_type}"
                     )
-                attached = Attachment(ref, dispatch, dispatch.attach(joining, listener))
+                attached = Attachment(ref, dispatch, dispatch.attach(request, listener))
                 got(attached)
                 return attached
             finally:
@@ -185,18 +185,18 @@ class Dispatches:
                 if not attached.dispatch.consumers:
                     await self._close(key, attached.dispatch)
 
-    async def _begin(self, ref: SubscriptionRef, joining: Joining) -> SegmentDispatch:
+    async def _begin(self, ref: SubscriptionRef, request: AttachRequest) -> SegmentDispatch:
         parts = await self._parts(ref)
         key = ref.key
         try:
-            lease = await self._hold(key, joining)
+            lease = await self._hold(key, request)
         except LeaseHeld as held:
             raise SubscriptionOwnedElsewhere(ref.segment, ref.subscription, held.holder) from held
         except (OutcomeUnknown, asyncio.CancelledError):
             self._releasing.start(partial(self._release_unused, key))
             raise
         earlier = self._remembered.take(key)
-        dispatch = SegmentDispatch(parts, lease, earlier, may_be_replaced=joining.named)
+        dispatch = SegmentDispatch(parts, lease, earlier, may_be_replaced=request.named)
         try:
             await dispatch.start()
         except BaseException:
@@ -205,16 +205,16 @@ class Dispatches:
             raise
         return dispatch
 
-    async def _hold(self, key: tuple[str, str], joining: Joining) -> ILease:
+    async def _hold(self, key: tuple[str, str], request: AttachRequest) -> ILease:
         """
-        Take the lease; replace an earlier consumer of the same name if ``joining`` says so.
+        Take the lease; replace an earlier consumer of the same name if ``request`` says so.
 
         Safety does not depend on the lease: an earlier consumer that is alive can only fail. It detects from the
         lease's record that it was replaced. It does not replace its successor in turn, so of two live consumers the
         later one dispatches.
         """
         lease, session = dispatching_lease(*key), self._store.session
-        holder = f"{joining.name}{IN}{session}" if joining.named else session
+        holder = f"{request.name}{IN}{session}" if request.named else session
         try:
             return await self._store.acquire_lease(lease, holder)
         except LeaseHeld as held:
@@ -222,7 +222,7 @@ class Dispatches:
             if its_session == session:
                 # A leftover of this process: the reply to acquiring or releasing it was lost, so it is released now.
                 await self._release_held(lease, held.holder)
-            elif joining.replaces and name == joining.name:
+            elif request.replaces and name == request.name:
                 record = await self._store.get(held.key)
                 if record is not None:
                     await self._store.break_lease(lease, record.version)

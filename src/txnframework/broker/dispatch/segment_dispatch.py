@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from txnframework.broker.coordinators.coordinators import KnownOutcomes
 from txnframework.broker.dispatch.ack_state import OpenAcks
-from txnframework.broker.dispatch.acknowledgments import AckRecorder, CursorAckWriter, Sized
-from txnframework.broker.dispatch.consumers import AttachedConsumers, Joining, Listener
+from txnframework.broker.dispatch.acknowledgments import AckRecorder, CursorAckWriter, SizedPosition
+from txnframework.broker.dispatch.consumers import AttachedConsumers, AttachRequest, Listener
 from txnframework.broker.dispatch.deliveries import Deliveries, DeliveryCounts, HeldMessage
 from txnframework.broker.dispatch.read_ahead import ReadAhead
 from txnframework.broker.dispatch.refresh import RefreshTrigger
@@ -121,14 +121,14 @@ class SegmentDispatch:
         """The number of attached consumers."""
         return len(self._consumers.by_id)
 
-    def attach(self, joining: Joining, listener: Listener) -> int:
+    def attach(self, request: AttachRequest, listener: Listener) -> int:
         """
         Add a consumer, and return its id in this dispatch.
 
         :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
         """
         self._require_running()
-        consumer_id = self._consumers.attach(joining, listener)
+        consumer_id = self._consumers.attach(request, listener)
         self._wake.set()
         return consumer_id
 
@@ -227,7 +227,12 @@ class SegmentDispatch:
         return held is not None and held.given_to != consumer_id
 
     async def ack(
-        self, messages: tuple[Sized, ...], incarnation: int, holder: Branch | None, principal: str, consumer_id: int
+        self,
+        messages: tuple[SizedPosition, ...],
+        incarnation: int,
+        holder: Branch | None,
+        principal: str,
+        consumer_id: int,
     ) -> None:
         """
         Acknowledge a consumer's messages individually, in ``holder`` or (None) outside transactions.
@@ -246,7 +251,7 @@ class SegmentDispatch:
             await self._acks.outdated(messages, incarnation, holder, principal)
 
     async def ack_cumulative(
-        self, message: Sized, incarnation: int, holder: Branch | None, principal: str, consumer_id: int
+        self, message: SizedPosition, incarnation: int, holder: Branch | None, principal: str, consumer_id: int
     ) -> None:
         """
         Acknowledge a message and all messages before it in this segment.
