@@ -15,6 +15,7 @@ from txnframework.client import Client, Consumer, Message
 from txnframework.errors import InvalidInput, ReceiveTimeout
 from txnframework.model.dispatch import DEFAULT_TYPE
 from txnframework.model.names import SegmentName, parse_name
+from txnframework.model.reads import Isolation
 
 BATCH_MESSAGES = 1_000
 """The number of messages that are received and acknowledged together."""
@@ -43,7 +44,7 @@ BATCH_MESSAGES = 1_000
 )
 @click.option(
     "--isolation",
-    type=click.Choice(["read_committed", "read_uncommitted"]),
+    type=click.Choice([one.value for one in Isolation]),
     show_default="read_committed",
     help="Without --subscription: whether to print uncommitted messages too, marked as such.",
 )
