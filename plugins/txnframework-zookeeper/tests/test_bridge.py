@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import socket
+import struct
 import threading
 from multiprocessing.connection import Connection
 from typing import Any
@@ -26,6 +28,7 @@ from txnframework_zookeeper.connection._requests import (
     SetNode,
 )
 from txnframework_zookeeper.connection._session import SessionState
+from txnframework_zookeeper.connection._sockets import Doorbell, SessionSocket, wait_for_data, wait_for_room
 from txnframework_zookeeper.testing._clients import WAIT_S, Seen, expire, opened, wait_for_connections
 from txnframework_zookeeper.testing._proxies import reply_proxy
 from txnframework_zookeeper.testing.servers.frames import Operation
@@ -402,3 +405,82 @@ def test_a_listener_that_fails_keeps_nobody_from_an_answer(url: str) -> None:
             assert len(told) == len(paths)
 
     asyncio.run(main())
+
+
+def test_requests_of_one_turn_wake_the_waiting_thread_once() -> None:
+    """The thread is woken after the turn, and takes one byte for each request."""
+
+    async def main() -> None:
+        bell = Doorbell(asyncio.get_running_loop())
+        try:
+            assert bell.recv(1) == b""
+            waiting = asyncio.ensure_future(asyncio.to_thread(wait_for_data, [bell], WAIT_S))
+            await asyncio.sleep(0.01)
+            for _ in range(3):
+                bell.send(b"\0")
+            assert await waiting == [bell]
+            assert [bell.recv(1) for _ in range(4)] == [b"\0", b"\0", b"\0", b""]
+            # Another thread wakes it at once, also while the loop does nothing.
+            waiter = threading.Timer(0.01, bell.send, [b"\0"])
+            waiter.start()
+            assert wait_for_data([bell], WAIT_S) == [bell]
+            waiter.join()
+            assert bell.recv(1) == b"\0"
+            assert wait_for_data([bell], 0.01) == []
+        finally:
+            bell.close()
+            bell.close()
+
+    asyncio.run(main())
+
+
+def test_a_session_socket_keeps_what_it_received_and_sends_when_nothing_is_left_to_do() -> None:
+    """Replies are taken from the kernel at once; a broken connection does not hide the last ones."""
+    ours, theirs = socket.socketpair()
+    connected = SessionSocket(ours)
+    connected.setblocking(False)
+    first = struct.pack("!iii", 16, 0, 4_000) + b"12345678"
+    try:
+        theirs.sendall(first[:5])
+        assert connected.recv(4) == first[:4]
+        assert (connected.pending(), connected.agreed_ms) == (1, None)
+        assert connected.recv(4) == first[4:5]
+        theirs.sendall(first[5:] + b"next")
+        assert connected.recv(15) == first[5:]
+        assert (connected.pending(), connected.agreed_ms) == (4, 4_000)
+        connected.send(b"re")
+        connected.send(memoryview(b"quest"))
+        theirs.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            theirs.recv(100)
+        assert wait_for_data([connected], 0) == []
+        assert theirs.recv(100) == b"request"
+        theirs.sendall(b"last")
+        theirs.close()
+        connected.send(b"lost")
+        assert wait_for_data([connected], WAIT_S) == [connected]
+        assert [connected.recv(4) for _ in range(3)] == [b"next", b"last", b""]
+    finally:
+        connected.close()
+        theirs.close()
+
+
+def test_a_session_socket_makes_kazoo_wait_while_the_server_takes_nothing() -> None:
+    """Unsent requests are bounded; they are sent in their order once the server reads."""
+    ours, theirs = socket.socketpair()
+    connected = SessionSocket(ours)
+    connected.setblocking(False)
+    sent = b""
+    try:
+        while wait_for_room(connected, 0.01):
+            piece = bytes([len(sent) % 251]) * 50_000
+            sent += piece
+            connected.send(piece)
+        received = b""
+        while len(received) < len(sent):
+            received += theirs.recv(65_536)
+            wait_for_data([connected], 0)
+        assert received == sent
+    finally:
+        connected.close()
+        theirs.close()

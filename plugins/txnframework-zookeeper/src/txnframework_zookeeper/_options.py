@@ -37,80 +37,78 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         int,
         Meta(
             ge=100,
-            description="How long the servers keep a session, and with it the leases, of a client that they do not"
-            " hear from; they may agree to another time (minSessionTimeout, maxSessionTimeout).",
+            description="How long the servers keep a session, with its leases, without hearing from the client; they"
+            " may agree to another time (minSessionTimeout, maxSessionTimeout).",
         ),
     ] = 10_000
     connect_timeout_ms: Annotated[
         int,
         Meta(
             ge=1,
-            description="How long opening waits for a connection, and an operation while it is lost, before it is"
-            " refused.",
+            description="How long opening, and an operation without a connection, waits before it raises Unavailable.",
         ),
     ] = 15_000
     requests_max: Annotated[
         int,
-        # Each request is a byte in the socket pair that wakes kazoo's thread; on Linux the pair holds about 280 bytes.
-        Meta(ge=1, le=256, description="How many requests are under way at most; further ones wait."),
+        # kazoo keeps every request in memory until it is answered; each may have a megabyte.
+        Meta(ge=1, le=256, description="Maximum number of unanswered requests; further ones wait."),
     ] = 256
     watches_max: Annotated[
         int,
-        Meta(ge=1, description="How many nodes are watched at most; a further watch is refused."),
+        Meta(ge=1, description="Maximum number of watched nodes; a further watch is refused."),
     ] = 4_096
     nodes_known_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="Of how many records and of how many nodes above them a process remembers what it saw, so as"
-            " not to ask before it writes.",
+            description="Maximum number of records, and of parent nodes, in the cache with which a process plans its"
+            " writes.",
         ),
     ] = 50_000
     number_block_size: Annotated[
         int,
         Meta(
             ge=1,
-            description="How many numbers of sequential records a process reserves at once; what it does not use is"
-            " lost.",
+            description="How many numbers of sequential records a process reserves at once; unused numbers are lost.",
         ),
     ] = 10_000
     index_entries_together_max: Annotated[
         int,
         Meta(
-            ge=1, description="How many index entries a process puts below one node before it puts further ones deeper."
+            ge=1,
+            description="How many index entries a process puts below one node before it puts further entries deeper.",
         ),
     ] = 2_000
     attempts_max: Annotated[
         int,
-        Meta(ge=1, description="How often a write that lost a race is planned anew before Unavailable is raised."),
+        Meta(ge=1, description="How often a write is planned again after a conflict before Unavailable is raised."),
     ] = 100
     value_in_record_bytes_max: Annotated[
         int,
         Meta(
             ge=1,
             le=VALUES_TOGETHER_BYTES_MAX,
-            description="Larger values are written in chunks, in requests of their own, before the record that names"
-            " them.",
+            description="Larger values are written in chunks, in separate requests, before the record that names them.",
         ),
     ] = 262_144
     value_bytes_max: Annotated[
-        int, Meta(ge=1, description="The largest value that is taken; a server holds all of them in memory.")
+        int, Meta(ge=1, description="The largest accepted value; a server holds all values in memory.")
     ] = 67_108_864
     page_bytes_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="A page of a scan ends with the record whose value makes it larger than this, however few they"
-            " are.",
+            description="A page of a scan ends when its values reach this size; it has at least one record.",
         ),
     ] = 16_777_216
     empty_nodes_delay_ms: Annotated[
-        int, Meta(ge=0, description="How long a node that lost its last child stays, in case another one comes.")
+        int, Meta(ge=0, description="How long a node without children is kept, in case it gets another child.")
     ] = 30_000
     empty_nodes_max: Annotated[
         int,
         Meta(
-            ge=1, description="How many nodes that may be empty a process remembers; others are found by listing them."
+            ge=1,
+            description="Maximum number of possibly empty nodes on a process's list; others are found by listings.",
         ),
     ] = 10_000
     login: Annotated[
@@ -124,16 +122,18 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     is_private: Annotated[
         bool | None,
         Meta(
-            description="Let nobody but the own login read and write what is made; by default when there is a login.",
+            description="Let only the own login read and write the created nodes; by default if there is a login.",
         ),
     ] = None
-    tls: Annotated[bool, Meta(description="Connect by TLS.")] = False
+    tls: Annotated[bool, Meta(description="Connect with TLS.")] = False
     require_tls: Annotated[bool, Meta(description="Refuse servers on other machines unless tls is true.")] = False
     tls_ca: Annotated[
-        str | None, Meta(description="File with the certificates to trust beside those of the system.")
+        str | None, Meta(description="File with certificates to trust in addition to those of the system.")
     ] = None
-    tls_certificate: Annotated[str | None, Meta(description="File with the own certificate, if servers ask.")] = None
-    tls_key: Annotated[str | None, Meta(description="File with the key of the own certificate.")] = None
+    tls_certificate: Annotated[
+        str | None, Meta(description="File with the client's certificate, if the servers require one.")
+    ] = None
+    tls_key: Annotated[str | None, Meta(description="File with the key of the client's certificate.")] = None
     tls_verify: Annotated[bool, Meta(description="Refuse a server whose certificate is not trusted.")] = True
     tls_check_host: Annotated[
         bool, Meta(description="Refuse a server whose certificate does not name the host of the URL.")
@@ -165,12 +165,12 @@ def locate(url: str, variables: Mapping[str, str] = os.environ) -> Servers:
     if parts.query or parts.fragment:
         raise ConfigurationError(
             "",
-            f"{shown} has something behind the chroot, at ? or #; set options in metadata.options, and in a password"
-            " write ? as %3F and # as %23",
+            f"{shown} has text after the chroot, at ? or #; set options in metadata.options, and in a password write"
+            " ? as %3F and # as %23",
         )
     user, _, password = (unquote(part) for part in login.partition(":"))
     if password and not user:
-        raise ConfigurationError("", f"{shown} has a password and no user; write zookeeper://user:password@host:port")
+        raise ConfigurationError("", f"{shown} has a password but no user; write zookeeper://user:password@host:port")
     return Servers(
         hosts=",".join(_host(host, shown) for host in hosts.split(",")),
         root=_root(unquote(parts.path), shown),
@@ -185,7 +185,7 @@ def _host(host: str, shown: str) -> str:
     if not colon:
         name, port = host, str(_DEFAULT_PORT)
     if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ConfigurationError("", f"{shown} names something that is no host with a port; {_SHAPE}")
+        raise ConfigurationError("", f"{shown} names an invalid host or port; {_SHAPE}")
     return f"{name}:{port}"
 
 
@@ -193,9 +193,9 @@ def _root(path: str, shown: str) -> str:
     root = path.rstrip("/")
     names = root.split("/")[1:]
     if any(name in ("", ".", "..") for name in names) or any(not char.isprintable() for char in root):
-        raise ConfigurationError("", f"{shown} has a path that can be no chroot; {_SHAPE}")
+        raise ConfigurationError("", f"{shown} has a path that cannot be a chroot; {_SHAPE}")
     if names[:1] == ["zookeeper"]:
-        raise ConfigurationError("", f"{shown}: /zookeeper is ZooKeeper's own; name another chroot")
+        raise ConfigurationError("", f"{shown}: /zookeeper is reserved by ZooKeeper; name another chroot")
     return root
 
 
@@ -221,7 +221,7 @@ def check(servers: Servers, options: MetadataOptions) -> None:
         if value and not options.tls:
             raise ConfigurationError(f"{place}.{name}", "set tls to true to use it")
         if value and not Path(value).is_file():
-            raise ConfigurationError(f"{place}.{name}", f"there is no file {value}")
+            raise ConfigurationError(f"{place}.{name}", f"file not found: {value}")
     _check_secrecy(servers, options)
 
 
@@ -235,8 +235,8 @@ def _check_secrecy(servers: Servers, options: MetadataOptions) -> None:
         )
     if servers.password:
         _LOG.warning(
-            "%s is on another machine and tls is off: the password and all data can be read on their way; set tls, and"
-            " require_tls to be refused otherwise",
+            "%s is on another machine and tls is off: others can read the password and all data; set tls, and"
+            " require_tls to refuse such connections",
             servers.shown_url,
         )
 

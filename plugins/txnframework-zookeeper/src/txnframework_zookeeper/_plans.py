@@ -293,7 +293,7 @@ def _note_alone(cache: NodeCache, plan: Plan, node: str, is_gone: bool, note_emp
 
 def _existing_entry(index: str, key: bytes, path: str, mark: str, depth: int) -> EntryLocation:
     place = entry_location(index, key, path, mark, depth)
-    assert place is not None, "an entry that stands has a node"
+    assert place is not None, "an existing entry has a node"
     return place
 
 

@@ -99,7 +99,7 @@ class SequenceNumbers:
 def _decode_counter(node: Node | None) -> tuple[int, int]:
     """Return the first number that is not reserved, and the version of the counter's node."""
     if node is None:
-        raise CorruptRecord(COUNTER, "its node", "it is not there")
+        raise CorruptRecord(COUNTER, "its node", "the node is missing")
     try:
         form, first = msgspec.json.decode(node.data, type=list[int])
     except UNREADABLE as error:
@@ -141,8 +141,8 @@ async def open_root(zookeeper: ZooKeeperClient, new_identity: str) -> str:
     found = found or await zookeeper.get(STORE)
     if found is None:
         raise InvalidInput(
-            f"{zookeeper.shown_url} names a place where another program has nodes; name a chroot of its own below it,"
-            " as in zookeeper://host:2181/txnframework"
+            f"{zookeeper.shown_url} contains nodes of another program; name an unused chroot below it, as in"
+            " zookeeper://host:2181/txnframework"
         )
     return _decode_store(found).identity
 
@@ -163,12 +163,12 @@ async def take_identity(zookeeper: ZooKeeperClient, identity: str, attempts_max:
         with contextlib.suppress(MultiFailed):
             await zookeeper.multi([SetNode(STORE, data, found.stat.version)])
             return
-    raise Conflict(f"{zookeeper.shown_url}: others give the store identities at the same time")
+    raise Conflict(f"{zookeeper.shown_url}: others changed the identity of the store in every attempt")
 
 
 def _decode_store(node: Node | None) -> _Store:
     if node is None:
-        raise CorruptRecord(STORE, "its node", "somebody removed it")
+        raise CorruptRecord(STORE, "its node", "the node is missing")
     try:
         form = msgspec.json.decode(node.data, type=_AnyStore).format
         if form != STORE_FORMAT:

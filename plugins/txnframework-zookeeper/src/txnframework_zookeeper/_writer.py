@@ -159,7 +159,8 @@ class Writer:
                     self._chunk_writer.discard(chunks)
                     staged[number] = await self._stage(batch.puts[number])
         raise Unavailable(
-            f"{self._zookeeper.shown_url}: others changed what a write is about {self._attempts_max} times; try again"
+            f"{self._zookeeper.shown_url}: others changed the records of a write in each of"
+            f" {self._attempts_max} attempts; try again"
         )
 
     def _select_chunked(self, batch: Batch) -> set[int]:

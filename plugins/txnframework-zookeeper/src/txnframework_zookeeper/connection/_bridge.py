@@ -1,15 +1,14 @@
 """
 The bridge from kazoo's thread to the event loop: a handler as kazoo documents it (``kazoo.interfaces.IHandler``).
 
-Results, watch events and states go into one inbox in the order in which the server sent them. One wake-up of the loop
-delivers all that have arrived.
+Results, watch events and states go into one inbox in the order in which the server sent them. kazoo's thread wakes the
+loop once for all that have arrived, before it waits for more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import select
 import socket
 import ssl
 import threading
@@ -17,17 +16,16 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
-from struct import Struct
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import Callback
 
+from txnframework_zookeeper.connection._sockets import Doorbell, SessionSocket, wait_for_data, wait_for_room
+
 _ROLE_S = 1.0
 _ANSWER_BYTES_MAX = 65_536
 _PIECE_BYTES = 8_192
-# The first reply: its length, the protocol version, the session timeout.
-_SESSION_HEAD = Struct("!iii")
 
 ROLE_COMMAND = b"srvr"
 """The four-letter command whose reply contains a server's role; servers allow it by default."""
@@ -69,10 +67,18 @@ class Inbox:
         self._waiting: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._is_waking = False
 
+    def add(self, receive: Callable[[Any], None], what: Any) -> None:
+        """Call ``receive`` in the loop after the next ``wake``, from any thread."""
+        self._waiting.append((receive, what))
+
     def put(self, receive: Callable[[Any], None], what: Any) -> None:
         """Call ``receive`` in the loop, from any thread; after the end of the loop the item is dropped."""
         self._waiting.append((receive, what))
-        if not self._is_waking or self._loop.is_closed():
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the loop if there are items and it is not being woken."""
+        if self._waiting and (not self._is_waking or self._loop.is_closed()):
             self._is_waking = True
             try:
                 self._loop.call_soon_threadsafe(self.deliver)
@@ -91,22 +97,22 @@ class Inbox:
             try:
                 receive(what)
             except Exception as error:
-                context = {"message": "a receiver of what ZooKeeper sent failed", "exception": error}
+                context = {"message": "a callback for a reply or event of ZooKeeper failed", "exception": error}
                 self._loop.call_exception_handler(context)
 
 
-class Reply:
+class AsyncResult:
     """
     The reply to one request, as kazoo's IAsyncResult: kazoo calls ``set`` or ``set_exception``, sometimes twice.
 
     kazoo links the replies to requests that it makes for another request; these are not delivered to the loop.
     """
 
-    __slots__ = ("_handler", "_links", "exception", "is_ready", "value")
+    __slots__ = ("_bridge", "_links", "exception", "is_ready", "value")
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
-        self._links: list[Callable[[Reply], object]] = []
+    def __init__(self, bridge: KazooBridge) -> None:
+        self._bridge = bridge
+        self._links: list[Callable[[AsyncResult], object]] = []
         self.value: Any = None
         self.exception: BaseException | None = None
         self.is_ready = False
@@ -127,7 +133,7 @@ class Reply:
             raise self.exception
         return self.value
 
-    def rawlink(self, callback: Callable[[Reply], object]) -> None:
+    def rawlink(self, callback: Callable[[AsyncResult], object]) -> None:
         """Call ``callback`` once the reply has arrived; twice if it arrives at this moment."""
         self._links.append(callback)
         if self.is_ready:
@@ -139,16 +145,16 @@ class Reply:
             for callback in self._links:
                 callback(self)
         else:
-            self._handler.inbox.put(self._handler.receive, self)
+            self._bridge.deliver(self._bridge.receive, self)
 
 
-class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+class KazooBridge(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler for one connection: it has no threads for callbacks, and makes no second connection."""
 
     def __init__(self, inbox: Inbox, attempt_s: float, tls: ssl.SSLContext | None) -> None:
         super().__init__()
         self.inbox = inbox
-        self.receive: Callable[[Reply], None] = lambda _: None
+        self.receive: Callable[[AsyncResult], None] = lambda _: None
         self.thread_ended: Callable[[BaseException | None], None] = lambda _: None
         self.is_over = False
         self.attempts = 0
@@ -156,6 +162,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self.role = ServerRole.UNKNOWN
         self.socket_in_use: SessionSocket | None = None
         self._attempt_s = attempt_s
+        self._thread = 0
         self._tls = tls
         self._leaders_left: set[Any] = set()
 
@@ -165,13 +172,22 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def stop(self) -> None:
         """Do nothing: there are no threads to stop."""
 
-    def async_result(self) -> Reply:
+    def async_result(self) -> AsyncResult:
         """Return the object that receives the reply to a request."""
-        return Reply(self)
+        return AsyncResult(self)
 
     def dispatch_callback(self, callback: Callback) -> None:
         """Call a watcher in the loop; kazoo passes one event to each call."""
-        self.inbox.put(callback.func, *callback.args)
+        self.deliver(callback.func, *callback.args)
+
+    def deliver(self, receive: Callable[[Any], None], what: Any) -> None:
+        """Call ``receive`` in the loop; kazoo's thread wakes the loop when it has nothing else to do."""
+        (self.inbox.add if threading.get_ident() == self._thread else self.inbox.put)(receive, what)
+
+    def create_socket_pair(self) -> tuple[Doorbell, Doorbell]:
+        """Return the two ends through which other threads wake kazoo's thread; called in the loop."""
+        bell = Doorbell(asyncio.get_running_loop())
+        return bell, bell
 
     def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> threading.Thread:
         """Run kazoo's loop on a thread; an unexpected error ends the thread, and is reported."""
@@ -179,6 +195,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return thread
 
     def _run(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+        self._thread = threading.get_ident()
         ended_by: BaseException | None = None
         try:
             func(*args, **kwargs)
@@ -189,20 +206,14 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             self.inbox.put(self.thread_ended, ended_by)
 
     def select(self, read: list[Any], write: list[Any], other: list[Any], timeout: Any = None) -> Any:  # noqa: ARG002
-        """
-        Return the ready sockets; an encrypted socket may have decrypted data that the kernel does not show.
-
-        kazoo waits several times for each request, and its own handler creates an epoll object for each wait.
-        """
-        decrypted = [one for one in read if isinstance(one, SessionSocket) and one.has_decrypted()]
-        if decrypted:
-            return decrypted, [], []
-        poll = select.poll()
-        for events, sockets in ((select.POLLIN, read), (select.POLLOUT, write)):
-            for one in sockets:
-                poll.register(one, events)
-        ready = {number for number, _ in poll.poll(None if timeout is None else timeout * 1000)}
-        return [one for one in read if one.fileno() in ready], [one for one in write if one.fileno() in ready], []
+        """Return what is ready: at once if there is data in the buffers of the sockets, without a system call."""
+        if write:
+            return [], write if wait_for_room(write[0], timeout) else [], []
+        ready = [one for one in read if one.pending()]
+        if not ready:
+            self.inbox.wake()
+            ready = wait_for_data(read, timeout)
+        return ready, [], []
 
     def create_connection(self, address: Any, hostname: str = "", **_: Any) -> Any:
         """
@@ -211,13 +222,13 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         :raises OSError: the server could not be reached, or this connection has ended.
         """
         if self.is_over:
-            raise OSError("this client of kazoo's has had its connection")
+            raise OSError("this client has already used its connection")
         self.attempts += 1
         try:
             self.role = self._ask_role(address, hostname)
             if self.role is ServerRole.LEADER and address not in self._leaders_left:
                 self._leaders_left.add(address)
-                raise OSError("it leads the others, which are asked first")
+                raise OSError("the server is the leader, and followers are tried first")
             connected = self._connect(address, hostname, self._attempt_s)
         except OSError as error:
             self.last_error = error
@@ -255,41 +266,3 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         except BaseException:
             connected.close()
             raise
-
-
-class SessionSocket:
-    """
-    A connected socket with the methods that kazoo calls; it also reads the agreed session timeout from the data.
-
-    The servers may agree to a shorter timeout than requested. kazoo does not report it, and leases rely on it.
-    """
-
-    def __init__(self, connected: Any) -> None:
-        self.agreed_ms: int | None = None
-        self._socket = connected
-        self._head = b""
-        self.recv: Callable[[int], bytes] = self._recv_head
-        self.send, self.close, self.fileno = connected.send, connected.close, connected.fileno
-        self.setblocking, self.getpeername = connected.setblocking, connected.getpeername
-
-    def pending(self) -> int:
-        """Return the number of bytes that are already decrypted."""
-        return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
-
-    def has_decrypted(self) -> bool:
-        """Return whether there is data to read that the kernel does not show."""
-        return isinstance(self._socket, ssl.SSLSocket) and self._socket.fileno() >= 0 and self._socket.pending() > 0
-
-    def cut(self) -> None:
-        """Break the connection, from any thread."""
-        with suppress(OSError):
-            # Not SSLSocket's own method, after which the other thread would continue without encryption.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
-
-    def _recv_head(self, size: int) -> bytes:
-        piece: bytes = self._socket.recv(size)
-        self._head += piece
-        if len(self._head) >= _SESSION_HEAD.size:
-            self.agreed_ms = _SESSION_HEAD.unpack_from(self._head)[2]
-            self.recv = self._socket.recv
-        return piece

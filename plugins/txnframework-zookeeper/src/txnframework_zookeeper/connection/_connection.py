@@ -15,7 +15,7 @@ from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from txnframework_zookeeper._options import MetadataOptions, Servers, sasl_login, tls_context
-from txnframework_zookeeper.connection._bridge import Handler, Inbox, Reply, ServerRole
+from txnframework_zookeeper.connection._bridge import AsyncResult, Inbox, KazooBridge, ServerRole
 from txnframework_zookeeper.connection._requests import NotSent
 
 _FIRST_WAIT_S = 0.05
@@ -73,27 +73,29 @@ class Connection:
         receive: Callable[[Connected | Disconnected], None],
     ) -> None:
         session_timeout_s = options.session_timeout_ms / 1000
-        self.handler = Handler(inbox, min(session_timeout_s, options.connect_timeout_ms / 1000), tls_context(options))
-        self.handler.receive = self._take
-        self.handler.thread_ended = self._thread_ended
+        self.bridge = KazooBridge(
+            inbox, min(session_timeout_s, options.connect_timeout_ms / 1000), tls_context(options)
+        )
+        self.bridge.receive = self._take
+        self.bridge.thread_ended = self._thread_ended
         self.silence_s = session_timeout_s * _READ_PART
         self.has_ended = False
         self._asked_timeout_ms = options.session_timeout_ms
         self._inbox = inbox
         self._loop = asyncio.get_running_loop()
         self._receive = receive
-        self._waiting: dict[Reply, tuple[Callable[[Any], None], float]] = {}
+        self._waiting: dict[AsyncResult, tuple[Callable[[Any], None], float]] = {}
         self._silence_timer: asyncio.TimerHandle | None = None
         self._heard_at = float("-inf")
         self.client = KazooClient(
             hosts=servers.hosts,
             timeout=session_timeout_s,
             client_id=resumed,
-            handler=self.handler,
+            handler=self.bridge,
             auth_data=_digest_login(servers, options),
             sasl_options=sasl_login(servers, options),
             connection_retry=KazooRetry(
-                max_tries=-1, delay=_FIRST_WAIT_S, max_delay=_LONGEST_WAIT_S, sleep_func=self.handler.sleep_func
+                max_tries=-1, delay=_FIRST_WAIT_S, max_delay=_LONGEST_WAIT_S, sleep_func=self.bridge.sleep_func
             ),
             logger=_log,
         )
@@ -122,7 +124,7 @@ class Connection:
         """
         End the session, if connected, on a separate thread; the future completes when kazoo has stopped.
 
-        That may take as long as kazoo waits for the server; ``handler.cut`` shortens it.
+        That may take as long as kazoo waits for the server; ``bridge.cut`` shortens it.
         """
         stopped = self._loop.create_future()
         threading.Thread(target=self._stop, args=(stopped,), daemon=True, name="txnframework-zookeeper stop").start()
@@ -130,7 +132,7 @@ class Connection:
 
     def end(self) -> None:
         """Fail all waiting requests as lost; nothing is sent any more."""
-        self.has_ended = self.handler.is_over = True
+        self.has_ended = self.bridge.is_over = True
         if self._silence_timer is not None:
             self._silence_timer.cancel()
         waiting, self._waiting = self._waiting, {}
@@ -141,11 +143,11 @@ class Connection:
         """Handle a state of kazoo, on kazoo's thread, before kazoo continues."""
         if state == KazooState.CONNECTED:
             session_id, password = self.client.client_id
-            timeout_ms = self.handler.agreed_timeout_ms or self._asked_timeout_ms
-            self._inbox.put(self._receive, Connected(session_id, password, timeout_ms, self.handler.role))
+            timeout_ms = self.bridge.agreed_timeout_ms or self._asked_timeout_ms
+            self._inbox.put(self._receive, Connected(session_id, password, timeout_ms, self.bridge.role))
             return
-        self.handler.is_over = True
-        # The end of kazoo's thread, and its reason, are reported by the handler.
+        self.bridge.is_over = True
+        # The end of kazoo's thread, and its reason, are reported by the bridge.
         if self.client.client_state != KeeperState.CLOSED:
             self._inbox.put(self._disconnected, Disconnected(self.client.client_state == KeeperState.AUTH_FAILED))
 
@@ -158,7 +160,7 @@ class Connection:
             self.end()
             self._receive(ended)
 
-    def _take(self, reply: Reply) -> None:
+    def _take(self, reply: AsyncResult) -> None:
         self._heard_at = self._loop.time()
         take, _ = self._waiting.pop(reply, (None, 0.0))
         if take is not None:
@@ -178,8 +180,8 @@ class Connection:
             # A slow server that is still answering earlier requests is not silent.
             silent_since = max(asked_at, self._heard_at)
             if silent_since + self.silence_s <= self._loop.time():
-                self.handler.last_error = OSError(f"the server has not answered for {self.silence_s:.1f} s")
-                self.handler.cut()
+                self.bridge.last_error = OSError(f"the server has not answered for {self.silence_s:.1f} s")
+                self.bridge.cut()
             else:
                 self._silence_timer = self._loop.call_at(silent_since + self.silence_s, self._require_answers)
 

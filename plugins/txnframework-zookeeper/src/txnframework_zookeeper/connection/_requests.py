@@ -219,15 +219,17 @@ def translate_error(error: BaseException, shown_url: str, what: str) -> TxnFrame
             " control list"
         )
     if isinstance(error, kazoo_errors.InvalidACLError):
-        return InvalidInput(f"{shown_url} does not take the access control list: nobody is logged in")
+        return InvalidInput(
+            f"{shown_url} refuses the access control list because there is no login; log in, or set is_private to false"
+        )
     if isinstance(error, kazoo_errors.SessionClosedRequireSaslError):
-        return ConfigurationError("metadata.url", f"{shown_url} wants a login by SASL; name one in the options")
+        return ConfigurationError("metadata.url", f"{shown_url} requires a login by SASL; set metadata.options.login")
     if isinstance(error, kazoo_errors.QuotaExceededError):
         return Unavailable(f"{shown_url} has reached its quota")
     if isinstance(error, kazoo_errors.UnimplementedError):
         return InvalidInput(f"{shown_url} is older than ZooKeeper 3.6; upgrade it")
     if isinstance(error, kazoo_errors.MarshallingError | kazoo_errors.DataInconsistency):
-        return Corrupt(f"{shown_url} and this client do not understand each other: {_reason(error)}")
+        return Corrupt(f"{shown_url} and this client are incompatible: {_reason(error)}")
     return Unavailable(f"{shown_url} could not {what}: {_reason(error)}")
 
 

@@ -140,7 +140,7 @@ class Session:
         except TimeoutError:
             error = self._last_error()
             raise Unavailable(
-                f"there is no connection to {self.shown_url}: {error or 'what answers there begins no session'}; start"
+                f"there is no connection to {self.shown_url}: {error or 'no server accepted a session'}; start"
                 " a majority of its servers, or correct hosts, ports and TLS"
             ) from error
 
@@ -172,7 +172,7 @@ class Session:
     def cut(self) -> None:
         """Break the connection, if there is one; it is reopened in the same session."""
         if self._connection is not None and self.is_connected:
-            self._connection.handler.cut()
+            self._connection.bridge.cut()
 
     async def close(self) -> None:
         """End the session; idempotent."""
@@ -193,12 +193,12 @@ class Session:
             return
         if not was_connected or not ends_session:
             # kazoo's thread may still wait for the server, but its result is no longer needed.
-            connection.handler.cut()
+            connection.bridge.cut()
         self._stop_connection(connection)
         try:
             _, left = await asyncio.wait(self._stopping, timeout=_CLOSE_S)
             if left:
-                connection.handler.cut()
+                connection.bridge.cut()
                 await asyncio.wait(left, timeout=_CLOSE_S)
         finally:
             connection.end()
@@ -266,10 +266,10 @@ class Session:
     def _last_error(self) -> BaseException | None:
         if self._connection is None:
             return None
-        handler = self._connection.handler
-        if not handler.attempts:
+        bridge = self._connection.bridge
+        if not bridge.attempts:
             return OSError("no address is known of any of these hosts")
-        return handler.last_error
+        return bridge.last_error
 
     def _notify(self, state: SessionState) -> None:
         for listener in tuple(self._listeners):

@@ -55,8 +55,8 @@ class Seen:
                 await self._woken.wait()
 
     def _have_come(self, states: tuple[SessionState, ...]) -> bool:
-        told = iter(self.states)
-        return all(state in told for state in states)
+        reported = iter(self.states)
+        return all(state in reported for state in states)
 
     async def wait_until_connected(self) -> None:
         """Return once there is a connection again, in any session."""

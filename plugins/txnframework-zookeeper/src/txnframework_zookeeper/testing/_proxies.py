@@ -94,8 +94,8 @@ class ReplyProxy:
         self._held_at = None
         self.proxy.restore()
 
-    def asks(self, operation: Operation | None) -> None:
-        """Handle a request that is about to pass."""
+    def passes_request(self, operation: Operation | None) -> None:
+        """Handle a request that is about to pass; all requests pass."""
         if operation is not None and operation is self._held_at:
             self._held_at = None
             self.proxy.stall()
@@ -118,7 +118,7 @@ class _ReplyTap(ZooKeeperTap):
 
     def request(self, operation: Operation | None) -> bool:
         """Report the request; all requests pass."""
-        self._owner.asks(operation)
+        self._owner.passes_request(operation)
         return True
 
     def reply(self, operation: Operation | None) -> bool:

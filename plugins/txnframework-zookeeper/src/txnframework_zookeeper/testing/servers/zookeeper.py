@@ -52,11 +52,11 @@ def java_tool(name: str) -> str:
 def _class_path() -> list[Path]:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise RuntimeError("a ZooKeeper server is taken from PySpark's jars: pip install pyspark")
+        raise RuntimeError("a ZooKeeper server needs PySpark's jars: pip install pyspark")
     jars = Path(spec.origin).parent / "jars"
     found = [jar for jar in sorted(jars.glob("*.jar")) if jar.name.startswith(_JARS)]
     if not any(jar.name.startswith("zookeeper") for jar in found):
-        raise RuntimeError(f"a ZooKeeper server is taken from PySpark's jars, and {jars} has none of ZooKeeper")
+        raise RuntimeError(f"a ZooKeeper server needs PySpark's jars, and {jars} has no jar of ZooKeeper")
     return found
 
 
