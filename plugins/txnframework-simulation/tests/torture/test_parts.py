@@ -140,7 +140,7 @@ def test_what_is_told() -> None:
     well = TortureResult({"kills": 7}, {}, [])
     broken = TortureResult({}, {}, [Violation("lost write", "'a' is gone", ())], ["process p1 ended by itself: [boom]"])
     assert (well.ok, broken.ok) == (True, False)
-    kinds = "unknown: no answer came, it may have been done"
+    kinds = "unknown: no reply arrived, it may have succeeded"
     for result, words in (
         (well, ("kills", "7", "was violated", kinds)),
         (broken, ("lost write: 'a' is gone", "[boom]")),

@@ -1,5 +1,5 @@
 """
-Checkers: whether a history, and nothing else, shows that a promise was broken.
+Checkers: show from a history alone that a promise was broken.
 
 ``check`` applies all rules; each is a module of ``invariants``. What they have in common is gathered once: ``facts``,
 from what is known of ``transactions``, ``observations`` of messages, ``subscriptions`` and ``acknowledgments``.

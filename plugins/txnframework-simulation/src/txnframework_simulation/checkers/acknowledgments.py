@@ -1,4 +1,4 @@
-"""What a history tells of each acknowledgment: whether it surely took effect, and whether it may have."""
+"""What a history shows about each acknowledgment: whether it certainly took effect, and whether it may have."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class SubscriptionAcks:
         return found + [ack for ack in pending if ack.place >= place and ack.call.ended > after]
 
     def only_by(self, transaction: TransactionFacts, place: MessagePosition, after: int) -> bool:
-        """Whether nobody but one transaction can have acknowledged a message, since an event."""
+        """Whether only this transaction can have acknowledged a message since an event."""
         ladder = self._possible.get(place.segment)
         reached = None if ladder is None else ladder.reaching(place)
         if reached is not None and reached.call.ended > after:

@@ -1,4 +1,4 @@
-"""All that the checkers ask of a history, gathered once."""
+"""The facts of a history that the checkers use, gathered once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SKEW_UNKNOWN_NS = 1 << 60
 @dataclass(slots=True)
 class Facts:
     """
-    What a history says.
+    The facts of a history.
 
     ``sends``: by topic and value, in the order in which they began. ``writes``: by transaction. ``trimmed``: the first
-    place that is left of each segment that was trimmed. ``aside``: where the sends began that were told no place of the
-    segment, because a transaction's messages get theirs with its commit; they have the one at which they were seen.
-    ``letters``: by topic of dead letters, the subscriptions whose they are. Of topics in ``deleted`` everything here is
-    about the last life, as far as that is certain; ``asked`` are all calls of the history, former lives included.
-    ``times_ns``: when each event happened. ``clock_skew_ns``: by how much clocks of two processes differ at most.
+    remaining position of each trimmed segment. ``aside``: the starts of sends whose reply has no position in the
+    segment, because a transaction's messages get their positions at the commit; they have the observed position here.
+    ``letters``: by dead-letter topic, its subscriptions. For topics in ``deleted``, the facts are about the last topic
+    of the name, as far as that is certain; ``asked`` are all calls of the history, also about earlier topics.
+    ``times_ns``: the time of each event. ``clock_skew_ns``: the maximum difference between clocks of two processes.
     """
 
     calls: list[Call]
@@ -83,11 +83,11 @@ class Facts:
         )
 
     def is_letter(self, seen: SeenMessage) -> bool:
-        """Whether a message may have been moved to where it came from: nobody sent it there."""
+        """Whether a message may be a dead letter: no client sent it to its topic."""
         return seen.place.topic in self.letters and (seen.place.topic, seen.value) not in self.sends
 
     def moved_from(self, subscription: Subscription) -> set[str]:
-        """Return the values of the messages of a subscription that somebody saw among its dead letters."""
+        """Return the values of a subscription's messages that were observed in its dead-letter topics."""
         if not subscription.letters:
             return set()
         return {
@@ -132,7 +132,7 @@ class Facts:
         return min(may_be_open, default=NEVER)
 
     def is_trimmed(self, place: MessagePosition) -> bool:
-        """Whether nothing that stood there can be read any more."""
+        """Whether the message at this position was trimmed."""
         first = self.trimmed.get(place.segment)
         return first is not None and (place < first or is_aside(place))
 
@@ -148,7 +148,7 @@ def is_aside(place: MessagePosition) -> bool:
 
 
 def with_places(calls: list[Call]) -> tuple[list[Call], frozenset[int]]:
-    """Let sends that were told a place aside have been told the one at which they were seen; return which they are."""
+    """Replace provisional positions in replies to sends by the observed ones; return the starts of those sends."""
     aside = frozenset(call.began for call in calls if (place := place_of(call)) is not None and is_aside(place))
     if not aside:
         return calls, aside
@@ -166,7 +166,7 @@ def with_places(calls: list[Call]) -> tuple[list[Call], frozenset[int]]:
 
 
 def place_of(call: Call) -> MessagePosition | None:
-    """Return where a send was told to stand."""
+    """Return the position in the reply to a send."""
     return call.reply.place if isinstance(call.reply, Sent) else None
 
 

@@ -1,4 +1,4 @@
-"""What a history tells of each subscription: where it began, who consumed from it, what was acknowledged."""
+"""What a history shows about each subscription: its start, its consumers and its acknowledgments."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Subscription:
 
     @property
     def moved(self) -> bool:
-        """Whether somebody sought, or gave it up: it may have begun anew."""
+        """Whether it was moved or deleted, so that it may have started again."""
         return bool(self.seeks or self.given_up)
 
     @property
@@ -70,7 +70,7 @@ class Subscription:
         return types.pop() if len(types) == 1 else None
 
     def start(self, place: MessagePosition) -> Start | None:
-        """Return where it surely stood last, for a message that stands there; None: that is not certain."""
+        """Return its last certain start, for a message at ``place``; None: that is not certain."""
         possible = [call for call in self.seeks if call.possible]
         for number, seek in sorted(enumerate(possible), key=lambda one: -one[1].ended):
             others = (call for other, call in enumerate(possible) if other != number and call.began < seek.ended)
@@ -91,12 +91,12 @@ class Subscription:
         surely = [call for call in gone if call.ok]
         since = max((call.began for call in surely), default=-1)
         last = [call for call in gone if call.ended > since]
-        # Made while it was given up: nobody knows which came first.
+        # Created while it was deleted: the order is unknown.
         if any(call.began < end.ended and end.began < call.ended for call in self.made for end in last):
             return None
         given_up = max((call.ended for call in surely), default=-1)
         possible = [call for call in self.made if call.possible and call.began > given_up]
-        # Given up or not, nobody knows: it is the one from before, or one that was made since.
+        # The deletion may have failed: it is the earlier subscription, or one created since.
         doubtful = max((call.ended for call in last if not call.ok), default=given_up)
         sure = min(
             (call for call in possible if call.ok and call.began > doubtful), key=lambda call: call.ended, default=None

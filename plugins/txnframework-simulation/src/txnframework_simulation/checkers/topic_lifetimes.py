@@ -72,7 +72,7 @@ class _Former:
         self._joined: dict[tuple[str, str], int] = {}
 
     def without(self, call: Call) -> Call | None:
-        """Return a call without what it tells of former topics; None: it is about nothing else."""
+        """Return a call without its parts about earlier topics of a name; None: nothing remains."""
         match call.operation:
             case Acknowledge():
                 return self._acknowledged(call, call.operation)
@@ -96,7 +96,7 @@ class _Former:
         return call
 
     def _in_doubt(self, call: Call, *topics: str) -> Call | None:
-        """Return a call of which nobody knows what became of it, if it may be about a former topic."""
+        """Return a call with an unknown outcome if it may be about an earlier topic of the name."""
         if not any(self._may_be_former(call, topic) for topic in topics):
             return call
         if all(self._is_over(call.ended, topic) for topic in topics):
@@ -111,7 +111,7 @@ class _Former:
         return replace(call, reply=_with(reply, messages=new))
 
     def _acknowledged(self, call: Call, ack: Acknowledge) -> Call | None:
-        """What was received from a former topic is not acknowledged on its successor; of others nobody knows."""
+        """Drop acknowledgments of messages of an earlier topic; others that may be of one have an unknown outcome."""
         topics = {one.place.topic for one in ack.messages}
         if not any(self._may_be_of_former(call, ack.consumer, topic) for topic in topics):
             return call

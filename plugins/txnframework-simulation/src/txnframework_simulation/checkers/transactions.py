@@ -1,4 +1,4 @@
-"""What a history tells of each transaction, and how certain that is."""
+"""What a history shows about each transaction, and how certain that is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEVER = 1 << 62
 
 @dataclass(slots=True)
 class TransactionFacts:
-    """One transaction: who asked to commit it, and who was told what of it."""
+    """One transaction: the calls that asked to commit it, and the calls that show its state."""
 
     txn: str
     begun: Call | None = None
@@ -30,34 +30,34 @@ class TransactionFacts:
 
     @property
     def state(self) -> str | None:
-        """COMMITTED or ABORTED; None: nobody was told, or some were told one and some the other."""
+        """COMMITTED or ABORTED; None: no reply shows it, or the replies contradict each other."""
         if bool(self.committed) == bool(self.aborted):
             return None
         return COMMITTED if self.committed else ABORTED
 
     @property
     def ended_at(self) -> int:
-        """The event by which somebody knew that it had ended."""
+        """The event by which a reply showed that it had ended."""
         return min((call.ended for call in (*self.committed, *self.aborted)), default=NEVER)
 
     @property
     def over_at(self) -> int:
         """
-        The event by which somebody knew that it had ended and was settled everywhere.
+        The event by which a reply showed that it had ended and was settled everywhere.
 
-        Where the end is a decision that others carry out, a state tells that they are still at it, or were not asked.
+        If the end is a decision that participants carry out later, the state shows that they have not completed it.
         """
         calls = (*self.committed, *self.aborted)
         return min((call.ended for call in calls if call.ok and _state(call.reply) not in _UNDER_WAY), default=NEVER)
 
     @property
     def commit_asked_at(self) -> int:
-        """The event by which somebody asked for the first time that it be committed."""
+        """The event of the first request to commit it."""
         return min((call.began for call in self.commits), default=NEVER)
 
     @property
     def may_be_committed(self) -> bool:
-        """Whether somebody asked for it and nobody was told otherwise."""
+        """Whether a commit was requested, and no reply contradicts it."""
         return self.state == COMMITTED or (self.state is None and any(call.possible for call in self.commits))
 
     def counts(self, branch: int) -> bool:
@@ -92,11 +92,11 @@ def collect_transactions(calls: Iterable[Call]) -> dict[str, TransactionFacts]:
                 of(txn).begun = call
             case Commit(txn=txn), reply:
                 of(txn).commits.append(call)
-                _tell(of(txn), call, COMMITTED if call.ok else _state(reply))
+                _note(of(txn), call, COMMITTED if call.ok else _state(reply))
             case Abort(txn=txn), reply:
-                _tell(of(txn), call, ABORTED if call.ok else _state(reply))
+                _note(of(txn), call, ABORTED if call.ok else _state(reply))
             case AskOutcome(txn=txn) | DrainOutcome(txn=txn), Outcome(state=state):
-                _tell(of(txn), call, state)
+                _note(of(txn), call, state)
     return found
 
 
@@ -104,7 +104,7 @@ def _state(reply: object) -> str | None:
     return reply.state if isinstance(reply, Outcome) else None
 
 
-def _tell(transaction: TransactionFacts, call: Call, state: str | None) -> None:
+def _note(transaction: TransactionFacts, call: Call, state: str | None) -> None:
     if call.kind is EventKind.UNKNOWN or state is None:
         return
     decided = _DECIDED.get(state)

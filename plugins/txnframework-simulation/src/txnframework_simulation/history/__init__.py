@@ -1,8 +1,8 @@
 """
-Histories: what every client asked for and what it was told, and nothing else; see ``txnframework_simulation.checkers``.
+Histories: the operations of all clients and the replies to them; ``txnframework_simulation.checkers`` judges them.
 
-``values`` are messages and their places, ``operations`` what clients ask for, ``replies`` what they are told;
-``events`` puts them in order, ``recorder`` makes them, ``lines`` keeps them in files.
+``operations`` and ``replies`` define what is recorded, ``events`` puts it in order, ``recorder`` records it, and
+``files`` stores it.
 
     history = History()
     recorder = Recorder(time.monotonic_ns, history.events.append)

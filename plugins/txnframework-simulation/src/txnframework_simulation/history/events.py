@@ -1,4 +1,4 @@
-"""Events, and the calls that they are the ends of."""
+"""Events, and the calls that consist of two of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txnframework_simulation.history.replies import Reply
 
 
 class EventKind(Enum):
-    """Of an event: a client asks, or is told that it happened, that it did not, or that nobody knows."""
+    """Kind of an event: a call, or its reply: it succeeded, it failed and has no effect, or its outcome is unknown."""
 
     INVOKE = "invoke"
     OK = "ok"
@@ -24,7 +24,7 @@ class EventKind(Enum):
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """
-    A moment in a client's life.
+    The start or the end of a client's call.
 
     ``number`` is that of the call, unique within the client: an ``invoke`` and at most one event after it bear it.
     ``operation`` comes with the ``invoke``, ``reply`` with ``ok`` (and with ``fail``, where the refusal told an

@@ -1,4 +1,4 @@
-"""What clients ask for: topics by their full names, values and keys as text, transactions as the text of their ids."""
+"""Operations of clients: topics have full names; values, keys and transaction ids are text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from txnframework_simulation.history.replies import AckedMessage, MessagePositio
 
 
 class _Operation(msgspec.Struct, frozen=True, tag=True, tag_field="do", gc=False):
-    """Says by the name of its class what is done."""
+    """Base class of operations; the name of the class is stored."""
 
 
 class Begin(_Operation, frozen=True):
@@ -23,7 +23,7 @@ class Join(_Operation, frozen=True):
 
 class Send(_Operation, frozen=True):
     """
-    Send one message; ``Sent`` says where it stands. Several in one call are so many operations.
+    Send one message; ``Sent`` has its position. A call that sends several messages is recorded as several operations.
 
     ``value`` is unique within a run: it is sent again only to repeat the send, with the same ``producer`` and
     ``sequence`` (None: the producer counts, and the send is never repeated).
@@ -66,7 +66,7 @@ class Subscribe(_Operation, frozen=True):
 
 
 class Unsubscribe(_Operation, frozen=True):
-    """Give a subscription up."""
+    """Delete a subscription."""
 
     topic: str
     subscription: str
@@ -76,8 +76,8 @@ class Consume(_Operation, frozen=True):
     """
     Join a subscription, making it if it is not there.
 
-    ``consumer`` is unique within a run: whoever joins again is another one. ``segment``: only this one of the segments,
-    and what becomes of it.
+    ``consumer`` is unique within a run; joining again makes a new one. ``segment``: only this segment and its
+    descendants.
     ``dead_letters``: the topic to which messages go that were redelivered more than ``redeliveries_max`` times.
     """
 
@@ -197,7 +197,7 @@ class Compact(_Operation, frozen=True):
     order: str = "position"
 
 
-# -- the drain: after all faults, when everything was swept and nobody else is there -------------------
+# -- the drain: after all faults, when everything was swept and no other client runs -------------------
 
 
 class DrainTopic(_Operation, frozen=True):
@@ -226,9 +226,9 @@ class DrainCompacted(_Operation, frozen=True):
 
 class DrainConsumer(_Operation, frozen=True):
     """
-    Receive with one consumer until nothing has come to it for long, nobody else consuming; ``Drained``.
+    Receive with the only consumer until no message has arrived for a long time; ``Drained``.
 
-    A failure tells the consumer that nothing comes to it any more, which is an answer.
+    A failure is a valid reply: it informs the consumer that it receives no more messages.
     """
 
     subscription: str

@@ -1,4 +1,4 @@
-"""Recording what clients ask for and what they are told."""
+"""Recording of the operations of clients and of the replies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTHING_CHANGED = (InvalidInput, Conflict, NotFound, Unavailable)
 
 
 class PendingCall:
-    """A call under way; exactly one of its methods is called, once, when it is over."""
+    """A call that has not ended; exactly one of its methods is called, once."""
 
     def __init__(self, tell: Callable[[EventKind, Reply | None, str], None]) -> None:
         self._tell = tell
@@ -41,18 +41,18 @@ class PendingCall:
         self._tell(EventKind.FAIL, outcome, error)
 
     def unknown(self, error: str) -> None:
-        """Nobody knows whether it happened, or will."""
+        """It is unknown whether it happened or will happen."""
         self._tell(EventKind.UNKNOWN, None, error)
 
     def raised(self, error: BaseException) -> None:
-        """It ended by this exception, which tells whether it happened."""
+        """It raised this exception, which may show whether it happened."""
         kind, outcome = classify_error(error)
         self._tell(kind, outcome, f"{type(error).__name__}: {error}")
 
 
 class Recorder:
     """
-    Makes the events of any number of clients.
+    Records the events of any number of clients.
 
     ``now_ns`` is a clock that all recorders of one run share; ``keep`` takes each event at the moment it happens: the
     ``append`` of a history's events, or the writing of a line that outlives this process. A call that is never
@@ -95,7 +95,7 @@ class Recorder:
 
 
 def classify_error(error: BaseException) -> tuple[EventKind, Outcome | None]:
-    """Return what an exception says of the call that it ended, and of the outcome of a transaction."""
+    """Return what an exception shows about its call, and about the outcome of a transaction."""
     match error:
         case TransactionHasFailedOperations():
             return EventKind.FAIL, Outcome("ABORTED")

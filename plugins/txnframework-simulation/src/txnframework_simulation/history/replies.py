@@ -44,7 +44,7 @@ class MessagePosition(msgspec.Struct, frozen=True, order=True, array_like=True, 
 
 class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
-    A message as somebody got it; ``incarnation`` is that of the subscription's cursor, 0: it was read.
+    A message as a client received it; ``incarnation`` is that of the subscription's cursor, 0: it was read.
 
     ``committed`` is False only under ``read_uncommitted``.
     """
@@ -90,11 +90,11 @@ def _topic(segment: str) -> str:
 
 
 class _Reply(msgspec.Struct, frozen=True, tag=True, tag_field="told", gc=False):
-    """Says by the name of its class what was told."""
+    """Base class of replies; the name of the class is stored."""
 
 
 class Done(_Reply, frozen=True):
-    """It is done, and there is nothing more to say."""
+    """The operation succeeded."""
 
 
 class Begun(_Reply, frozen=True):
@@ -110,7 +110,7 @@ class Joined(_Reply, frozen=True):
 
 
 class Sent(_Reply, frozen=True):
-    """The message stands here."""
+    """The position of the message."""
 
     place: MessagePosition
 
@@ -129,7 +129,7 @@ class AckFound(_Reply, frozen=True):
 
 
 class Received(_Reply, frozen=True):
-    """What came, in order."""
+    """The received messages, in order."""
 
     messages: tuple[SeenMessage, ...]
 

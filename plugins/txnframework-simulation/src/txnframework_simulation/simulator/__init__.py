@@ -1,11 +1,11 @@
 """
 Deterministic simulation: an event loop in virtual time, and processes in it that can be killed.
 
-How it is used: 1. make a loop from a ``VirtualEnvironment`` and a seed; 2. make a ``Process`` for each process that is
-simulated and spawn its tasks in it; 3. drive the loop, one step at a time or until something is so; 4. kill a process
-wherever it stands: nothing of it runs any more, no ``finally`` and no cancellation either; 5. close the loop.
+Usage: 1. create a loop from a ``VirtualEnvironment`` and a seed; 2. create a ``Process`` for each simulated process
+and spawn its tasks in it; 3. run the loop, one step at a time or until a condition holds; 4. kill a process at any step:
+nothing of it runs afterwards, no ``finally`` and no cancellation either; 5. close the loop.
 
-Two runs with the same seed do the same steps in the same order.
+Two runs with the same seed take the same steps in the same order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Many seeds, in several processes, until the first violation."""
+"""Campaigns: many seeds in several processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEEDS_AT_A_TIME = 4
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What is told of a run that somebody else made; ``repeatable`` is False if doing it again was another run."""
+    """The summary of a run in a worker process; ``repeatable`` is False if a second run differed."""
 
     scenario: str
     seed: int
@@ -36,11 +36,11 @@ def runs(
     seeds: Iterable[int], scenarios: tuple[str, ...], workers: int, twice: bool = False
 ) -> Generator[RunSummary, None, None]:
     """
-    Yield what became of each seed, in order; whoever has seen enough closes the generator.
+    Yield the summary of each seed, in order; close the generator to stop.
 
-    ``twice``: run each a second time in the same process, where everything lies elsewhere in memory, and compare.
+    ``twice``: run each seed a second time in the same process, where memory addresses differ, and compare.
 
-    Each worker is a process of its own, started anew: what this one has in its memory does not get there.
+    Each worker is a new process, which inherits no memory from this one.
     """
     work = ((scenario_of(seed, scenarios), seed, twice) for seed in seeds)
     if workers == 1:
@@ -52,7 +52,7 @@ def runs(
 
 
 def _begin() -> None:
-    # What goes wrong is meant to, so nobody wants to read of each time that it did.
+    # Errors are expected, so they are not logged.
     logging.disable(logging.CRITICAL)
     registry()
     # Not looked through again by each collection: runs make much garbage, and what is loaded stays.

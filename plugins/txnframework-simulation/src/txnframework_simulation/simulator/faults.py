@@ -16,7 +16,7 @@ PerThousand = Annotated[float, Meta(ge=0, le=1000)]
 
 
 class FaultKind(Enum):
-    """What can go wrong; the value is how it is called in a scenario's table ``faults``."""
+    """Kind of a fault; the value is its key in the table ``faults`` of a scenario."""
 
     REFUSED = "refused"
     REPLY_LOST = "reply_lost"
@@ -34,17 +34,17 @@ class FaultKind(Enum):
 
 
 AT_WAKE_UPS = (FaultKind.WAKE_UP_LATE, FaultKind.WAKE_UP_REPEATED, FaultKind.WAKE_UP_MISSED)
-"""One that is missed is told with the next one, or when the store notices that it may have missed something."""
+"""A missed wake-up arrives with the next one, or when the store notices that it may have missed one."""
 AT_VALUE = (FaultKind.VALUE_MISSING, FaultKind.VALUE_OLD)
-"""Of what a watch brings along: it is left out, or one of several changes is told of by the first of them."""
+"""Faults of the value of a watch: it is missing, or it is the first of several changes."""
 AT_CALLS = tuple(kind for kind in FaultKind if kind not in AT_WAKE_UPS + AT_VALUE)
 
 
 class FaultRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    How often things go wrong: of a thousand calls of stores, wake-ups of watches, and values that these bring along.
+    Rates of faults, per thousand calls of stores, wake-ups of watches, and values of watches.
 
-    ``delay_ms_max``: how long at most a call or its reply that is delayed takes.
+    ``delay_ms_max``: the maximum delay of a call or a reply.
     """
 
     refused: PerThousand = 4.0
@@ -65,7 +65,7 @@ class FaultRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 @dataclass(frozen=True, slots=True)
 class InjectedFault:
-    """One thing that went wrong; ``number`` counts them within a run, those left out included."""
+    """A fault that happened; ``number`` counts the faults of a run, including those left out."""
 
     number: int
     kind: FaultKind
@@ -74,16 +74,16 @@ class InjectedFault:
     about: str
 
     def __str__(self) -> str:
-        """Say what happened."""
+        """Return number, kind, machine and subject."""
         return f"{self.number}: {self.kind.value.replace('_', ' ')}, {self.machine}, {self.about}"
 
 
 class FaultInjector:
     """
-    Draws what goes wrong.
+    Draws the faults of a run.
 
-    ``only``: the numbers of those that happen, None: all. The same numbers are drawn whatever is left out, but what
-    they fall upon differs from there on, as the run does.
+    ``only``: the numbers of the faults that are injected, None: all. Leaving out a fault does not change the drawn
+    numbers, but it changes the rest of the run.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class FaultInjector:
         self._at_value = _limits(rates, AT_VALUE)
 
     def at_call(self, machine: str, about: object) -> FaultKind | None:
-        """Return what goes wrong at a call."""
+        """Draw the fault of a call."""
         return self._draw(self._at_calls, machine, about)
 
     def at_wake_up(self, machine: str) -> FaultKind | None:
-        """Return what goes wrong with a wake-up."""
+        """Draw the fault of a wake-up."""
         return self._draw(self._at_wake_ups, machine, "a watch")
 
     def at_value(self, machine: str) -> FaultKind | None:
-        """Return what goes wrong with what a wake-up brings along."""
-        return self._draw(self._at_value, machine, "what a watch tells")
+        """Draw the fault of a watch's value."""
+        return self._draw(self._at_value, machine, "the value of a watch")
 
     def milliseconds(self, longest: int) -> int:
         """Return how long something takes: mostly a short time, sometimes nearly the longest."""

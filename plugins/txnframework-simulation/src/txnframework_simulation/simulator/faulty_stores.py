@@ -47,7 +47,7 @@ class FaultyWatch(ForwardingProxy):
     """
     A watch whose wake-ups go through ``StoreCalls``.
 
-    What the real one has told while nobody waits any more, because the wait was cancelled on the way, is told next.
+    A wake-up that arrives after its wait was cancelled is delivered to the next wait.
     """
 
     def __init__(self, watch: IWatch, calls: StoreCalls) -> None:
@@ -83,7 +83,7 @@ class FaultyValueWatch(FaultyWatch):
         self._came: list[bytes | None] = []
 
     async def changed(self) -> None:
-        """Return once the record may have changed; a wake-up that nothing has caused brings along what was told."""
+        """Return once the record may have changed; an extra wake-up keeps the last value."""
         await super().changed()
         came, self._came = self._came, []
         self.value = self._calls.value(came or (self.value,))
@@ -116,7 +116,7 @@ class FaultyTailWatch(FaultyWatch):
 
 @implementer(ILease)
 class FaultyLease(ForwardingProxy):
-    """A lease whose release goes through ``StoreCalls``; that it was lost is told at once, as its contract wants it."""
+    """A lease whose release goes through ``StoreCalls``; a loss is reported at once, as the interface requires."""
 
     def __init__(self, lease: ILease, calls: StoreCalls) -> None:
         super().__init__(lease)
@@ -138,11 +138,11 @@ class FaultyLease(ForwardingProxy):
 @implementer(IMetadataStore)
 class FaultyMetadataStore(ForwardingProxy):
     """
-    A metadata store whose calls go through ``StoreCalls``; without atomic batches, whatever the real one has.
+    A metadata store whose calls go through ``StoreCalls``; it hides atomic batches of the real store.
 
-    What else the real one promises it promises too.
+    It provides all other interfaces of the real store.
 
-    ``granted`` is told of each lease, as the real store made it.
+    ``granted`` is called with each lease of the real store.
     """
 
     def __init__(
@@ -276,11 +276,11 @@ class FaultyLedger(ForwardingProxy):
         return await self._calls.read("find_time", self.name, lambda: self._ledger.find_time(published_ms))
 
     async def roll(self) -> Tail:
-        """Close the open ledger for ever and open the next."""
+        """Close the open ledger and open the next."""
         return await self._calls.write("roll", self.name, self._ledger.roll)
 
     async def seal(self) -> Tail:
-        """Refuse appends for ever."""
+        """Refuse all further appends."""
         return await self._calls.write("seal", self.name, self._ledger.seal)
 
     async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:

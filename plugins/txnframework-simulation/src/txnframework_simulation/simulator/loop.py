@@ -1,4 +1,4 @@
-"""An event loop without threads, I/O or a clock of its own: what happens next is decided by a seed."""
+"""An event loop without threads, I/O or a clock of its own: a seed decides the order of steps."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 STEPS_MAX = 1_000_000
-"""How many steps one call may take: what spins fails instead of going on for ever."""
+"""The maximum number of steps of one call, so that an endless loop fails."""
 EVER_MS = 10**15
-"""Longer than anybody sleeps."""
+"""Longer than any sleep."""
 ROUNDING_MS = 0.001
 """Seconds of asyncio are fractions; a timer that is due up to this much later is due."""
 
 
 class Stuck(AssertionError):
-    """What was waited for cannot happen any more, or not in the time that it was given."""
+    """The awaited event did not happen in time, or cannot happen any more."""
 
 
 class SimulatedLoop(IsolatedLoop):
     """
     Runs one callback after the other, in virtual time.
 
-    The callbacks of one process run in the order in which they became ready, as asyncio promises; which process goes
-    next is drawn by the seed at every step. ``pause`` lets whoever awaits it be overtaken inside its own process too:
-    stores await it where a real one would wait for the network. Virtual time passes only when nothing is ready.
+    The callbacks of one process run in the order in which they became ready, as asyncio promises. The seed draws the
+    process of each step. ``pause`` lets other tasks of the same process run first: stores await it where a real one
+    would wait for the network. Virtual time passes only when nothing is ready.
 
-    What no process of its own belongs to ``outside``, the tests' own process. Errors that nobody was told of (a task
-    whose exception was never fetched, a callback that raised) are gathered in ``reports``.
+    Callbacks without a process belong to ``outside``, the process of the test. Unhandled errors (an exception of a
+    task that was never retrieved, a callback that raised) are collected in ``reports``.
     """
 
     def __init__(self, environment: VirtualEnvironment | None = None, seed: int = 0) -> None:
@@ -69,7 +69,7 @@ class SimulatedLoop(IsolatedLoop):
         return process.spawn(work, self)
 
     async def pause(self, rounds_max: int = 3) -> None:
-        """Let others go first, as often as the seed says."""
+        """Let other tasks run first, for a number of rounds drawn from the seed."""
         for _ in range(self._pauses.randint(1, rounds_max)):
             await asyncio.sleep(0)
 
@@ -92,8 +92,8 @@ class SimulatedLoop(IsolatedLoop):
                 if happened():
                     return
                 if not self._step() and not self._pass_time(end_ms):
-                    raise Stuck(f"it did not happen in {within_ms} ms; {self._standing()}")
-        raise Stuck(f"it did not happen in {STEPS_MAX} steps; {self._standing()}")
+                    raise Stuck(f"it did not happen in {within_ms} ms; {self._suspended_tasks()}")
+        raise Stuck(f"it did not happen in {STEPS_MAX} steps; {self._suspended_tasks()}")
 
     def advance(self, by_ms: int) -> None:
         """Let everything happen that happens in the next ``by_ms``."""
@@ -103,7 +103,7 @@ class SimulatedLoop(IsolatedLoop):
                 if not self._step() and not self._pass_time(end_ms):
                     self.environment.move_to(end_ms)
                     return
-        raise Stuck(f"{STEPS_MAX} steps were not enough; {self._standing()}")
+        raise Stuck(f"{STEPS_MAX} steps were not enough; {self._suspended_tasks()}")
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until the future is done; return its result."""
@@ -130,10 +130,10 @@ class SimulatedLoop(IsolatedLoop):
 
     def close(self) -> None:
         """
-        Take everything apart that was abandoned; nothing is told of it, and nothing that it does has an effect.
+        Close all abandoned coroutines; errors are not reported, and nothing that they do has an effect.
 
-        Only now do coroutines that were left where they stood see an exception: Python has no other way to let go of
-        them. Whatever is to be looked at is looked at before.
+        Abandoned coroutines see an exception only now, because Python has no other way to release them. Inspect the
+        state of the run before.
         """
         if self._closed:
             return
@@ -211,7 +211,7 @@ class SimulatedLoop(IsolatedLoop):
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Gather an error that nobody was told of, unless its process is dead."""
+        """Collect an unhandled error, unless its process was killed."""
         whose = context.get("task") or context.get("future")
         process = whose.process if isinstance(whose, SimulatedFuture | SimulatedTask) else process_of()
         if self._closed or not (process or self.outside).alive:
@@ -222,7 +222,7 @@ class SimulatedLoop(IsolatedLoop):
             self.reports.append(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Gather it."""
+        """Collect the error."""
         self.reports.append(context)
 
     def get_exception_handler(self) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None:
@@ -232,7 +232,7 @@ class SimulatedLoop(IsolatedLoop):
     def set_exception_handler(
         self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
     ) -> None:
-        """Tell ``handler`` of errors, instead of gathering them."""
+        """Call ``handler`` for errors, instead of collecting them."""
         self._exception_handler = handler
 
     def set_task_factory(self, factory: object) -> None:
@@ -244,7 +244,7 @@ class SimulatedLoop(IsolatedLoop):
         """Return None: there is none."""
 
     def get_debug(self) -> bool:
-        """Return what ``set_debug`` was told."""
+        """Return the value of ``set_debug``."""
         return self._debug
 
     def set_debug(self, enabled: bool) -> None:
@@ -277,7 +277,7 @@ class SimulatedLoop(IsolatedLoop):
         self._schedule.make_ready(next_ms)
         return True
 
-    def _standing(self) -> str:
+    def _suspended_tasks(self) -> str:
         standing = [f"{task.process.name}: {where(task)}" for task in self._tasks if task.process.alive]
         return "; ".join(standing) or "no task is left"
 
@@ -300,6 +300,6 @@ class SimulatedLoop(IsolatedLoop):
             sys.set_asyncgen_hooks(*hooks)
 
     def _finish_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Close a generator that nobody refers to any more; one of a killed process is left as it is."""
+        """Close an unreferenced generator, unless its process was killed."""
         if not self._closed and self._is_running and (process_of() or self.outside).alive:
             self.create_task(generator.aclose())

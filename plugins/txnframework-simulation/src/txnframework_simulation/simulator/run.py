@@ -28,6 +28,8 @@ from txnframework_simulation.workloads import ActorContext, RecordedClient, drai
 from txnframework_simulation.workloads.drain import drain_subscription, drain_topic, write_everywhere
 
 NO_LIMITS = Limits()
+FAULT_SEED = "misfortunes_".rstrip("_")
+"""Part of the random seed of the faults; another text would change the run of every seed."""
 WORK_MS_MAX = 1_800_000
 """The virtual time in which all hosts must complete their operations."""
 DRAIN_MS_MAX = 300_000
@@ -62,7 +64,7 @@ class Run:
         self.environment = self.loop.environment
         self.began_ms = self.environment.now_ms()
         self.recorder = Recorder(self.now_ns, self.keep)
-        self.injector = FaultInjector(scenario.faults, f"{name} misfortunes", self.environment.now_ms, limits.only)
+        self.injector = FaultInjector(scenario.faults, f"{name} {FAULT_SEED}", self.environment.now_ms, limits.only)
         atomic = self.chance.random() >= scenario.without_batches
         space = scenario.make_space(self.environment)
         self.world = World(self.loop, space, registry(), _at_once, atomic=atomic)

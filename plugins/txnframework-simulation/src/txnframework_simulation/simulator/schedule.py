@@ -24,7 +24,7 @@ class Process:
     One process of a simulation: whatever is started in it, directly or by what it started, belongs to it.
 
     ``steps`` counts the callbacks of it that were run. After ``kill`` nothing of it runs any more: no callback, no
-    ``finally``, no cancellation, as after kill -9. While it is ``frozen`` it takes no step; what becomes ready waits.
+    ``finally``, no cancellation, as after kill -9. While ``frozen``, it takes no step.
     """
 
     def __init__(self, name: str) -> None:
@@ -33,7 +33,7 @@ class Process:
         self.alive = True
         self.frozen = False
         self.last_step: str = ""
-        """What ran last: the task, and the awaits where it stands now."""
+        """The task that ran last, and its current awaits."""
         self._last: object = None
 
     def spawn(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> asyncio.Task[T]:
@@ -43,8 +43,8 @@ class Process:
         return loop.create_task(work, context=context)
 
     def kill(self) -> None:
-        """Stop at once and for ever; what others hold of it (sessions, connections) is for the caller to end."""
-        self.last_step = self.standing()
+        """Stop permanently; the caller ends the sessions and connections of the process."""
+        self.last_step = self.describe_last_step()
         self.alive = False
 
     def stepped(self, callback: object) -> None:
@@ -52,8 +52,8 @@ class Process:
         self.steps += 1
         self._last = callback
 
-    def standing(self) -> str:
-        """Say which task ran last, and in which awaits it stands."""
+    def describe_last_step(self) -> str:
+        """Return the task that ran last, and its current awaits."""
         task = getattr(self._last, "__self__", None)
         return where(task) if isinstance(task, asyncio.Task) else repr(self._last)
 
@@ -67,7 +67,7 @@ def process_of(context: Context | None = None) -> Process | None:
 
 
 def where(task: asyncio.Task[Any]) -> str:
-    """Return a task's name and the innermost awaits in which it stands, outermost first."""
+    """Return a task's name and its innermost awaits, outermost first."""
     if task.done():
         return f"{task.get_name()}: finished"
     lines = [f"{_file(code)}:{frame.f_lineno} {code.co_qualname}" for frame, code in _awaits(task.get_coro())]

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class CallFault(Enum):
-    """What goes wrong with a call."""
+    """Fault of a call."""
 
     REFUSED = "refused"
     """It is not applied, and Unavailable is raised."""
@@ -39,9 +39,9 @@ class StoreCall:
 
 class StoreCalls:
     """
-    Every call that one process makes to its stores goes through here; ``fault`` decides what goes wrong.
+    All calls of one process to its stores; ``fault`` draws the fault of each call.
 
-    A subclass may hold up calls on the way there and replies on the way back, and wake-ups of watches.
+    A subclass may delay calls, replies and wake-ups of watches.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class StoreCalls:
         await changed()
 
     def value(self, values: Sequence[bytes | None]) -> bytes | None:
-        """Return which of the values that a watch brought along is told, of those of one wake-up in their order."""
+        """Return the value that a watch shows, from the values of one wake-up in order."""
         return values[-1]
 
     async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
@@ -109,9 +109,9 @@ LATE_MS_MAX = 5_000
 
 class FaultyCalls(StoreCalls):
     """
-    StoreCalls take a few rounds, so that they overtake each other, and now and then much longer or for ever.
+    Calls with delays: they take a few rounds of the loop and overtake each other, and some take much longer.
 
-    ``disrupt_machine`` is told of what happens to the machine itself rather than to a call.
+    ``disrupt_machine`` is called for faults of the machine itself.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class FaultyCalls(StoreCalls):
             await self._first_of(changed(), self._pass(self._injector.milliseconds(LATE_MS_MAX)))
 
     def value(self, values: Sequence[bytes | None]) -> bytes | None:
-        """Return which of the values that a wake-up brought along is told: none, or an older one that was written."""
+        """Return the value that a watch shows: the last one, an older one, or None."""
         match self._injector.at_value(self._machine):
             case FaultKind.VALUE_MISSING:
                 return None

@@ -1,9 +1,8 @@
 """
-Torture: processes over real stores, which are killed, paused and cut off, and a history that is checked afterwards.
+Torture: real processes over real stores are disrupted, and the history of their clients is checked afterwards.
 
-Hosts are embedded, so a broker is a process that has opened txnframework over shared stores, and a client lives in it.
-``worker`` is such a process: several actors of a workload (``txnframework_simulation.workloads``) that append what they
-ask for and are told to a file, each line before the next step. ``member`` starts one after the other in a place of its
-own, behind proxies of its own; ``disruptions`` are what happens to them, drawn by a seed. ``settling`` is the end,
-``run`` the whole, ``result`` what came of it. ``txnframework torture`` is what a person types.
+Hosts are embedded: each process opens txnframework over shared stores, and its clients run in it. ``worker`` is such a
+process. It runs several actors of a workload (``txnframework_simulation.workloads``) and appends each operation and
+each reply to a file. ``member`` starts one process after the other in a slot, behind proxies. ``disruptions`` draws
+what happens to them from a seed. ``run`` is the whole run, ``report`` its result.
 """

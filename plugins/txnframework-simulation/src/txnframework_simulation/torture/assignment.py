@@ -1,4 +1,4 @@
-"""What a process is told to do, and where its stores are."""
+"""The assignment of a process: its name, its seed and its stores."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def config(metadata: str, ledger: str) -> dict[str, Any]:
-    """Return the configuration of everybody in a run."""
+    """Return the configuration of all processes of a run."""
     stores = {"metadata": {"url": metadata}, "ledger": {"url": ledger}}
     return stores | {"transactions": dict(_TRANSACTIONS), "retention": dict(_RETENTION)}
 

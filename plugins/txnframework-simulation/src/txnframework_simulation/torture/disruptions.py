@@ -35,8 +35,8 @@ Disruption = Callable[[Member], Awaitable[None]]
 
 class Disruptions:
     """
-    Draws by a seed what happens to whom; ``counts`` says how often each happened, ``disconnections`` to how many
-    connections, ``broken`` which server did not come back.
+    Draws disruptions of processes and servers from a seed. ``counts`` has the number of each kind, ``disconnections``
+    the number of cut connections, ``broken`` the servers that did not restart.
 
     What was done is appended to a file, by the clock of the histories.
     """
@@ -56,7 +56,7 @@ class Disruptions:
         self._disrupted: dict[int, asyncio.Task[None]] = {}
 
     def summary(self) -> dict[str, int]:
-        """Return the counts as they are told."""
+        """Return the counts for the report."""
         to_processes = {"kills": self.counts["kill"], "pauses": self.counts["pause"]}
         if self._servers:
             to_processes["kills of servers"] = self.counts["kill of a server"]
@@ -101,7 +101,7 @@ class Disruptions:
         try:
             await asyncio.to_thread(restart)
         except (OSError, RuntimeError) as error:
-            self.broken.append(f"{name} did not come back after it was killed: {error}")
+            self.broken.append(f"{name} did not restart after it was killed: {error}")
         self._note("over", {"server": name})
 
     def _disrupt_member(self, member: Member) -> None:
@@ -133,7 +133,7 @@ class Disruptions:
         await asyncio.sleep(self._chance.uniform(0.2, 2.0))
 
     async def pause(self, member: Member) -> None:
-        """Let it stand still, so that others take over what it had, and then go on as if nothing had happened."""
+        """Pause it, so that others take over its leases, and then let it continue."""
         member.signal(signal.SIGSTOP)
         await self._wait(PAUSE_SECONDS)
 
@@ -167,7 +167,7 @@ class Disruptions:
         await self._wait(CUT_SECONDS)
 
     async def mute(self, member: Member) -> None:
-        """Lose replies, so that nobody knows whether what was asked for was done; then the connections end."""
+        """Lose replies, so that outcomes are unknown; then reset the connections."""
         for proxy in member.proxies.values():
             proxy.drop(Side.SERVER)
         await self._wait((0.05, 2.0))

@@ -1,4 +1,4 @@
-"""A place for one process at a time: it is started again and again, behind proxies that can cut it off."""
+"""A slot for one process, which is restarted after a kill, behind proxies that can disconnect it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Urls:
 
 class Member:
     """
-    The process with one number, and those that take its place when it was killed.
+    The process with one number, and its replacements after kills.
 
-    ``failures``: processes that ended although nobody had killed them, with the end of what they printed.
+    ``failures``: processes that ended without being killed, with the end of their output.
     """
 
     def __init__(self, number: int, seed: int, directory: Path, urls: Urls) -> None:
@@ -88,7 +88,7 @@ class Member:
                 self._process.send_signal(number)
 
     async def end(self, patience_seconds: float) -> bool:
-        """Let it finish what it does and close; return whether it did in time. Where it stands is in its log."""
+        """Ask the process to finish and close; return whether it did in time. If not, its log shows where it waits."""
         self._ending = True
         process = self._process
         if process is None or process.returncode is not None:
@@ -148,7 +148,7 @@ class Member:
 
     def _last_words(self) -> str:
         printed = self._log.read_text(errors="replace")[-_LOG_BYTES_SHOWN:].strip()
-        return f"process {self.name} ended by itself: {printed or 'it printed nothing'}"
+        return f"process {self.name} ended unexpectedly: {printed or 'no output'}"
 
     def _through_proxy(self, url: str) -> str:
         address = address_of(url)

@@ -20,7 +20,7 @@ from txnframework_simulation.history import Begin, Call, Commit, EventKind, Hist
 from txnframework_simulation.torture.disruptions import Disruptions
 
 SHOWN_MAX = 20
-KINDS = "ok: it was done; fail: it was refused, and nothing was done; unknown: no answer came, it may have been done"
+KINDS = "ok: it succeeded; fail: it was refused and has no effect; unknown: no reply arrived, it may have succeeded"
 
 
 @dataclass
@@ -62,13 +62,13 @@ class TortureResult:
             facts.add_row(name, str(count))
         console.print(facts)
         for defect in self.defects[:SHOWN_MAX]:
-            console.print(f"[red]wrong:[/red] {escape(defect)}")
+            console.print(f"[red]defect:[/red] {escape(defect)}")
         for violation in self.violations[:SHOWN_MAX]:
             console.print(f"[red]violated:[/red] {escape(str(violation))}")
         if len(self.violations) > SHOWN_MAX:
             console.print(f"... and {len(self.violations) - SHOWN_MAX} more")
         if not self.violations:
-            console.print(f"none of {len(INVARIANTS)} rules, nor of the workload's own, was violated")
+            console.print(f"none of the {len(INVARIANTS)} rules and of the workload's own rules was violated")
 
 
 def operations_of(calls: list[Call]) -> dict[str, Counter[str]]:
@@ -127,7 +127,7 @@ class Progress:
         gone = self._seconds - max(0.0, end - time.monotonic())
         counts = ", ".join(f"{count} {name}" for name, count in self._counts.items())
         disrupted = ", ".join(f"{count} {name}" for name, count in sorted(self._disruptions.counts.items()))
-        return f"{gone:.0f} of {self._seconds:.0f} s: {counts}; {disrupted or 'nothing happened to anybody yet'}"
+        return f"{gone:.0f} of {self._seconds:.0f} s: {counts}; {disrupted or 'no disruptions yet'}"
 
     def _count(self) -> None:
         for file in self._parts.glob("*.jsonl"):

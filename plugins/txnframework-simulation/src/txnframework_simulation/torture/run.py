@@ -44,7 +44,7 @@ async def settle_and_drain(urls: Urls, workload: Workload[Any], asked: Iterable[
     """
     Wait until everything has settled, then record what is there; return why it did not settle, if it did not.
 
-    Whoever is left of a transaction's process has no effect on it any more: it times out, or is aborted sooner.
+    The transactions of stopped processes time out, or are aborted earlier.
     """
     appending = HistoryWriter(history, {"process": "drain"})
     async with txnframework.open(config(urls.metadata, urls.ledger)) as client:
@@ -87,9 +87,9 @@ async def _unsettled(client: Client, workload: Workload[Any]) -> str:
 
 def to_ask(history: History) -> list[str]:
     """
-    Return the transactions whose result is to be asked for: those that nobody knows the end of.
+    Return the transactions whose result is to be asked for: those whose end is unknown.
 
-    What became of the others was told to who ended them, and is held to it by what is there.
+    The outcomes of the others are in the replies to their commits, and the drain checks them.
     """
     begun: dict[str, None] = {}
     told = set()
@@ -145,20 +145,20 @@ def judge(directory: Path) -> TortureResult:
 async def _run(settings: Settings, console: Console) -> TortureResult:
     task = asyncio.current_task()
     assert task is not None
-    # As an interrupt: processes that stand still would otherwise stand there for ever.
+    # Handled like an interrupt; otherwise paused processes would remain paused.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     workload = make_workload()
     parts = settings.directory / "parts"
     await prepare(settings.urls, workload, parts / "prepare.jsonl")
     counts, defects = await _disrupt(settings, console)
-    console.print("everything settles and is looked at")
+    console.print("settling and draining")
     left = await settle_and_drain(settings.urls, workload, to_ask(_merged(parts, {})), parts / "drain.jsonl")
     if left:
-        defects.append(f"not everything settled: {left}")
+        defects.append(f"settling did not complete: {left}")
     about = {"seed": str(settings.seed), "metadata": redact_url(settings.urls.metadata)}
     history = _merged(parts, about)
     write(history, settings.directory / HISTORY)
-    console.print(f"{len(history.events)} events are checked", highlight=False)
+    console.print(f"{len(history.events)} events recorded, checking", highlight=False)
     result = _judged(history, counts, defects)
     (settings.directory / "result.json").write_bytes(result.to_json())
     return result
@@ -180,20 +180,20 @@ async def _disrupt(settings: Settings, console: Console) -> tuple[dict[str, int]
             disrupting.cancel()
             await asyncio.gather(disrupting, return_exceptions=True)
         defects += disruptions.broken
-        console.print("everybody comes to an end")
+        console.print("stopping the processes")
         ended = await asyncio.gather(*(member.end(ENDING_SECONDS_MAX) for member in members))
         for member, in_time in zip(members, ended, strict=True):
             defects += member.failures
             if not in_time:
                 defects.append(
-                    f"process {member.name} did not end within {ENDING_SECONDS_MAX:.0f} s; its log says where it stands"
+                    f"process {member.name} did not end within {ENDING_SECONDS_MAX:.0f} s; its log shows where it waits"
                 )
     begun = {"seconds": round(settings.seconds), "processes at a time": settings.processes}
     return begun | {"processes started": sum(one.lives for one in members)} | disruptions.summary(), defects
 
 
 async def _all_at_work(members: list[Member]) -> None:
-    """Wait until everybody has begun, or somebody takes too long: what follows will tell of it."""
+    """Wait until all processes have started; a process that takes too long is reported later."""
     for _ in range(round(STARTING_SECONDS_MAX / _START_POLL_SECONDS)):
         if all(member.works for member in members):
             return

@@ -20,7 +20,7 @@ WAITING = 0.2
 
 
 class CallerCancelled(TxnFrameworkError):
-    """The caller cancelled the call: nobody knows what became of it."""
+    """The caller cancelled the call; its outcome is unknown."""
 
     def __init__(self) -> None:
         super().__init__("the caller gave the call up")

@@ -20,9 +20,9 @@ ROUNDS = 3
 
 async def drain(recorded: RecordedClient, workload: Workload[Any], transactions: tuple[str, ...]) -> None:
     """
-    Ask for everything: outcomes, topics and subscriptions, with fresh readers and consumers that leave it as it is.
+    Read all outcomes, topics and subscriptions, with new readers and consumers that change nothing.
 
-    It comes after everything was settled, when nobody else is there and nothing fails any more.
+    It follows after everything has settled, without faults and without other clients.
     """
     for txn in transactions:
         await drain_outcome(recorded, txn)

@@ -24,7 +24,7 @@ PATIENCE_MS = 2_000
 
 
 async def follow_a_segment(context: ActorContext, one: Subscribed) -> None:
-    """Join by naming a segment, split what it has become, send, and see what comes; nobody else is there."""
+    """Consume from a segment without other clients, split it, and check that messages to its children arrive."""
     recorded = context.recorded
     layout = await recorded.client.layout(one.topic)
     first = context.chance.choice([segment.id for segment in layout.in_order() if not segment.parents])
@@ -35,7 +35,7 @@ async def follow_a_segment(context: ActorContext, one: Subscribed) -> None:
     producer = await recorded.producer(one.topic)
     for number in range(FOLLOWED_MESSAGES):
         await producer.send(recorded.unique(), key=f"followed {number}")
-    with suppress(TxnFrameworkError):  # it was told, and the history has it
+    with suppress(TxnFrameworkError):  # the history has the error
         await consumer.drain(SILENT_ROUNDS, PATIENCE_MS)
     await consumer.close()
 
@@ -44,9 +44,8 @@ class Mixture(Workload[MixtureOptions]):
     """
     Actors that draw what they do next.
 
-    Beyond what holds for every history, it promises of transfers that the sum over all accounts is the same wherever
-    somebody reads all of them, as ``accounts`` says; and of work that was attempted in several branches that no two
-    attempts at a piece of it can be read.
+    It has two rules of its own. The sum over all accounts is the same for each client that reads all of them, as
+    ``oracles`` says. Of several attempts at one piece of work, each in a branch, at most one can be read.
     """
 
     options_type = MixtureOptions
@@ -117,7 +116,7 @@ class Mixture(Workload[MixtureOptions]):
         await context.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
 
     def violations(self, history: History) -> list[Violation]:
-        """Sum up the accounts wherever somebody read all of them, and count the attempts in the end."""
+        """Check the sum of the accounts in each view, and the number of attempts in the end."""
         found = account_violations(history, self.topics)
         for view in account_views(history.calls(), self.topics):
             if view.final:

@@ -36,13 +36,13 @@ from txnframework_simulation.history import (
 
 
 def drained(history: History, topic: str) -> list[str] | None:
-    """Return the values that a topic holds in the end; None: nobody looked, or could."""
+    """Return the values that a topic holds in the end; None: it was not drained."""
     found = _drained(history, lambda asked: isinstance(asked, DrainTopic) and asked.topic == topic)
     return None if found is None else [seen.value for seen in found]
 
 
 def drained_subscription(history: History, topic: str, subscription: str) -> list[str] | None:
-    """Return the values that a subscription still delivers in the end, each once; None: nobody asked, or could."""
+    """Return the values that a subscription still delivers in the end, each once; None: it was not drained."""
     found = _drained(
         history,
         lambda asked: (
@@ -143,7 +143,7 @@ def _missing_transfers(
 
 
 def _transfer_places(calls: Iterable[Call]) -> dict[str, dict[str, MessagePosition]]:
-    """Return, by transfer, where each of its messages was told to stand."""
+    """Return, by transfer, the position of each of its messages."""
     found: defaultdict[str, dict[str, MessagePosition]] = defaultdict(dict)
     for call in calls:
         if isinstance(call.operation, Send) and isinstance(call.reply, Sent) and TRANSFER in call.operation.value:

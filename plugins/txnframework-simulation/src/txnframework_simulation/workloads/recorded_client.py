@@ -32,12 +32,12 @@ class RecordedClient:
         self.client = client
         self.name = name
         self.cancellation: Cancellation | None = None
-        """Who gives calls up; None: nobody."""
+        """What cancels calls; None: no call is cancelled."""
         self._recorder = recorder
         self._numbers = count(1)
 
     def unique(self) -> str:
-        """Return a text that nobody else in this run makes."""
+        """Return a text that is unique within the run."""
         return f"{self.name}.{next(self._numbers)}"
 
     async def record(self, operation: history.Operation, work: Any, reply: Any = lambda _: history.Done()) -> Any:
@@ -45,7 +45,7 @@ class RecordedClient:
         return await self._recorder.call(self.name, operation, lambda: self.cancellable(work), reply)
 
     async def cancellable(self, work: Any) -> Any:
-        """Do something, unless it is given up; what is not recorded goes through here too."""
+        """Run a call that may be cancelled, also one that is not recorded."""
         return await (work() if self.cancellation is None else self.cancellation.run(work))
 
     def invoke(self, operation: history.Operation) -> history.PendingCall:
@@ -61,7 +61,7 @@ class RecordedClient:
         return txn
 
     async def join(self, txn: str) -> JoinedTransaction:
-        """Take part in somebody else's transaction."""
+        """Join a transaction of another client."""
 
         async def join() -> JoinedTransaction:
             return self.client.join(txn)
@@ -147,7 +147,7 @@ class RecordedClient:
         await self.record(made, lambda: self.client.subscribe(topic, subscription, start=start))
 
     async def unsubscribe(self, topic: str, subscription: str) -> None:
-        """Give a subscription up."""
+        """Delete a subscription."""
         gone = history.Unsubscribe(topic, subscription)
         await self.record(gone, lambda: self.client.unsubscribe(topic, subscription))
 
@@ -183,7 +183,7 @@ class RecordedClient:
         await self.record(made, lambda: self.client.create_topic(topic, segments=segments, exist_ok=True))
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic, whoever uses it."""
+        """Delete a topic, even if it is in use."""
         await self.record(history.DeleteTopic(topic), lambda: self.client.delete_topic(topic, force=True))
 
     async def compact(self, topic: str, order: Literal["position", "commit"]) -> None:
@@ -228,7 +228,7 @@ class RecordedProducer:
     async def send_many(
         self, values: Sequence[str], *, key: str | None = None, txn: TransactionPart | None = None
     ) -> tuple[MessageID, ...]:
-        """Send several in one call, in as few entries as fit; if it fails, nobody knows of which."""
+        """Send several messages in one call; if it fails, the outcome of each is unknown."""
         asked = [self._recorded.invoke(self._sending(value, key, txn, None)) for value in values]
         encoded = None if key is None else key.encode()
         contents = [value.encode() for value in values]
@@ -270,7 +270,7 @@ class RecordedConsumer:
     async def receive(
         self, messages_max: int, timeout_ms: int, txn: TransactionPart | None = None
     ) -> tuple[Message, ...]:
-        """Return what comes in time, cancellable nothing."""
+        """Return the messages that arrive in time, possibly none."""
 
         async def receive() -> tuple[Message, ...]:
             try:

@@ -61,7 +61,7 @@ class ActorContext:
         await self.environment.sleep_until(self.environment.now_ms() + self.chance.randint(1, longest_ms))
 
     async def wait_for_step(self, step_ms: int) -> None:
-        """Let time pass up to the next multiple of ``step_ms``: whoever waits so goes on in the same moment."""
+        """Wait for the next multiple of ``step_ms``, so that several actors continue at the same moment."""
         await self.environment.sleep_until((self.environment.now_ms() // step_ms + 1) * step_ms)
 
     def likely(self, chance: float) -> bool:

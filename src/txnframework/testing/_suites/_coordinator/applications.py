@@ -73,7 +73,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_past_runs_are_fenced(self) -> None:
-        """A run that was followed by another one is Fenced for ever, in all processes and after a restart."""
+        """A run that was followed by another one is Fenced permanently, in all processes and after a restart."""
         async with self.data.open() as world, self.data.open() as other:
             for run in ("run-1", "run-2", "run-3"):
                 await applications(world).claim(APPLICATION, run)

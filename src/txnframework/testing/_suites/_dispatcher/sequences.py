@@ -108,7 +108,7 @@ class Account:
         return able
 
     def _can_take(self, candidate: Candidate) -> bool:
-        """Return whether a message must be assigned; a type of another name may hold some back, but not for ever."""
+        """Return whether a message must be assigned; a type of another name may hold some back, but not permanently."""
         if self.kind in STANDARD_TYPES:
             return bool(self._takers(candidate))
         return bool(self.permits) and not self.outstanding and all(one > 0 for one in self.permits.values())

@@ -97,7 +97,7 @@ class DeduplicationRules(LedgerStoreRules):
             assert found is not None
             assert (found.position, found.branch) == (new.position, branch(2))
             (again,) = await send(ledger, replacing)
-            assert again.duplicate, "the copy that stands now is not the one that is named"
+            assert again.duplicate, "the stored copy is not the one that is named"
             assert again.position == new.position
             assert len(await read_all(ledger)) == 2
 
@@ -199,8 +199,8 @@ class DeduplicationRules(LedgerStoreRules):
         """
         A trim forgets the sequences of aborted branches in the trimmed ledgers, and keeps the others as committed.
 
-        If this fails, check that the trim itself settles them: later, no data tells an aborted copy from a committed
-        one. A message that is sent again would then be taken for one that is stored.
+        If this fails, check that the trim itself settles them: later, no data separates an aborted copy from a
+        committed one. A message that is sent again would then be taken for one that is stored.
         """
         async with self.data.open() as store:
             ledger = await store.create(NAME)

@@ -117,7 +117,7 @@ class LeaseRules(MetadataStoreRules):
             lease = await one.acquire_lease("name", "one")
             other = await one.acquire_lease("other", "one")
             watch = await one.watch(lease.key)
-            await two.break_lease("nobody's", lease.version)
+            await two.break_lease("unheld", lease.version)
             await two.break_lease("name", lease.version + 1_000_000)
             with pytest.raises(LeaseHeld):
                 await two.acquire_lease("name", "two")

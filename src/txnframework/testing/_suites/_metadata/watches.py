@@ -190,7 +190,7 @@ class WatchRules(MetadataStoreRules):
 
     async def test_closed_store_closes_its_watches(self) -> None:
         """
-        Closing the store ends a waiting ``changed`` with Closed, so that no caller waits for ever on a closed store.
+        Closing the store ends a waiting ``changed`` with Closed, so that no caller waits permanently on a closed store.
         """
         async with self.data.open() as store:
             watch = await store.watch(KeyRange("/w/", "/w0"))

@@ -1,4 +1,4 @@
-"""Aborted read (G1a): somebody got, as committed, what was aborted, what was refused, or what was not committed yet."""
+"""Aborted read (G1a): a client read a message as committed that was aborted, refused, or not yet committed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check(facts: Facts) -> list[Violation]:
         if observation.seen.place in reported or observation.seen.place.topic not in facts.topics:
             continue
         if facts.is_letter(observation.seen):
-            continue  # the rule on dead letters tells of it
+            continue  # the rule about dead letters reports it
         broken = _judge(facts, observation)
         if broken is not None:
             reported.add(observation.seen.place)
@@ -35,16 +35,16 @@ def _judge(facts: Facts, observation: Observation) -> Violation | None:
     if seen.txn is not None:
         transaction = facts.transactions.get(seen.txn)
         if transaction is None:
-            return violation(NAME, f"{came} as of transaction {seen.txn}, which nobody began", shown)
+            return violation(NAME, f"{came} as of transaction {seen.txn}, which was not begun", shown)
         shown = (transaction.begun, *sends, *transaction.commits, *transaction.aborted[:1], observation.call)
         if transaction.state == ABORTED:
             return violation(NAME, f"{came}, and its transaction {seen.txn} was aborted", shown)
         if transaction.commit_asked_at > observation.at:
-            sentence = f"{came} before anybody had asked to commit its transaction {seen.txn}"
+            sentence = f"{came} before a commit was requested for its transaction {seen.txn}"
             return violation(NAME, sentence, shown)
         return None
     if all(call.began > observation.at for call in sends):
-        return violation(NAME, f"{came}, and nobody had sent it", shown)
+        return violation(NAME, f"{came}, and was not sent before", shown)
     if not any(call.possible for call in sends):
         return violation(NAME, f"{came}, and sending it had failed", shown)
     return None

@@ -1,4 +1,4 @@
-"""Ack lost: a message comes again, or is told to be pending, although its acknowledgment had surely taken effect."""
+"""Ack lost: a message is delivered again, or reported as pending, after its acknowledgment certainly took effect."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def _asked(subscription: Subscription) -> list[Violation]:
         for incarnation in incarnations if call.reply.state == PENDING else ():
             ack = subscription.acks.effective(place, incarnation)
             if ack is not None and ack.effective_at < call.began:
-                sentence = f"{place} is told to be pending on subscription {subscription.name}"
+                sentence = f"{place} is reported as pending on subscription {subscription.name}"
                 found.append(violation(NAME, f"{sentence}, {_how(ack)}", (*_shown(ack), call)))
     return found
 
 
 def _begun_anew(subscription: Subscription) -> list[Violation]:
-    """Count lives: a cursor begins a new one when somebody seeks or makes the subscription again, and never else."""
+    """Count incarnations: a cursor starts a new one only after a seek or a deletion of the subscription."""
     first: dict[str, dict[int, Call]] = {}
     for observation in subscription.deliveries:
         first.setdefault(observation.seen.place.segment, {}).setdefault(observation.seen.incarnation, observation.call)

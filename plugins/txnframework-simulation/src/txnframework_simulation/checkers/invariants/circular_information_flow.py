@@ -67,7 +67,7 @@ def _circles(edges: dict[str, list[str]]) -> list[list[str]]:
             elif step in at:
                 circle = path[at[step] :]
                 found.append(circle)
-                # Out of this circle, so that each is told once.
+                # Leave this circle, so that it is reported once.
                 for node in path[at[step] + 1 :]:
                     done.add(node)
                 del path[at[step] + 1 :], ways[at[step] + 1 :]

@@ -1,4 +1,4 @@
-"""Dead letter: a message was moved among the dead letters that does not belong there, or not from where it stood."""
+"""Dead letter: a message is in its dead-letter topic that was not moved there, or not atomically."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _judge(facts: Facts, observation: Observation, subscriptions: list[Subscript
     sends = [call for one in subscriptions for call in facts.sends.get((one.topic, seen.value), ())]
     came = f"{seen.value!r} came from {seen.place}"
     if not any(call.possible and call.began < observation.at for call in sends):
-        return violation(NAME, f"{came}, and nobody had sent it", (*sends, observation.call))
+        return violation(NAME, f"{came}, and was not sent before", (*sends, observation.call))
     if seen.txn is None or any(one.moved for one in subscriptions):
         return None  # sent first and acknowledged then, or it came anew since: it may be both, for a while
     for one in subscriptions:
@@ -64,7 +64,7 @@ def _again(subscription: Subscription, letter: Observation) -> Call | None:
 
 
 def _too_often(subscription: Subscription) -> list[Violation]:
-    """Nobody receives what was redelivered more often than it asked for."""
+    """Find messages that were redelivered more often than the consumer allowed."""
     found = []
     for observation in subscription.deliveries:
         receive, seen = observation.call.operation, observation.seen

@@ -1,4 +1,4 @@
-"""Double ack: two transactions were committed that both acknowledged one message, or one that was done already."""
+"""Double ack: two committed transactions acknowledged one message, or one that was already acknowledged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _by_two(subscription: Subscription) -> list[Violation]:
-    """Nobody commits what another transaction has acknowledged by its name: alone, or as the end of a range."""
+    """Find messages that two committed transactions acknowledged by name: alone, or as the end of a range."""
     found = []
     named: dict[MessagePosition, list[Ack]] = {place: list(acks) for place, acks in subscription.acks.singles.items()}
     for ack in subscription.acks.all:
@@ -140,7 +140,7 @@ def _done_before(subscription: Subscription) -> list[Violation]:
         if before is None or before.transaction is ack.transaction or before.effective_at > ack.call.began:
             continue
         if before.transaction is not None and before.place == ack.place:
-            continue  # two transactions, which the first rule tells of
+            continue  # two transactions: the first check reports it
         sentence = f"{ack.place} was done on subscription {subscription.name} before transaction {ack.transaction.txn}"
         calls = (before.call, ack.call, *ack.transaction.committed[:1])
         found.append(violation(NAME, f"{sentence} acknowledged it and was committed", calls))

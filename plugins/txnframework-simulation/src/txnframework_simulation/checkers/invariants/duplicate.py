@@ -1,4 +1,4 @@
-"""Duplicate: a committed message stands at two places, or comes twice to one reader or in one drain."""
+"""Duplicate: a committed message has two positions, or is delivered twice to one reader or in one drain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check(facts: Facts) -> list[Violation]:
     for observation in facts.observations.committed:
         key = (observation.seen.place.topic, observation.seen.value)
         if any(one.moved for one in facts.letters.get(key[0], ())):
-            continue  # what came anew after somebody sought may be moved again
+            continue  # a message redelivered after a seek may be moved again
         before = first.setdefault(key, observation)
         if before.seen.place != observation.seen.place and key not in reported:
             reported.add(key)

@@ -1,4 +1,4 @@
-"""Early ack: a message is told to be done before anybody had asked to commit a transaction that acknowledged it."""
+"""Early ack: a message is reported as acknowledged before a commit of an acknowledging transaction was requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check(facts: Facts) -> list[Violation]:
                 continue
             place = call.operation.place
             if call.reply.state == DELETED and not _may_be_done(subscription, place, call):
-                sentence = f"{place} is told to be done on subscription {subscription.name}"
+                sentence = f"{place} is reported as acknowledged on subscription {subscription.name}"
                 acks = [ack.call for ack in subscription.acks.tried(place, -1) if ack.call.began < call.ended]
                 found.append(violation(NAME, f"{sentence} before any acknowledgment of it could count", (*acks, call)))
     return found

@@ -1,4 +1,4 @@
-"""Inconsistent positions: one place shows two messages, or a message stands elsewhere than its sender was told."""
+"""Inconsistent positions: one position has two messages, or a message has another position than its sender got."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _places(facts: Facts) -> list[Violation]:
-    """At one place stands one message, whoever looks."""
+    """Find positions with two messages."""
     found = []
     known: dict[MessagePosition, tuple[str, Call]] = {}
     reported: set[MessagePosition] = set()
@@ -36,7 +36,7 @@ def _places(facts: Facts) -> list[Violation]:
 
 
 def _messages(facts: Facts) -> list[Violation]:
-    """A message stands where its sender was told, and belongs to the transaction that it was sent in."""
+    """Find messages with another position or transaction than in the send."""
     found = []
     reported: set[tuple[str, str]] = set()
     for observation in chain(facts.observations.committed, facts.observations.others):
@@ -47,9 +47,9 @@ def _messages(facts: Facts) -> list[Violation]:
         same = [call for call in sends if send_of(call).txn == seen.txn]
         places = {place for call in same if (place := place_of(call)) is not None}
         if not same:
-            sentence = f"{seen.value!r} came as {_whose(seen.txn)}, which nobody sent it in"
+            sentence = f"{seen.value!r} came as {_whose(seen.txn)}, in which it was not sent"
         elif len(same) == len([call for call in same if call.ok]) and seen.place not in places:
-            sentence = f"{seen.value!r} came from {seen.place}, and its sender was told {_listed(places)}"
+            sentence = f"{seen.value!r} came from {seen.place}, and its sender got {_listed(places)}"
         else:
             continue
         reported.add((topic, seen.value))
@@ -61,7 +61,7 @@ def _messages(facts: Facts) -> list[Violation]:
                 by_send[topic, value, send_of(call).txn, send_of(call).branch].setdefault(place, call)
     for (_, value, txn, _), where in by_send.items():
         if len(where) > 1:
-            sentence = f"{value!r} was sent again in {_whose(txn)} and told to stand at {_listed(set(where))}"
+            sentence = f"{value!r} was sent again in {_whose(txn)} and confirmed at {_listed(set(where))}"
             found.append(violation(NAME, sentence, where.values()))
     return found
 

@@ -1,4 +1,4 @@
-"""Lost write: a message that was committed is not there in the end, and no subscription has let go of it."""
+"""Lost write: a committed message is missing in the end, and was not trimmed legally."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def _judge(facts: Facts, sent: Call, drain: Call) -> Violation | None:
     shown = (sent, *(() if transaction is None else transaction.committed[:1]), drain)
     if not facts.is_trimmed(place):
         what = "was sent" if send.txn is None else f"was committed with transaction {send.txn}"
-        return violation(NAME, f"{send.value!r} {what} to {place}, and is not there any more", shown)
+        return violation(NAME, f"{send.value!r} {what} to {place}, and is missing", shown)
     holder = _still_needs(facts, send.topic, place, sent)
     if holder is None:
         return None
-    sentence = f"{send.value!r} at {place} was trimmed, and nobody had acknowledged it on subscription {holder}"
+    sentence = f"{send.value!r} at {place} was trimmed, and was not acknowledged on subscription {holder}"
     return violation(NAME, sentence, shown)
 
 

@@ -1,4 +1,4 @@
-"""Non-monotonic read: a committed message that somebody got was passed over by a reader that was opened later."""
+"""Non-monotonic read: a reader skips a committed message that a client read before the reader was opened."""
 
 from __future__ import annotations
 

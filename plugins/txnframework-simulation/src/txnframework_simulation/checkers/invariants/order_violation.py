@@ -30,7 +30,7 @@ def check(facts: Facts) -> list[Violation]:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """A message that was confirmed: when it was first sent, when it was confirmed first, and where it stands."""
+    """A confirmed message: its first send, its first confirmation, and its position."""
 
     began: int
     ended: int
@@ -100,8 +100,7 @@ def _delivered(subscription: Subscription) -> list[Violation]:
     """
     Messages come for the first time in order: of a segment, or with ``key_shared`` of a key.
 
-    What came before may come again at any time. After somebody sought, only messages of one life of one cursor are
-    compared.
+    A message may be redelivered at any time. After a seek, only messages of one incarnation of a cursor are compared.
     """
     type = subscription.type
     if type not in ORDERED_TYPES | KEYED_TYPES:

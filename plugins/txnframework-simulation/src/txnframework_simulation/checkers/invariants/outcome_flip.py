@@ -1,4 +1,4 @@
-"""Outcome flip: a transaction is told to be committed and to be aborted, or open after it ended, or ended by nobody."""
+"""Outcome flip: replies show a transaction as committed and aborted, as open after its end, or committed too early."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ def check(facts: Facts) -> list[Violation]:
     found = []
     for transaction in facts.transactions.values():
         if transaction.committed and transaction.aborted:
-            sentence = f"transaction {transaction.txn} is told to be committed and to be aborted"
+            sentence = f"transaction {transaction.txn} is reported as committed and as aborted"
             found.append(
                 violation(NAME, sentence, (transaction.begun, transaction.committed[0], transaction.aborted[0]))
             )
         for call in transaction.told_open:
             if call.began > transaction.ended_at:
                 ends = sorted((*transaction.committed, *transaction.aborted), key=lambda one: one.ended)
-                sentence = f"transaction {transaction.txn} is told to be open after it had ended"
+                sentence = f"transaction {transaction.txn} is reported as open after it had ended"
                 found.append(violation(NAME, sentence, (ends[0], call)))
                 break
         early = next((call for call in transaction.committed if call.ended < transaction.commit_asked_at), None)
         if early is not None:
-            sentence = f"transaction {transaction.txn} is told to be committed before anybody had asked for it"
+            sentence = f"transaction {transaction.txn} is reported as committed before a commit was requested"
             found.append(violation(NAME, sentence, (transaction.begun, early, *transaction.commits[:1])))
     return found

@@ -1,4 +1,4 @@
-"""Stuck reader: a drain does not end, or does not bring what nobody acknowledged, or a transaction stays open."""
+"""Stuck reader: a drain does not end or lacks an unacknowledged message, or a transaction stays open."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check(facts: Facts) -> list[Violation]:
             sentence = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
             sends = facts.sends.get((one.seen.place.topic, one.seen.value), [])
             shown = (*sends, one.topic_drain, one.drain)
-            found.append(violation(NAME, f"{sentence}, and nobody acknowledged it", shown))
+            found.append(violation(NAME, f"{sentence}, and was not acknowledged", shown))
     return found
 
 
@@ -57,8 +57,8 @@ def _comes_of(place: MessagePosition, target: str) -> bool:
 
 def _stranded(facts: Facts, call: Call, drain: DrainConsumer, reply: Drained) -> list[Violation]:
     """
-    Return what should have come to a consumer that waited for it alone, of its topics or segments and what became of
-    these, and did not; that it was told instead that nothing comes any more would be an answer.
+    Return messages that the only consumer did not receive, of its topics or segments and of their descendants. A reply
+    that the consumer receives no more messages would be valid instead.
     """
     found = []
     for subscription in facts.subscriptions.values():
@@ -84,6 +84,6 @@ def _stranded(facts: Facts, call: Call, drain: DrainConsumer, reply: Drained) ->
             if facts.readable_at(send) < call.began and subscription.acks.possible(place, start.began) is None:
                 sentence = f"{send_of(send).value!r} at {place} did not come to consumer {drain.consumer}"
                 sentence += f" of subscription {subscription.name}, which waited for what comes of {', '.join(targets)}"
-                found.append(violation(NAME, f"{sentence}, and was told of nothing else", (joined, send, call)))
+                found.append(violation(NAME, f"{sentence}, and got no error", (joined, send, call)))
                 break
     return found

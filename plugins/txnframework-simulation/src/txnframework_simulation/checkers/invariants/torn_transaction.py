@@ -82,7 +82,7 @@ def _acks(facts: Facts, subscription: Subscription, parts: _Parts) -> None:
             if _is_left(left, ack.place, ack.incarnation):
                 parts.undone[transaction.txn].append((f"{sentence} had no effect", ack.call, drain))
             elif subscription.letters:
-                continue  # somebody may have moved it to the dead letters instead
+                continue  # it may have been moved to its dead-letter topic instead
             elif ack.place not in left and not facts.is_trimmed(ack.place):
                 start = subscription.start(ack.place)
                 if start is None or not start.everything or ack.call.ended < start.began:

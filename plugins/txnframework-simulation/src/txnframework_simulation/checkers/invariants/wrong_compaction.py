@@ -91,7 +91,7 @@ def _judge(facts: Facts, compacted: Call, whole: Call) -> list[Violation]:
 
 
 def _deletes(null: _Committed, one: _Committed) -> bool:
-    """Whether a null takes a message of its key away that stands in a segment which its own one came of."""
+    """Whether a null deletes a message of its key in an ancestor of its segment."""
     return null.seen.key == one.seen.key and descends(null.seen.place.segment, one.seen.place.segment)
 
 
@@ -150,7 +150,7 @@ def _may_replace(other: _Committed, one: _Committed, order: str) -> bool:
 
 
 def _committed(facts: Facts, seen: SeenMessage) -> _Committed:
-    """Return when a message was committed: after somebody asked for it, and before somebody was told so."""
+    """Return the period in which a message was committed: from the first request to the first confirmation."""
     sends = [call for call in facts.sends.get((seen.place.topic, seen.value), ()) if send_of(call).txn == seen.txn]
     if seen.txn is None:
         asked = [call.began for call in sends]

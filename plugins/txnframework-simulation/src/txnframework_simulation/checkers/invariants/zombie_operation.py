@@ -1,4 +1,4 @@
-"""Zombie operation: what was done in a transaction after its end, or under a branch that does not count, has effect."""
+"""Zombie operation: an operation takes effect after the end of its transaction, or in a branch that does not count."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(facts: Facts) -> list[Violation]:
             if ack.transaction is None or ack.derived:
                 continue
             same = (ack.place, ack.transaction.txn, ack.branch)
-            # Repeating one is confirmed at any time: it stands there already.
+            # A repeated acknowledgment may be confirmed at any time.
             if ack.call.ok and ack.call.began > ack.transaction.ended_at and same not in before:
                 found.append(_acknowledged(ack))
             if ack.call.possible:

@@ -17,9 +17,9 @@ PATIENCE_MS = 100
 STEP_MS = 500
 """In what moments everybody goes on: it takes longer than receiving, and less than a transaction may."""
 REDELIVERY_SHARE = 0.1
-"""How often somebody asks for everything again, in a round."""
+"""Probability that a consumer requests redelivery in a round."""
 GIVE_UP_SHARE = 0.6
-"""How often whoever is refused begins anew with what comes again."""
+"""Probability that a refused consumer starts again with the redelivered messages."""
 OLDEST_COUNT = 3
 STANDBY_TYPE = "failover"
 """The type whose consumers go on when others take over what they received."""
@@ -30,13 +30,12 @@ class Contending(ActorBase):
 
     async def contend(self) -> None:
         """
-        Join a subscription and acknowledge what came in transactions, though others may have taken it over since.
+        Join a subscription and acknowledge messages in transactions, though others may have taken them over since.
 
-        Everybody acknowledges its oldest message, and ends its transaction, in the same moments: two processes are in
-        the middle of it at once, or the one ends as the other acknowledges. Whoever ends it at once, as the option
-        ``ends_at_once`` has it, may be over while the other has looked and is still writing. With the option ``ranges``
-        some acknowledge all up to some message instead; whoever is refused asks for everything again, and so does
-        somebody else now and then, who goes on with what it has.
+        All actors acknowledge their oldest message, and end their transaction, at the same moments. So two processes
+        are in the middle of a step at once, or one ends while the other acknowledges. With ``ends_at_once``, a
+        transaction may end while the other has read and is still writing. With ``ranges``, some actors acknowledge
+        cumulatively; an actor that is refused requests redelivery, and so do others now and then.
         """
         standing_by = [one for one in self.options.subscriptions if one.type == STANDBY_TYPE]
         if not standing_by:

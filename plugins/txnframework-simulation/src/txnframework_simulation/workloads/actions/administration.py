@@ -30,7 +30,7 @@ class Reshaping(ActorBase):
             await self.recorded.merge(topic, active[first].id, active[first + 1].id)
 
     async def seek(self) -> None:
-        """Move a subscription: to the beginning, the end, or a message that somebody here has seen."""
+        """Move a subscription: to the beginning, the end, or a message that an actor of this process has seen."""
         chosen = self._movable()
         if chosen is None:
             return

@@ -38,14 +38,14 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 class MixtureOptions(Options, frozen=True, kw_only=True):
     """
-    What a mixture is made of.
+    Options of a mixture.
 
-    ``topics``: with how many segments each begins; a name without a scheme is one of ``topic://public/default``.
-    ``actions``: how often each is drawn. ``aborts`` and ``forgotten``: how many transactions are aborted, or left to
-    their timeout. ``hesitates_ms``: how long at most somebody waits before acknowledging in a transaction what came,
-    and before ending it. ``ends_at_once``: how many of those who contend do not wait for the others before they end.
-    ``ranges``: how many of them acknowledge in ranges.
-    ``cancels``: how many calls are given up in the middle. ``twins``: how many consumers have a name that others have.
+    ``topics``: the initial number of segments by topic; a name without a scheme is in ``topic://public/default``.
+    ``actions``: weights of the actions. ``aborts`` and ``forgotten``: shares of transactions that are aborted, or left
+    to their timeout. ``hesitates_ms``: the maximum wait before acknowledging in a transaction, and before ending it.
+    ``ends_at_once``: the share of contending transactions that end without waiting for the others. ``ranges``: the
+    share of contending acknowledgments that are ranges.
+    ``cancels``: the share of cancelled calls. ``twins``: the share of consumers that share a name.
     ``deleted`` and ``compacted``: the topics that are deleted and made again, and those that are compacted, in which
     orders.
     """

@@ -60,7 +60,7 @@ class Consuming(ActorBase):
         topic, segment = full(chosen.topic), None
         if by_segment:
             layout = await self.recorded.client.layout(topic)
-            # One of the first: whoever begins at a later one gets it before what it descends from.
+            # One of the first: a consumer of a later segment would receive it before its ancestors.
             segment = str(layout.name_of(self.chance.choice([one.id for one in layout.in_order() if not one.parents])))
         consumer = await self.recorded.consumer(topic, chosen.name, type=chosen.type, segment=segment)
         try:
