@@ -32,8 +32,8 @@ from txnframework.model.paths import lease_key
 from txnframework.testing import LedgerStoreSuite, MetadataStoreSuite, VirtualEnvironment
 from txnframework.testing._suites._base import Suite, run_test
 from txnframework_memory import MemoryMetadataStore, MemorySpace, yield_once
-from txnframework_memory._records import Change, Place, Records, place_of
-from txnframework_memory._rows import Copy, Row, Rows, Window
+from txnframework_memory._ledgers import Copy, Row, Rows, Window
+from txnframework_memory._records import Change, RecordID, Records, record_id
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 
 Test = Callable[[Any], Any]
@@ -52,7 +52,7 @@ class KeepsOldIndexEntries(Records):
     """Adds the new index entries of a record and leaves the old ones until it is deleted."""
 
     def _reindex(
-        self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry]
+        self, place: RecordID, before: frozenset[IndexEntry], after: frozenset[IndexEntry]
     ) -> frozenset[IndexEntry]:
         return super()._reindex(place, frozenset() if after else before, after)
 
@@ -68,9 +68,9 @@ class LagsOnDelete(Records):
         late, self._late = self._late, [delete.key for delete in batch.deletes]
         changes: list[Change] = []
         for key in late:
-            self._remove(place_of(key), changes)
+            self._remove(record_id(key), changes)
         written = super().apply(replace(batch, deletes=()))
-        self.watches.notify(Change(*place_of(key), frozenset()) for key in self._late)
+        self.watches.notify(Change(*record_id(key), frozenset()) for key in self._late)
         return written
 
     def get(self, key: Key) -> Record | None:
@@ -96,7 +96,7 @@ class ReusesNumbers(Records):
     """Counts from the highest number that is left."""
 
     def _next_key(self, prefix: Key) -> Key:
-        path, partition = place_of(prefix)
+        path, partition = record_id(prefix)
         taken = [one for one, _ in self._places if one.startswith(f"{path}/")]
         number = int(taken[-1].rpartition("/")[2]) + 1 if taken else 0
         return Key(f"{path}/{number:020d}", partition)
@@ -203,7 +203,7 @@ class GivesEveryVersionOne(Records):
 
     def _put(self, put: Any, changes: list[Change]) -> Record:
         record = super()._put(put, changes)
-        place = place_of(record.key)
+        place = record_id(record.key)
         self._stored[place] = replace(self._stored[place], record=replace(record, version=1))
         return self._stored[place].record
 
@@ -402,7 +402,7 @@ class BelievesHintsOfRecords(MemoryMetadataHarness):
     patience_s: ClassVar[float] = 0.2
 
     async def mislead(self, opened: IMetadataStore, target: Any) -> None:
-        self.space.records.watches.notify([Change(*place_of(target), frozenset(), b"false")])
+        self.space.records.watches.notify([Change(*record_id(target), frozenset(), b"false")])
 
 
 class BelievesHintsOfEntries(MemoryLedgerHarness):

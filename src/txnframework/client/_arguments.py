@@ -38,8 +38,6 @@ def several_values(given: object) -> tuple[bytes | None, ...]:
 
 def header_pairs(given: object) -> tuple[tuple[str, bytes], ...]:
     """Return headers in their stored form, or raise InvalidInput."""
-    if given is None:
-        return ()
     try:
         pairs = tuple(given.items())  # type: ignore[attr-defined]
     except AttributeError:

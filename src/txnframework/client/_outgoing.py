@@ -101,8 +101,9 @@ class SendCall:
         Release the quota of a cancelled call, whose messages in flight may be stored or not; otherwise do nothing.
         """
         self._given_up = True
-        self._quota.give(self._in_flight)
-        self._in_flight = 0
+        if self._in_flight:
+            self._quota.give(self._in_flight)
+            self._in_flight = 0
 
 
 MESSAGE_OVERHEAD_BYTES = 64
@@ -133,11 +134,6 @@ class OutgoingMessage:
     def sequence_id(self) -> int:
         """The message's number in its producer."""
         return self.message.sequence_id
-
-    @property
-    def may_have_copy(self) -> bool:
-        """Whether an earlier copy may be stored in an ancestor of this message's segment."""
-        return self.chosen or self.uncertain
 
     @property
     def is_over(self) -> bool:

@@ -100,7 +100,8 @@ class Producer:
         :raises OutcomeUnknown: the message may be stored, as after a cancelled call; send it again with the same
             sequence id.
         """
-        (sent,) = await self._send((value,), _SharedFields(key, header_pairs(headers), sequence_id), txn)
+        pairs = () if headers is None else header_pairs(headers)
+        (sent,) = await self._send((value,), _SharedFields(key, pairs, sequence_id), txn)
         return sent
 
     async def send_many(
@@ -128,7 +129,8 @@ class Producer:
         :raises OutcomeUnknown: some or all of the messages may be stored. Send the same ones again, in the same order
             and with the same sequence id; stored ones are confirmed and not stored again.
         """
-        return await self._send(several_values(values), _SharedFields(key, header_pairs(headers), sequence_id), txn)
+        pairs = () if headers is None else header_pairs(headers)
+        return await self._send(several_values(values), _SharedFields(key, pairs, sequence_id), txn)
 
     async def close(self) -> None:
         """

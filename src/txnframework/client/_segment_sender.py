@@ -212,7 +212,7 @@ class SegmentSender:
         if not opened.is_of(self._life):
             raise LedgerNotFound(self._segment)
         for one in batch:
-            if one.may_have_copy and not one.is_over:
+            if (one.chosen or one.uncertain) and not one.is_over:
                 await self._confirm_in_ancestors(one)
         left = [one for one in batch if not one.is_over]
         # After a partial confirmation, the rest may have gaps that it must not claim, so it is sent in pieces.
@@ -229,9 +229,10 @@ class SegmentSender:
         (appended,) = await opened.buffer.append(
             (Append(data, len(piece), branch, claim, principal=piece[0].principal),)
         )
+        at = appended.position
         if not appended.duplicate:
             for index, one in enumerate(piece):
-                one.succeed(MessageID(self._segment, _at(appended.position, index)))
+                one.succeed(MessageID(self._segment, Position(at.ledger_id, at.entry_id, index)))
             if piece[0].chosen:
                 self._highest = await self._beyond.look(opened, claim, self._highest)
             return []
@@ -239,7 +240,6 @@ class SegmentSender:
         earlier, rest = divide(piece, stored)
         if not earlier:
             raise Conflict(f"{self._segment} names a copy at {appended.position} that holds nothing of what was sent")
-        at = appended.position
         indexes = await _indexes_at(opened, at) or supposed_indexes(stored, piece, self._producer)
         self._confirm(self._segment, at, indexes, earlier)
         return rest
@@ -283,7 +283,7 @@ class SegmentSender:
         """Report to the waiting sends the ids of messages in an entry that was stored before."""
         for one in ones:
             if one.sequence_id in indexes:
-                one.succeed(MessageID(segment, _at(at, indexes[one.sequence_id])))
+                one.succeed(MessageID(segment, Position(at.ledger_id, at.entry_id, indexes[one.sequence_id])))
             else:
                 one.fail(
                     Conflict(
@@ -314,7 +314,3 @@ async def _indexes_at(opened: OpenSegment, at: Position) -> dict[int, int] | Non
 def _fail(batch: list[OutgoingMessage], error: Exception) -> None:
     for one in batch:
         one.fail(error)
-
-
-def _at(entry: Position, index: int) -> Position:
-    return Position(entry.ledger_id, entry.entry_id, index)

@@ -6,6 +6,7 @@ Encoding of entries, and the names needed to read them: one batch of messages of
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
@@ -17,7 +18,6 @@ from txnframework.model.entry_columns import (
     EntryColumns,
     HeaderColumns,
     exactly,
-    packed,
     rebased,
     trimmed,
     validity_bytes,
@@ -60,43 +60,45 @@ def encode_entry(messages: Sequence[EntryMessage], producer: str, branch: Branch
     if not messages:
         raise ValueError("an entry holds at least one message")
     # Columns of Python values fit by construction, so they need not be checked like columns from outside.
+    count = len(messages)
     numbers = [message.sequence_id for message in messages]
-    _require_growing(numbers)
+    if count > 1:
+        _require_growing(numbers)
     values = [message.value for message in messages]
     keys = [message.key for message in messages]
     pairs = list(chain.from_iterable(message.headers for message in messages))
-    return _assembled(
-        _Buffers(
-            len(messages),
-            packed("q", numbers),
-            packed("q", [message.published_ms for message in messages]),
+    try:
+        buffers = _Buffers(
+            count,
+            array("q", numbers).tobytes(),
+            array("q", [message.published_ms for message in messages]).tobytes(),
             _column_of(values),
-            validity_of(values) or b"",
-            _keys_of(keys),
+            validity_of(values) or b"" if None in values else b"",
+            _keys_of(keys) if keys.count(None) < count else (),
             _headers_of(messages, pairs) if pairs else (),
             len(pairs),
-        ),
-        producer,
-        branch,
-    )
+        )
+    except OverflowError as error:
+        raise ValueError(f"a number does not fit its column: {error}") from error
+    return _assembled(buffers, producer, branch)
 
 
 def _column_of(items: Sequence[bytes | None]) -> tuple[Buffer, Buffer]:
-    """Return offsets and data of byte strings; ValueError if the offsets do not fit."""
+    """Return offsets and data of byte strings; OverflowError if the offsets do not fit."""
     present = [item or b"" for item in items]
-    return packed("i", accumulate(map(len, present), initial=0)), b"".join(present)
+    return array("i", accumulate(map(len, present), initial=0)).tobytes(), b"".join(present)
 
 
 def _keys_of(keys: Sequence[bytes | None]) -> tuple[Buffer, ...]:
-    """Return validity, offsets and data of the keys; nothing if no message has a key."""
-    if keys.count(None) == len(keys):
-        return ()
-    return (validity_bytes(validity_of(keys), len(keys), "keys"), *_column_of(keys))
+    """Return validity, offsets and data of the keys, of which at least one is not None."""
+    count = len(keys)
+    validity = validity_of(keys) if None in keys else None
+    return (validity or ((1 << count) - 1).to_bytes((count + 7) // 8, "little"), *_column_of(keys))
 
 
 def _headers_of(messages: Sequence[EntryMessage], pairs: Sequence[tuple[str, bytes]]) -> tuple[Buffer, ...]:
     """Return the five buffers of the headers; ``pairs`` are the headers of all messages."""
-    offsets = packed("i", accumulate((len(message.headers) for message in messages), initial=0))
+    offsets = array("i", accumulate((len(message.headers) for message in messages), initial=0)).tobytes()
     names, contents = [name.encode() for name, _ in pairs], [content for _, content in pairs]
     return (offsets, *_column_of(names), *_column_of(contents))
 

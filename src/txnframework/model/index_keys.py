@@ -33,7 +33,21 @@ _ABOVE_TAGS = b"\xff"
 
 def encode(*components: Component) -> bytes:
     """Return the key of these components; TypeError or ValueError if one has no encoding (bool, negative, float)."""
-    return b"".join(map(_encode_one, components))
+    encoded = bytearray()
+    for component in components:
+        if isinstance(component, str | bytes):
+            start, raw = (_STR_START, component.encode()) if isinstance(component, str) else (_BYTES_START, component)
+            # NUL bytes end a component; written like this they do not change its order.
+            encoded += start + raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01") + _END
+            continue
+        # bool is an int to Python, but would come back as one.
+        if isinstance(component, bool) or not isinstance(component, int):
+            raise TypeError(f"{type(component).__name__} cannot be part of an index key")
+        length = (component.bit_length() + 7) // 8
+        if component < 0 or length > 255:
+            raise ValueError(f"{component} cannot be part of an index key")
+        encoded += bytes((_INT_TAG, length)) + component.to_bytes(length, "big")
+    return bytes(encoded)
 
 
 def decode(key: bytes) -> tuple[Component, ...]:
@@ -66,22 +80,7 @@ def range_below(index: str, *prefix_and_upper: Component) -> IndexRange:
     start = prefix + bytes((_INT_TAG,))
     if upper < 0:
         return IndexRange(index, start, start)
-    return IndexRange(index, start, prefix + _encode_one(upper) + _ABOVE_TAGS)
-
-
-def _encode_one(component: Component) -> bytes:
-    """Return the encoding of one component."""
-    if isinstance(component, str | bytes):
-        start, raw = (_STR_START, component.encode()) if isinstance(component, str) else (_BYTES_START, component)
-        # NUL bytes end a component; written like this they do not change its order.
-        return start + raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01") + _END
-    # bool is an int to Python, but would come back as one.
-    if isinstance(component, bool) or not isinstance(component, int):
-        raise TypeError(f"{type(component).__name__} cannot be part of an index key")
-    length = (component.bit_length() + 7) // 8
-    if component < 0 or length > 255:
-        raise ValueError(f"{component} cannot be part of an index key")
-    return bytes((_INT_TAG, length)) + component.to_bytes(length, "big")
+    return IndexRange(index, start, prefix + encode(upper) + _ABOVE_TAGS)
 
 
 def _decode_one(key: bytes, at: int) -> tuple[Component, int]:
@@ -99,6 +98,6 @@ def _decode_one(key: bytes, at: int) -> tuple[Component, int]:
     else:
         raise ValueError(f"byte {tag:#04x} at {at} does not start a component of an index key")
     # Encoding again is the whole check: truncation, a needless zero byte, a lone escape all come out different.
-    if _encode_one(component) != key[at:end]:
+    if encode(component) != key[at:end]:
         raise ValueError(f"no component of an index key ends as the one at {at} does")
     return component, end

@@ -61,7 +61,7 @@ class Steps:
 
     def begin(self, work: Work[T], keys: Iterable[Hashable] = ()) -> asyncio.Task[T]:
         """Start a step; ``end_of`` waits for it."""
-        return self._start(self._in_turn(work, self._before(keys)))
+        return self._start(self._in_turn(work, self._before(keys) if self._abandoned else []))
 
     async def end_of(self, step: asyncio.Task[T], keys: Iterable[Hashable] = (), undo: Undo[T] | None = None) -> T:
         """Wait for a step of ``begin`` and return its result; parameters and errors are those of ``finish``."""
@@ -122,7 +122,8 @@ class Steps:
         return tuple(number for number in within if number in running)
 
     def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        context, path = copy_context(), (*self._here(), next(_numbers))
+        here = self._here() if _within.get() else ()
+        context, path = copy_context(), (*here, next(_numbers))
         context.run(_within.set, path)
         task = asyncio.get_running_loop().create_task(work, context=context)
         self._running[task] = path

@@ -20,15 +20,15 @@ from txnframework.model import (
     Remembered,
     Tail,
 )
+from txnframework_memory._ledgers import LedgerCollection, StoredLedger
 from txnframework_memory._link import Link, Pause, TailWatch
-from txnframework_memory._rows import Row, Rows
 
 
 @implementer(IManagedLedger)
 class MemoryManagedLedger:
     """One client's handle of one managed ledger."""
 
-    def __init__(self, row: Row, store_link: Link, pause: Pause) -> None:
+    def __init__(self, row: StoredLedger, store_link: Link, pause: Pause) -> None:
         self.name = row.name
         self.link = Link(f"ledger {row.name}", pause)
         self.link.is_cut = store_link.is_cut
@@ -117,7 +117,7 @@ class MemoryManagedLedger:
 class MemoryLedgerStore:
     """One client of the ledgers of a ``MemorySpace``."""
 
-    def __init__(self, rows: Rows, pause: Pause) -> None:
+    def __init__(self, rows: LedgerCollection, pause: Pause) -> None:
         assert rows.identity is not None, "opened through MemorySpace.open_ledgers"
         self.identity: str = rows.identity
         self.link = Link(f"ledgers of {self.identity}", pause)
@@ -173,7 +173,7 @@ class MemoryLedgerStore:
         for ledger in self._opened:
             ledger.restore()
 
-    def _open(self, row: Row) -> MemoryManagedLedger:
+    def _open(self, row: StoredLedger) -> MemoryManagedLedger:
         ledger = MemoryManagedLedger(row, self.link, self._pause)
         self._opened = {opened: None for opened in self._opened if not opened.link.is_closed} | {ledger: None}
         return ledger

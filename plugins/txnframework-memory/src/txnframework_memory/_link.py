@@ -103,9 +103,13 @@ ENTRIES_TOLD_MAX = 128
 
 @implementer(IWatch)
 class Watch(Generic[C]):
-    """A watch on the changes for which ``concerns`` is true; it receives nothing while ``link`` is cut."""
+    """
+    A watch on the changes for which ``concerns`` is true, or on all changes if it is None.
 
-    def __init__(self, watches: Watches[C], concerns: Callable[[C], bool], link: Link | None = None) -> None:
+    It receives nothing while ``link`` is cut.
+    """
+
+    def __init__(self, watches: Watches[C], concerns: Callable[[C], bool] | None, link: Link | None = None) -> None:
         self.concerns = concerns
         self.link = link
         self._watches = watches
@@ -145,7 +149,7 @@ class TailWatch(Watch[Grown]):
     """A watch on the tail of a ledger that reports the appended entries."""
 
     def __init__(self, watches: Watches[Grown], link: Link) -> None:
-        super().__init__(watches, lambda _: True, link)
+        super().__init__(watches, None, link)
         self.appended: tuple[LedgerEntry, ...] | None = None
         self._coming: list[LedgerEntry] | None = []
 
@@ -228,7 +232,7 @@ class Watches(Generic[C]):
         for watch in tuple(self._armed):
             if watch.link is not None and watch.link.is_cut:
                 continue
-            if concerning := tuple(filter(watch.concerns, told)):
+            if concerning := told if watch.concerns is None else tuple(filter(watch.concerns, told)):
                 watch.wake(concerning)
 
     def wake_all(self) -> None:

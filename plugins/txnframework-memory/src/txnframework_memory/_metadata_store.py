@@ -24,7 +24,7 @@ from txnframework.model import (
 )
 from txnframework.model.paths import lease_key
 from txnframework_memory._link import Link, Pause, RecordWatch, Watch
-from txnframework_memory._records import Change, Records, check_batch, concerned_by, place_of
+from txnframework_memory._records import Change, Records, check_batch, concerned_by, record_id
 from txnframework_memory._server import Server
 
 
@@ -51,7 +51,7 @@ class MemoryLease:
     async def lost(self) -> None:
         """Return when the lease can no longer be relied on; see ILease."""
         # This watch does not go through the link, so that the end of the lease is never reported late.
-        watch = self._records.watches.add(RecordWatch(self._records.watches, place_of(self.key)))
+        watch = self._records.watches.add(RecordWatch(self._records.watches, record_id(self.key)))
         try:
             while self._is_held():
                 await watch.changed()
@@ -91,16 +91,16 @@ class MemoryMetadataStore:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        (record,) = await self.apply(Batch(puts=(write,)))
+        (record,) = await self.link.write(partial(self._records.apply, Batch(puts=(write,))))
         return record.version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
-        await self.apply(Batch(deletes=(Delete(key, expected),)))
+        await self.link.write(partial(self._records.apply, Batch(deletes=(Delete(key, expected),))))
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number; return its key."""
-        (record,) = await self.apply(Batch(puts=(write,)))
+        (record,) = await self.link.write(partial(self._records.apply, Batch(puts=(write,))))
         return record.key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
@@ -162,7 +162,7 @@ class MemoryMetadataStore:
         armed = self._records.watches
         watch: Watch[Change]
         if isinstance(target, Key):
-            watch = RecordWatch(armed, place_of(target), self.link)
+            watch = RecordWatch(armed, record_id(target), self.link)
         else:
             watch = Watch(armed, partial(concerned_by, target), self.link)
         armed.add(watch)

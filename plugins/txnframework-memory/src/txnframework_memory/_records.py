@@ -22,11 +22,11 @@ from txnframework.model import (
 )
 from txnframework_memory._link import RecordWatch, Watches
 
-Place = tuple[str, str]
+RecordID = tuple[str, str]
 """Path and partition. Python sorts text as its UTF-8 bytes sort, so paths are in the order that the role requires."""
 
 
-def place_of(key: Key) -> Place:
+def record_id(key: Key) -> RecordID:
     """Return the place of a record; without a partition, the record has a partition of its own, named as its path."""
     return key.path, key.partition or key.path
 
@@ -48,7 +48,7 @@ class Change:
 def concerned_by(target: Key | KeyRange | IndexRange, change: Change) -> bool:
     """Return whether ``change`` wakes a watch on ``target``."""
     if isinstance(target, Key):
-        return place_of(target) == (change.path, change.partition)
+        return record_id(target) == (change.path, change.partition)
     if isinstance(target, KeyRange):
         inside = target.start <= change.path < target.stop
         return inside and target.partition in (None, change.partition)
@@ -82,16 +82,16 @@ class Records:
 
     def __init__(self) -> None:
         self.watches = RecordWatches()
-        self._stored: dict[Place, _Stored] = {}
-        self._places: list[Place] = []
-        self._indexes: dict[str, list[tuple[bytes, Place]]] = {}
+        self._stored: dict[RecordID, _Stored] = {}
+        self._places: list[RecordID] = []
+        self._indexes: dict[str, list[tuple[bytes, RecordID]]] = {}
         # One counter for every version and every sequence, instead of one for each prefix. It only grows, so no
         # version returns when a record is created again, and no number of a prefix is given twice.
         self._last_number = 0
 
     def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        stored = self._stored.get(place_of(key))
+        stored = self._stored.get(record_id(key))
         return stored.record if stored else None
 
     def apply(self, batch: Batch) -> tuple[Record, ...]:
@@ -106,7 +106,7 @@ class Records:
         changes: list[Change] = []
         written = [self._put(put, changes) for put in batch.puts]
         for delete in batch.deletes:
-            self._remove(place_of(delete.key), changes)
+            self._remove(record_id(delete.key), changes)
         self.watches.notify(changes)
         return tuple(written)
 
@@ -133,7 +133,7 @@ class Records:
         if entries.after is None:
             first = bisect_left(index, (entries.start, ("", "")))
         else:
-            first = bisect_right(index, (entries.start, place_of(entries.after)))
+            first = bisect_right(index, (entries.start, record_id(entries.after)))
         found: list[Record] = []
         last_key = b""
         for key, place in index[first : first + items_max + 1]:
@@ -148,7 +148,7 @@ class Records:
 
     def _check(self, key: Key, expected: Expected) -> None:
         """Raise VersionMismatch unless the record is as expected."""
-        stored = self._stored.get(place_of(key))
+        stored = self._stored.get((key.path, key.partition or key.path))
         actual = stored.record.version if stored else None
         if expected is Expect.ANY or (expected is Expect.ABSENT and actual is None):
             return
@@ -160,7 +160,7 @@ class Records:
         self._last_number += 1
         version = self._last_number
         key = put.key if isinstance(put, Put) else self._next_key(put.prefix)
-        place = place_of(key)
+        place = key.path, key.partition or key.path
         before = self._stored.get(place)
         if before is None:
             insort(self._places, place)
@@ -172,14 +172,14 @@ class Records:
 
     def _next_key(self, prefix: Key) -> Key:
         """Return the key of the next record under a prefix, in the prefix's partition."""
-        path, partition = place_of(prefix)
+        path, partition = record_id(prefix)
         while True:
-            key = Key(f"{path}/{self._last_number:020d}", partition)
-            if place_of(key) not in self._stored:
-                return key
+            next_path = f"{path}/{self._last_number:020d}"
+            if (next_path, partition) not in self._stored:
+                return Key(next_path, partition)
             self._last_number += 1
 
-    def _remove(self, place: Place, changes: list[Change]) -> None:
+    def _remove(self, place: RecordID, changes: list[Change]) -> None:
         """Remove one record with its index entries; an absent one is ignored."""
         before = self._stored.pop(place, None)
         if before is not None:
@@ -187,7 +187,7 @@ class Records:
             changes.append(Change(*place, self._reindex(place, before.indexes, frozenset())))
 
     def _reindex(
-        self, place: Place, before: frozenset[IndexEntry], after: frozenset[IndexEntry]
+        self, place: RecordID, before: frozenset[IndexEntry], after: frozenset[IndexEntry]
     ) -> frozenset[IndexEntry]:
         """Update the indexes in the same step as the record; return its index entries before and after."""
         for entry in before - after:
@@ -202,13 +202,14 @@ class Records:
 
 def check_batch(batch: Batch) -> None:
     """Raise ValueError for a batch that names two partitions, or one key twice."""
-    places: list[Place] = []
+    places: list[RecordID] = []
     partitions: set[str] = set()
     for step in (*batch.checks, *batch.puts, *batch.deletes):
-        place = place_of(step.prefix if isinstance(step, PutSequential) else step.key)
-        partitions.add(place[1])
+        key = step.prefix if isinstance(step, PutSequential) else step.key
+        partition = key.partition or key.path
+        partitions.add(partition)
         if not isinstance(step, PutSequential):
-            places.append(place)
+            places.append((key.path, partition))
     if len(partitions) > 1:
         raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
     if len(set(places)) < len(places):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from txnframework.environment import Environment
 from txnframework.model import Batch, Delete, Record
+from txnframework_memory._ledgers import LedgerCollection
 from txnframework_memory._records import Records
-from txnframework_memory._rows import Rows
 
 
 class Server:
@@ -14,7 +14,7 @@ class Server:
     def __init__(self, environment: Environment, identity: str | None = None) -> None:
         self.identity = identity or f"memory-{environment.random_bits(64):016x}"
         self.records = Records()
-        self.rows = Rows(environment.now_ms)
+        self.rows = LedgerCollection(environment.now_ms)
         self._sessions = 0
         self._fencing = 0
         self._leases: dict[str, list[Record]] = {}

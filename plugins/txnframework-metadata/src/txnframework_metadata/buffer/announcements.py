@@ -11,6 +11,7 @@ from txnframework.errors import Closed
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.ledger import LedgerEntry
+from txnframework.model.metadata import Key
 from txnframework.model.paths import header_key
 from txnframework.model.positions import Position
 from txnframework.model.transactions import State, Transaction
@@ -33,6 +34,7 @@ class _Pin:
     """The open transaction known to hold back the max read position, and the watch on its header."""
 
     txn_id: TxnID
+    key: Key
     header: WatchListener
 
 
@@ -142,7 +144,7 @@ class Announcements:
                     came, appended = appended, None
                     reading = await self._view.refresh(Following(self._watch, self._carries_values, came))
                 else:
-                    reading = await self._view.look_again(ended_in_value(pin.txn_id, pin.header.value))
+                    reading = await self._view.look_again(ended_in_value(pin.txn_id, pin.key, pin.header.value))
             if not self._waiters:
                 self._wanted.clear()
                 for listening in (grown, *([] if self._pin is None else [self._pin.header])):
@@ -164,10 +166,12 @@ class Announcements:
         pin = self._pin
         if pin is None or pin.txn_id != txn_id:
             await self._unwatch()
-            pin = _Pin(txn_id, WatchListener(await self._store.watch(header_key(txn_id)), self._moved.set))
+            key = header_key(txn_id)
+            pin = _Pin(txn_id, key, WatchListener(await self._store.watch(key), self._moved.set))
             self._pin = pin
         self._carries_values = pin.header.carries_values
-        return ended_in_value(txn_id, pin.header.value) or Transaction(txn_id, State.OPEN, deadline_ms=0, created_ms=0)
+        ended = ended_in_value(txn_id, pin.key, pin.header.value)
+        return ended or Transaction(txn_id, State.OPEN, deadline_ms=0, created_ms=0)
 
     async def _unwatch(self) -> None:
         """Close the watch on the header, if any."""

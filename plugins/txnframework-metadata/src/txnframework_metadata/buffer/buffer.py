@@ -98,14 +98,16 @@ class MetadataBuffer:
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """Append entries of one branch, or of no transaction."""
-        await self._ready()
+        if self._view.announced is None or self._closed.is_set():
+            await self.recover()
         appended = await self._appending.append(entries)
         self._announcements.grown()
         return appended
 
     async def read(self, request: ReadRequest) -> EntryPage:
         """Return the entries after a position that may be read."""
-        await self._ready()
+        if self._view.announced is None or self._closed.is_set():
+            await self.recover()
         after = request.after.entry
         if request.isolation is Isolation.READ_UNCOMMITTED:
             return await self._read_uncommitted(after, request.limit)

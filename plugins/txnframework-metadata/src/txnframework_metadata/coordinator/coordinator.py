@@ -134,7 +134,7 @@ class MetadataCoordinator:
                 raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it") from error
             return transaction_of(txn_id, document)
         begun = transaction_of(txn_id, document)
-        self.begun.note(txn_id, Header(begun, version, document))
+        self.begun.note(txn_id, Header(begun, version, document, put.key))
         return begun
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:

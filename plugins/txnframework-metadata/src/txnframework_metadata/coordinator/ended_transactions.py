@@ -19,7 +19,7 @@ from txnframework.errors import (
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import IndexRange, KeyRange, Put, Record
-from txnframework.model.paths import all_operations_range, header_key, operations_range, txn_id_of
+from txnframework.model.paths import all_operations_range, operations_range, txn_id_of
 from txnframework.model.positions import Limit
 from txnframework.model.records import TransactionHeader, encode
 from txnframework.model.transactions import Action, End, Outstanding, State, Transaction, require_same_end
@@ -84,7 +84,7 @@ async def end_transaction(
             require_same_end(header.transaction, request)
             return header.transaction
         document = ended_header(header, request, environment.now_ms())
-        put = Put(header_key(txn_id), encode(document), header.version, header_indexes(txn_id, document))
+        put = Put(header.key, encode(document), header.version, header_indexes(txn_id, document))
         try:
             await store.put(put)
         except VersionMismatch:

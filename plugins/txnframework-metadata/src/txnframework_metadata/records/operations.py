@@ -164,7 +164,7 @@ async def _put_checked(
     prefix = operations_prefix(txn_id)
     puts = [PutSequential(prefix, encode(document), operation_indexes(txn_id, document)) for document in operations]
     if IAtomicBatchStore.providedBy(store):
-        check = Check(header_key(txn_id), header.version)
+        check = Check(header.key, header.version)
         try:
             written = await store.apply(Batch((check,), tuple(puts)))
         except VersionMismatch:

@@ -17,8 +17,8 @@ from txnframework.model.indexes import (
     TXN_BY_FINAL_STATE,
     WRITES_BY_SEGMENT,
 )
-from txnframework.model.metadata import IndexEntry, Record
-from txnframework.model.paths import header_key, txn_id_of
+from txnframework.model.metadata import IndexEntry, Key, Record
+from txnframework.model.paths import txn_id_of
 from txnframework.model.positions import Position
 from txnframework.model.records import (
     AckDocument,
@@ -42,6 +42,7 @@ class Header:
     transaction: Transaction
     version: int
     document: TransactionHeader
+    key: Key
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,10 @@ def header_of(record: Record) -> Header:
     """Return the header in ``record``; CorruptRecord if it names no state of this family."""
     document = decode(TransactionHeader, record)
     txn_id = txn_id_of(record.key.path)
-    return Header(transaction_of(txn_id, document), record.version, document)
+    return Header(transaction_of(txn_id, document), record.version, document, record.key)
 
 
-def ended_in_value(txn_id: TxnID, value: bytes | None) -> Transaction | None:
+def ended_in_value(txn_id: TxnID, key: Key, value: bytes | None) -> Transaction | None:
     """
     Return an ended transaction from the header value that a watch reported.
 
@@ -91,7 +92,7 @@ def ended_in_value(txn_id: TxnID, value: bytes | None) -> Transaction | None:
     if value is None:
         return None
     try:
-        transaction = transaction_of(txn_id, decode(TransactionHeader, Record(header_key(txn_id), value, 0)))
+        transaction = transaction_of(txn_id, decode(TransactionHeader, Record(key, value, 0)))
     except Corrupt:
         return None  # a caller that reads the header reports the damage
     return None if transaction.state is State.OPEN else transaction

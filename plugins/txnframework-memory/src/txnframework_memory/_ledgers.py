@@ -1,10 +1,10 @@
-"""Managed ledgers and what they remember of producers; every change is one step without an await."""
+"""Managed ledgers and their deduplication windows; every change is one step without an await."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from txnframework.errors import EntryTrimmed, LedgerClosed, LedgerNotFound, LedgerSealed, StoreMismatch
@@ -18,11 +18,78 @@ from txnframework.model import (
     LedgerSummary,
     Limit,
     Position,
+    ProducerSequence,
     Remembered,
     Tail,
 )
 from txnframework_memory._link import Grown, Watches
-from txnframework_memory._windows import Copy, Window
+
+_FIRST = attrgetter("sequence.first")
+
+DEDUPLICATION_WINDOW = 10_000
+"""The number of sequences of one producer that are remembered at least, for each managed ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """The position of a stored sequence."""
+
+    position: Position
+    branch: Branch | None
+    sequence: ProducerSequence
+
+    def appended(self) -> Appended:
+        """Return the copy as a ledger reports it."""
+        return Appended(self.position, True, self.branch, self.sequence)
+
+
+@dataclass(slots=True)
+class Window:
+    """The copies of one producer's last sequences, by first sequence; no two of them overlap."""
+
+    copies: list[Copy] = field(default_factory=list)
+    sequences: int = 0
+    size: int = DEDUPLICATION_WINDOW
+
+    def overlapping(self, first: int, last: int) -> list[Copy]:
+        """Return the copies that hold any of these sequences, in order."""
+        at = bisect_right(self.copies, first, key=_FIRST)
+        if at and self.copies[at - 1].sequence.last >= first:
+            at -= 1
+        return self.copies[at : bisect_right(self.copies, last, key=_FIRST)]
+
+    def remove(self, copy: Copy) -> None:
+        """Forget a copy that no longer counts."""
+        self.copies.remove(copy)
+        self.sequences -= _size(copy)
+
+    def settle(self, upto_ledger_id: int, aborted: frozenset[Branch]) -> None:
+        """Forget copies of aborted branches up to a ledger; the other copies there count, whatever their branch."""
+        kept = [
+            replace(copy, branch=None) if copy.branch and copy.position.ledger_id <= upto_ledger_id else copy
+            for copy in self.copies
+            if copy.branch not in aborted or copy.position.ledger_id > upto_ledger_id
+        ]
+        self.copies = kept
+        self.sequences = sum(map(_size, kept))
+
+    def add(self, copy: Copy) -> None:
+        """Remember a copy, and forget the oldest ones as long as ``size`` sequences remain."""
+        insort(self.copies, copy, key=_FIRST)
+        self.sequences += _size(copy)
+        while self.sequences > self.size and self.sequences - _size(self.copies[0]) >= self.size:
+            self.remove(self.copies[0])
+
+    def remembered(self, sequence: int) -> Remembered:
+        """Return what is remembered, and how many sequences above ``sequence``."""
+        behind = (copy.sequence for copy in self.copies if copy.sequence.last > sequence)
+        above = sum(one.last - max(one.first - 1, sequence) for one in behind)
+        return Remembered(self.size, self.copies[-1].sequence.last if self.copies else None, above)
+
+
+def _size(copy: Copy) -> int:
+    return copy.sequence.last - copy.sequence.first + 1
+
 
 LEDGERS_TRIMMED_MAX = 100
 """The most ledgers that one call of ``trim`` removes."""
@@ -48,10 +115,10 @@ def _summary(ledger_id: int, ledger: list[Stored]) -> LedgerSummary:
     )
 
 
-class Row:
+class StoredLedger:
     """One managed ledger."""
 
-    def __init__(self, name: str, rows: Rows) -> None:
+    def __init__(self, name: str, rows: LedgerCollection) -> None:
         self.name = name
         self.watches: Watches[Grown] = Watches()
         self.is_deleted = False
@@ -65,18 +132,18 @@ class Row:
 
     def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append every entry that is not stored already; refuse all entries or none."""
-        self.require_present()
+        if self.is_deleted:
+            raise LedgerNotFound(self.name)
         if ledger_id is None and any(entry.branch for entry in entries):
             raise ValueError("an entry with a branch is appended to the ledger that its intent names")
         if self._is_sealed:
             raise LedgerSealed(self.name)
         if ledger_id not in (None, self._open_id):
             raise LedgerClosed(self.name, ledger_id if ledger_id is not None else self._open_id)
-        before = self._last
         appended = tuple(self._append_one(entry) for entry in entries)
-        if self._last > before:
-            grown = (stored for stored in self._entries(EntryRange(before, self._last)))
-            self.watches.notify((tuple(LedgerEntry(stored.position, stored.data) for stored in grown),))
+        stored = [(one.position, entry) for one, entry in zip(appended, entries, strict=True) if not one.duplicate]
+        if stored:
+            self.watches.notify((tuple(LedgerEntry(position, bytes(entry.data)) for position, entry in stored),))
         return appended
 
     def find_sequence(self, producer: str, sequence: int) -> Appended | None:
@@ -93,7 +160,8 @@ class Row:
 
     def tail(self) -> Tail:
         """Return the last confirmed position, the open ledger and the sealed flag."""
-        self.require_present()
+        if self.is_deleted:
+            raise LedgerNotFound(self.name)
         return Tail(self._last, self._open_id, self._is_sealed)
 
     def ends_by(self, ledger_id: int) -> bool:
@@ -223,7 +291,7 @@ class Row:
             raise EntryTrimmed(self.name, missing, left)
 
 
-class Rows:
+class LedgerCollection:
     """Every managed ledger of a space, by name, and the data that outlives them."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -232,7 +300,7 @@ class Rows:
         self._now_ms = now_ms
         self._appended_ms = 0
         self._ledger_ids = 0
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, StoredLedger] = {}
         self._names: list[str] = []
 
     def take_identity(self, identity: str) -> None:
@@ -245,14 +313,14 @@ class Rows:
             raise StoreMismatch(f"the ledgers belong to {self.identity}, the metadata store is {identity}")
         self.identity = identity
 
-    def create(self, name: str) -> Row:
+    def create(self, name: str) -> StoredLedger:
         """Return the managed ledger of this name; create it if it does not exist."""
         if name not in self._rows:
-            self._rows[name] = Row(name, self)
+            self._rows[name] = StoredLedger(name, self)
             insort(self._names, name)
         return self._rows[name]
 
-    def find(self, name: str) -> Row:
+    def find(self, name: str) -> StoredLedger:
         """Return the managed ledger of this name, or raise LedgerNotFound."""
         if name not in self._rows:
             raise LedgerNotFound(name)
