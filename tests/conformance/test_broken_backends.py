@@ -32,7 +32,7 @@ from txnframework.model.paths import lease_key
 from txnframework.testing import LedgerStoreSuite, MetadataStoreSuite, VirtualEnvironment
 from txnframework.testing._suites._base import Suite, run_test
 from txnframework_memory import MemoryMetadataStore, MemorySpace, yield_once
-from txnframework_memory._ledgers import Copy, Row, Rows, Window
+from txnframework_memory._ledgers import Copy, LedgerCollection, StoredLedger, Window
 from txnframework_memory._records import Change, RecordID, Records, record_id
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 
@@ -153,6 +153,13 @@ class ReadsItsOwnPast(MemoryMetadataStore):
 class CallsEveryFailureUnavailable(MemoryMetadataStore):
     """Says that nothing was changed when it does not know."""
 
+    async def put(self, write: Put) -> int:
+        (record,) = await self.apply(Batch(puts=(write,)))
+        return record.version
+
+    async def delete(self, key: Key, expected: Expected) -> None:
+        await self.apply(Batch(deletes=(Delete(key, expected),)))
+
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         try:
             return await super().apply(batch)
@@ -248,7 +255,7 @@ class BreaksForItselfOnly(MemoryMetadataStore):
 # -- ledgers that break a rule ------------------------------------------------------------------------
 
 
-class AppendsAfterSeal(Row):
+class AppendsAfterSeal(StoredLedger):
     """Seals for readers only."""
 
     def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
@@ -259,21 +266,21 @@ class AppendsAfterSeal(Row):
             self._is_sealed = sealed
 
 
-class AppendsToWhicheverIsOpen(Row):
+class AppendsToWhicheverIsOpen(StoredLedger):
     """Ignores which ledger an append names."""
 
     def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         return super().append(entries, self._open_id)
 
 
-class IsDeletedWhateverItsLedgers(Row):
+class IsDeletedWhateverItsLedgers(StoredLedger):
     """Is removed up to any ledger."""
 
     def ends_by(self, ledger_id: int) -> bool:
         return True
 
 
-class ForgetsSequences(Row):
+class ForgetsSequences(StoredLedger):
     """Loses its window when it rolls."""
 
     def roll(self) -> Any:
@@ -281,7 +288,7 @@ class ForgetsSequences(Row):
         return super().roll()
 
 
-class ComparesFirstSequences(Row):
+class ComparesFirstSequences(StoredLedger):
     """Looks for copies by their first sequence alone."""
 
     class FirstOnly(Window):
@@ -294,7 +301,7 @@ class ComparesFirstSequences(Row):
         return super()._append_one(entry)
 
 
-class CutsProducers(Row):
+class CutsProducers(StoredLedger):
     """Keeps the first 84 characters of a producer's name."""
 
     def _append_one(self, entry: Append) -> Appended:
@@ -303,7 +310,7 @@ class CutsProducers(Row):
         return super()._append_one(entry)
 
 
-class ReplacesBlindly(Row):
+class ReplacesBlindly(StoredLedger):
     """Replaces whatever copy there is when one is named."""
 
     def _append_one(self, entry: Append) -> Appended:
@@ -313,21 +320,21 @@ class ReplacesBlindly(Row):
         return super()._append_one(entry)
 
 
-class HidesTrimming(Row):
+class HidesTrimming(StoredLedger):
     """Reads on behind what was trimmed."""
 
     def _require_untrimmed(self, entries: EntryRange) -> None:
         pass
 
 
-class ReadsWithoutBytes(Row):
+class ReadsWithoutBytes(StoredLedger):
     """Bounds a read by items only."""
 
     def read(self, entries: EntryRange, limit: Any) -> Any:
         return super().read(entries, replace(limit, bytes=1 << 40))
 
 
-class CountsByTheLedgersTime(Row):
+class CountsByTheLedgersTime(StoredLedger):
     """Tells of a count when the ledger of its last entry was appended to last."""
 
     def count(self, entries: EntryRange, messages_max: int) -> Any:
@@ -336,7 +343,7 @@ class CountsByTheLedgersTime(Row):
         return replace(counted, appended_ms=ledger[-1].appended_ms) if ledger else counted
 
 
-class TellsOfTrimmedLedgers(Row):
+class TellsOfTrimmedLedgers(StoredLedger):
     """Counts among the ledgers that are left those that are gone."""
 
     def trim(self, ledger_id: int, aborted: Any) -> int:
@@ -349,21 +356,21 @@ class TellsOfTrimmedLedgers(Row):
         return (*getattr(self, "gone", ()), *super().ledgers(after, items_max))
 
 
-class CountsMessagesAsEntries(Row):
+class CountsMessagesAsEntries(StoredLedger):
     """Tells how many entries a ledger has where messages are asked for."""
 
     def ledgers(self, after: int, items_max: int) -> Any:
         return tuple(replace(one, messages=one.entries) for one in super().ledgers(after, items_max))
 
 
-class TrimsWithoutSettling(Row):
+class TrimsWithoutSettling(StoredLedger):
     """Keeps copies of aborted branches whose ledger is gone."""
 
     def trim(self, ledger_id: int, aborted: Any) -> int:
         return super().trim(ledger_id, frozenset())
 
 
-class MovesItsTailBack(Row):
+class MovesItsTailBack(StoredLedger):
     """Computes the tail from what is left."""
 
     def tail(self) -> Any:
@@ -426,8 +433,8 @@ class BrokenLedgers(MemoryLedgerHarness):
         super().__init__(directory, environment)
         part = self.part
 
-        class BrokenRows(Rows):
-            def create(self, name: str) -> Row:
+        class BrokenRows(LedgerCollection):
+            def create(self, name: str) -> StoredLedger:
                 row = super().create(name)
                 row.__class__ = part
                 return row

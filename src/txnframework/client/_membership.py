@@ -360,7 +360,7 @@ class Membership:
         """Attach to a segment, given by its full name and its place in the topic's layout."""
         options = self._options
         place = SubscriptionRef(str(topic), options.subscription, segment, options.type.name)
-        # Once per segment: otherwise two live consumers of one name would replace each other for ever.
+        # Once per segment: otherwise two live consumers of one name would replace each other without end.
         replaces = options.named and segment not in self._tried
         self._tried.add(segment)
         permits = self._host.config.client.receive_messages_max

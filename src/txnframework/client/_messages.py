@@ -130,7 +130,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class EntryOrigin:
     """What all messages of one entry have in common."""
 
     topic: str
@@ -142,7 +142,7 @@ class Origin:
 
 
 def message_of(
-    origin: Origin,
+    origin: EntryOrigin,
     position: Position,
     content: EntryMessage,
     redelivery_count: int = 0,
@@ -172,5 +172,5 @@ def received(
     topic: str, segment: str, held: HeldMessage, redelivery_count: int, incarnation: int, tenure: object = None
 ) -> Message:
     """Return a message of a subscription in its public form; ``tenure`` is None if it was only peeked at."""
-    origin = Origin(topic, segment, held.producer, held.branch, held.batch_size)
+    origin = EntryOrigin(topic, segment, held.producer, held.branch, held.batch_size)
     return message_of(origin, held.position, held.message, redelivery_count, incarnation, tenure)

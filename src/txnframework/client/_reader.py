@@ -11,7 +11,7 @@ from typing import Self
 
 from txnframework.broker import Host, OpenSegment, first_completed
 from txnframework.client._base import close_after, require_open
-from txnframework.client._messages import Message, MessageID, Origin, check_message_id, message_of
+from txnframework.client._messages import EntryOrigin, Message, MessageID, check_message_id, message_of
 from txnframework.client._seek_positions import require_there
 from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound, Unavailable, excerpt
 from txnframework.interfaces import IWatch
@@ -243,7 +243,9 @@ class Reader:
                 return True
             view = EntryView(entry.data, entry.position, track.opened.name)
             committed = entry.visibility is Visibility.COMMITTED
-            origin = Origin(str(self._topic), track.opened.name, view.producer, entry.branch, view.count, committed)
+            origin = EntryOrigin(
+                str(self._topic), track.opened.name, view.producer, entry.branch, view.count, committed
+            )
             for index, content in enumerate(view.messages()):
                 position = Position(entry.position.ledger_id, entry.position.entry_id, index)
                 if position > track.upto:
@@ -271,7 +273,7 @@ class Reader:
         if entry is None:
             track.compacted = None
             return True
-        origin = Origin(str(self._topic), track.opened.name, entry.producer, entry.branch, entry.batch_size)
+        origin = EntryOrigin(str(self._topic), track.opened.name, entry.producer, entry.branch, entry.batch_size)
         for index, content in entry.messages:
             position = Position(entry.position.ledger_id, entry.position.entry_id, index)
             track.messages.append(message_of(origin, position, content))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from txnframework.broker import Host, OpenSegment
 from txnframework.client._base import RetryPolicy
 from txnframework.client._messages import MessageID
-from txnframework.client._outgoing import (
+from txnframework.client._send_batches import (
     OutgoingMessage,
     claimed_sequences,
     divide,
@@ -181,7 +181,7 @@ class SegmentSender:
                 batch = take_batch(self.waiting, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
                 await self._send(batch)
         except BaseException as error:
-            # For instance, the event loop ends. Without an error, the waiting sends and ``close`` would wait for ever.
+            # For instance, the event loop ends. Without an error, the waiting sends and ``close`` would never return.
             _fail(batch, OutcomeUnknown(f"sending to {self._segment} was stopped while it was under way: {error!r}"))
             self.give_up(self._not_sent())
             raise

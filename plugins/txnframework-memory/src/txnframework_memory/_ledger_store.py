@@ -69,11 +69,11 @@ class MemoryManagedLedger:
         return await self.link.read(lambda: self._row.find_time(published_ms))
 
     async def roll(self) -> Tail:
-        """Close the open ledger for ever, and open the next one."""
+        """Close the open ledger permanently, and open the next one."""
         return await self.link.write(self._row.roll)
 
     async def seal(self) -> Tail:
-        """Refuse appends for ever."""
+        """Refuse appends permanently."""
         return await self.link.write(self._row.seal)
 
     async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:

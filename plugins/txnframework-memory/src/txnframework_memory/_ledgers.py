@@ -217,7 +217,7 @@ class StoredLedger:
         return self.tail()
 
     def seal(self) -> Tail:
-        """Refuse appends for ever."""
+        """Refuse appends permanently."""
         self.require_present()
         if not self._is_sealed:
             self._is_sealed = True
@@ -308,7 +308,7 @@ class LedgerCollection:
         self.identity = identity
 
     def belong_to(self, identity: str) -> None:
-        """Belong to the metadata store with this identity for ever, or raise StoreMismatch."""
+        """Belong to the metadata store with this identity permanently, or raise StoreMismatch."""
         if self.identity not in (None, identity):
             raise StoreMismatch(f"the ledgers belong to {self.identity}, the metadata store is {identity}")
         self.identity = identity

@@ -25,29 +25,29 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
 
     id_block_size: Annotated[
         int,
-        Meta(ge=1, description="How many transaction ids a process reserves at once; what it does not use is lost."),
+        Meta(ge=1, description="How many transaction ids a process reserves at once; unused ids are lost."),
     ] = 1_000
     participants_together_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="At how many segments and subscriptions of a transaction it is settled at once.",
+            description="At how many segments and subscriptions a transaction is settled concurrently.",
         ),
     ] = 16
     begun_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="Of how many transactions that it began or ended a process remembers the record, to add to"
-            " them, end or settle them without reading it; forgetting costs that read.",
+            description="How many records of transactions that a process began or ended it remembers, to add to"
+            " them, end or settle them without a read; a forgotten record costs that read.",
         ),
     ] = 10_000
     settle_delay_ms: Annotated[
         int,
-        Meta(ge=0, description="How long a sweep leaves an ended transaction to the process that ended it."),
+        Meta(ge=0, description="How long a sweep waits for the process that ended a transaction to settle it."),
     ] = 5_000
     past_runs_max: Annotated[
-        int, Meta(ge=1, description="How many past runs of an application are remembered, and so refused.")
+        int, Meta(ge=1, description="How many past runs of an application are remembered, and therefore refused.")
     ] = 100
     committed_batches_max: Annotated[
         int, Meta(ge=1, description="How many committed batches of an application are remembered.")
@@ -60,46 +60,46 @@ class BufferOptions(Options, frozen=True, kw_only=True):
     check_every_append: Annotated[
         bool,
         Meta(
-            description="Read the transaction's state before every append, so that a send on an ended transaction is"
-            " refused at once. False saves that read: such a send is then refused at the latest by the commit."
+            description="Read the transaction's state before every append, so that a send in an ended transaction is"
+            " refused at once. False saves this read; such a send is then refused by the commit at the latest."
         ),
     ] = True
     plan_wait_ms_max: Annotated[
-        int, Meta(ge=0, description="How long a plan waits for a range that this process cannot read to its end yet.")
+        int, Meta(ge=0, description="How long a plan waits for a range that this process cannot read completely yet.")
     ] = 30_000
     intents_max: Annotated[
         int,
-        Meta(ge=1, description="How many writers a process remembers to have announced; forgetting costs a record."),
+        Meta(ge=1, description="How many announced writers a process remembers; a forgotten one costs a record."),
     ] = 10_000
     outcomes_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="Of how many branches a process remembers for each segment how they ended; forgetting costs a"
-            " look when their entries are read again.",
+            description="How many outcomes of branches a process remembers for each segment; a forgotten one costs a"
+            " read when entries of the branch are read again.",
         ),
     ] = 10_000
     headers_together_max: Annotated[
-        int, Meta(ge=1, description="How many transactions are looked up at the same time.")
+        int, Meta(ge=1, description="How many transactions are looked up concurrently.")
     ] = 16
     open_presumed_ms: Annotated[
         int,
         Meta(
             ge=0,
-            description="How long a process that was told of an entry as soon as it came takes its transaction for open"
-            " without reading that, where the store would tell of its end at once, too.",
+            description="How long a process assumes, without a read, that the transaction of an entry is open. This"
+            " applies to entries that a watch reported, on stores whose watches also report the end of a transaction.",
         ),
     ] = 2
     ahead_entries_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="How many entries a process holds for those who wait, read while it finds out whether they may"
-            " be.",
+            description="How many entries a process reads ahead for waiting callers, before it knows whether the"
+            " entries are readable.",
         ),
     ] = 100
     ahead_bytes_max: Annotated[
-        int, Meta(ge=1, description="The same in bytes; a single larger entry is held all the same.")
+        int, Meta(ge=1, description="The same bound in bytes; a single larger entry is held nevertheless.")
     ] = 256 * 1024
 
 
@@ -110,15 +110,15 @@ class PendingAckOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="How many acknowledged positions one record holds at most, and how many of those that come at"
-            " the same time are written together.",
+            description="The most acknowledged positions in one record, and the most that concurrent calls write"
+            " together.",
         ),
     ] = 1_000
     confirmed_records_max: Annotated[
         int,
         Meta(
             ge=1,
-            description="How many confirmed records a process remembers; repeating one that it does not remember is"
-            " judged anew.",
+            description="How many confirmed records a process remembers; a repeated acknowledgment that it does not"
+            " remember is checked again.",
         ),
     ] = 10_000

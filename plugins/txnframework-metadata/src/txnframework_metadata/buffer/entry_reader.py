@@ -1,4 +1,4 @@
-"""Reading entries of one segment: ahead of the announced position, and with the decision which of them are aborted."""
+"""SegmentSnapshot entries of one segment: ahead of the announced position, and with the decision which of them are aborted."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Following:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SegmentSnapshot:
     """
     One reading of the segment: its tail, its intents, their headers as far as needed, and the resulting max read
     position.
@@ -88,7 +88,7 @@ class SegmentView:
     ) -> None:
         self.segment = segment
         self.announced: Position | None = None
-        self.latest: Reading | None = None
+        self.latest: SegmentSnapshot | None = None
         self.outcomes = KnownOutcomes(options.outcomes_max)
         self._ledger = ledger
         self._ledgers = ledgers
@@ -106,7 +106,7 @@ class SegmentView:
         """The number of readings that have begun."""
         return self._begun
 
-    def begun_after(self, count: int) -> Reading | None:
+    def begun_after(self, count: int) -> SegmentSnapshot | None:
         """Return the last reading if it began after ``count`` others had begun, otherwise None."""
         return self.latest if self._finished > count else None
 
@@ -134,7 +134,7 @@ class SegmentView:
                 f" {self._ledgers.identity} it ends at {end}; one of them was restored from a backup"
             )
 
-    async def refresh(self, following: Following | None = None) -> Reading:
+    async def refresh(self, following: Following | None = None) -> SegmentSnapshot:
         """
         Return a reading that began after this call; callers that wait at the same time share one.
 
@@ -156,7 +156,7 @@ class SegmentView:
         self._tell()
         return reading
 
-    async def look_again(self, told: Transaction | None = None) -> Reading:
+    async def look_again(self, told: Transaction | None = None) -> SegmentSnapshot:
         """
         Return the last reading with the current headers of the transactions that were open in it.
 
@@ -177,7 +177,7 @@ class SegmentView:
         for listener in self._listeners:
             listener()
 
-    async def _read(self, following: Following | None, told: Tail | None) -> Reading:
+    async def _read(self, following: Following | None, told: Tail | None) -> SegmentSnapshot:
         """Read in the order of the rule, store the results, and announce; ``told``: the tail, if it is known."""
         announced = self.announced
         if following is None or announced is None:
@@ -207,7 +207,7 @@ class SegmentView:
 
     async def _decided(
         self, tail: Tail, intents: list[Intent], headers: dict[TxnID, Transaction | None], *, is_whole: bool = True
-    ) -> Reading:
+    ) -> SegmentSnapshot:
         """Read the headers missing from ``headers``, as far as they matter, and announce."""
         while wanted := undecided(intents, headers, self.announced, self._options.headers_together_max):
             headers.update(await self._headers(wanted))
@@ -215,7 +215,7 @@ class SegmentView:
         # No await between this and the announcement, so that a caller sees both or neither.
         self.outcomes.observe(result.aborted, result.counted, is_whole=is_whole)
         self.announced = result.max_read if self.announced is None else max(self.announced, result.max_read)
-        return Reading(tail, intents, headers, result, is_whole=is_whole)
+        return SegmentSnapshot(tail, intents, headers, result, is_whole=is_whole)
 
     async def _presumed(self, following: Following) -> tuple[dict[TxnID, Transaction | None], TxnID] | None:
         """

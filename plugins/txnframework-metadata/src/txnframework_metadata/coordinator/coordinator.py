@@ -131,7 +131,7 @@ class MetadataCoordinator:
                 if error.actual is None:
                     raise
             except (Unavailable, Closed) as error:
-                raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it") from error
+                raise OutcomeUnknown(f"transaction {txn_id} may have begun; its id was not returned") from error
             return transaction_of(txn_id, document)
         begun = transaction_of(txn_id, document)
         self.begun.note(txn_id, Header(begun, version, document, put.key))

@@ -227,7 +227,7 @@ async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -
     Remove operations of one transaction whose effect is durable, if unchanged since they were read.
 
     Operations that are already removed are skipped. An operation that changed since it was read is kept: another
-    process may have admitted it meanwhile, and its caller was told that it counts.
+    process may have admitted it meanwhile, and reported to its caller that it counts.
     """
     for at in range(0, len(operations), STEPS_TOGETHER_MAX):
         some = operations[at : at + STEPS_TOGETHER_MAX]
