@@ -17,6 +17,7 @@ from txnframework.model import (
     Append,
     Appended,
     Batch,
+    Delete,
     EntryRange,
     Expected,
     IndexEntry,

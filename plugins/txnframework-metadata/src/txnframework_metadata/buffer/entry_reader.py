@@ -1,4 +1,4 @@
-"""SegmentSnapshot entries of one segment: ahead of the announced position, and with the decision which of them are aborted."""
+"""Reading entries of one segment: ahead of the announced position, and with the decision which of them are aborted."""
 
 from __future__ import annotations
 
