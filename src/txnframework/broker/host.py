@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from txnframework.broker.backlog import Backlog
-from txnframework.broker.compaction.segments import SegmentCompaction
+from txnframework.broker.compaction.segment_compaction import SegmentCompaction
 from txnframework.broker.coordinators.coordinators import (
     Coordinators,
     HostParticipants,
