@@ -23,7 +23,7 @@ from txnframework.model import (
     ReadableEntry,
     ReadPlan,
     ReadRequest,
-    Swept,
+    SweepResult,
     Transaction,
     Visibility,
 )
@@ -221,7 +221,7 @@ class StaysWithItsLedger(MetadataBuffer):
 class TrimsAbortRecords(MetadataBuffer):
     """Forgets what is aborted in ledgers that are still there."""
 
-    async def trim(self, ledger_id: int) -> Swept:
+    async def trim(self, ledger_id: int) -> SweepResult:
         swept = await super().trim(ledger_id)
         left = abort_records_range(self.segment)
         for record in (await self.context_of_test.store.scan(left, 1_000)).records:

@@ -35,7 +35,7 @@ from txnframework.model import (
     Record,
     SourceRange,
     State,
-    Swept,
+    SweepResult,
     Transaction,
     TxnID,
 )
@@ -476,8 +476,8 @@ def with_transactions(**changes: int) -> type[MetadataCoordinator]:
 class NeverExpires(MetadataCoordinator):
     """Lets everybody take his time."""
 
-    async def expire(self, now_ms: int) -> Swept:
-        return Swept(0, 0)
+    async def expire(self, now_ms: int) -> SweepResult:
+        return SweepResult(0, 0)
 
 
 class ExpiresWhatItBegan(MetadataCoordinator):
@@ -488,51 +488,51 @@ class ExpiresWhatItBegan(MetadataCoordinator):
         self.__dict__.setdefault("mine", {})[began.txn_id] = began.deadline_ms
         return began
 
-    async def expire(self, now_ms: int) -> Swept:
+    async def expire(self, now_ms: int) -> SweepResult:
         mine: dict[TxnID, int] = self.__dict__.setdefault("mine", {})
         for txn_id in [one for one, deadline_ms in mine.items() if deadline_ms + 1_000 < now_ms][:100]:
             del mine[txn_id]
             await self.end(End(txn_id, Action.ABORT, operator=True))
-        return Swept(0, 0)
+        return SweepResult(0, 0)
 
 
 class ExpiresBlindly(MetadataCoordinator):
     """Aborts what was open when it looked."""
 
-    async def expire(self, now_ms: int) -> Swept:
+    async def expire(self, now_ms: int) -> SweepResult:
         for one in await every_header(self):
             if one.deadline_ms + 1_000 < now_ms:
                 await overwrite(self, End(one.txn_id, Action.ABORT))
-        return Swept(1, 0)
+        return SweepResult(1, 0)
 
 
 class ExpiresAsNobody(MetadataCoordinator):
     """Aborts only what it may end."""
 
-    async def expire(self, now_ms: int) -> Swept:
+    async def expire(self, now_ms: int) -> SweepResult:
         for one in await self.list_open(OpenQuery()):
             if one.deadline_ms + 1_000 < now_ms and not one.principal:
                 await self.end(End(one.txn_id, Action.ABORT))
-        return Swept(0, 0)
+        return SweepResult(0, 0)
 
 
 class ForgetsWithoutSettling(MetadataCoordinator):
     """Deletes what is old enough, operations and all."""
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         done = 0
         for one in await every_header(self):
             if one.finalized_ms is not None and one.finalized_ms + 3_700_000 < now_ms:
                 await forget(self._store, await scan_operations(self._store, one.txn_id, 100))
                 await self._store.delete(header_key(one.txn_id), Expect.ANY)
                 done += 1
-        return Swept(done, 0)
+        return SweepResult(done, 0)
 
 
 class ForgetsHeadersFirst(MetadataCoordinator):
     """Deletes the header before the outcome has taken effect."""
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         done = 0
         for one in await every_header(self):
             if one.finalized_ms is not None and one.finalized_ms + 3_700_000 < now_ms:
@@ -541,13 +541,13 @@ class ForgetsHeadersFirst(MetadataCoordinator):
                 for participant in sorted(participants):
                     await self._sweeps._participants.settle(participant, one)
                 done += 1
-        return Swept(done, 0)
+        return SweepResult(done, 0)
 
 
 class ForgetsOpenOnes(MetadataCoordinator):
     """Deletes what is old, ended or not."""
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         for one in await every_header(self):
             if one.created_ms + 3_700_000 < now_ms:
                 await self._store.delete(header_key(one.txn_id), Expect.ANY)
@@ -559,7 +559,7 @@ class RefusesASecondSweep(MetadataCoordinator):
 
     sweeping = False
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         if self.sweeping:
             raise Unavailable("a sweep is under way")
         self.sweeping = True
@@ -572,30 +572,30 @@ class RefusesASecondSweep(MetadataCoordinator):
 class StopsAtTheFirst(MetadataCoordinator):
     """Goes no further while the oldest one cannot be finished."""
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         for one in sorted(await every_header(self), key=lambda one: one.txn_id):
             if one.finalized_ms is not None and (await self.settle(one.txn_id)).left:
-                return Swept(0, 1)
+                return SweepResult(0, 1)
         return await super().collect(now_ms)
 
 
 class SettlesNothing(MetadataCoordinator):
     """Leaves everything to the sweeps."""
 
-    async def settle(self, txn_id: TxnID) -> Swept:
+    async def settle(self, txn_id: TxnID) -> SweepResult:
         found = await self.describe(txn_id)
         if found.state is State.OPEN:
             raise InvalidTransactionState(txn_id, State.OPEN, "it is open")
-        return Swept(0, 0)
+        return SweepResult(0, 0)
 
 
 class SettlesOpenOnes(MetadataCoordinator):
     """Gives back what an open transaction holds."""
 
-    async def settle(self, txn_id: TxnID) -> Swept:
+    async def settle(self, txn_id: TxnID) -> SweepResult:
         with contextlib.suppress(InvalidTransactionState):
             return await super().settle(txn_id)
-        return Swept(0, 0)
+        return SweepResult(0, 0)
 
 
 # -- applications -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from txnframework.broker.coordination import held_leases
 from txnframework.broker.coordinators.sessions import SESSION, session_lease
 from txnframework.errors import InvalidTransactionState, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ITransactionCoordinator
-from txnframework.model import End, OpenQuery, Swept
+from txnframework.model import End, OpenQuery, SweepResult
 from txnframework.model.transactions import Begin
 from txnframework.runtime.tasks import RESTART_DELAY_MS
 from txnframework.testing.clock import VirtualEnvironment
@@ -144,9 +144,9 @@ def test_one_host_sweeps_and_another_goes_on(memory: Stores, clock: VirtualEnvir
             coordinator = cast(Any, await client.host.coordinator())
             collect = coordinator.collect
 
-            async def noted(now_ms: int) -> Swept:
+            async def noted(now_ms: int) -> SweepResult:
                 swept.append(client)
-                return cast(Swept, await collect(now_ms))
+                return cast(SweepResult, await collect(now_ms))
 
             coordinator.collect = noted
 

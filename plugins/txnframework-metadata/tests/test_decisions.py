@@ -9,7 +9,7 @@ import pytest
 
 from txnframework.errors import CorruptRecord
 from txnframework.model import Ack, Branch, Key, Position, Record, State, Transaction, TxnID
-from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judge, overlap
+from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge, overlap
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.records import TransactionHeader, encode
@@ -39,8 +39,8 @@ def around(
     committed: tuple[Ack, ...] = (),
     cursor: Cursor = START,
     unsure: tuple[Ack, ...] = (),
-) -> Surroundings:
-    return Surroundings((AckIndex(own),), (AckIndex(unsure),), ((T2, AckIndex(pending)),), committed, cursor)
+) -> AckContext:
+    return AckContext((AckIndex(own),), (AckIndex(unsure),), ((T2, AckIndex(pending)),), committed, cursor)
 
 
 # -- overlaps -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from metadata_world import OTHER_SEGMENT, SEGMENT, Process, World, branch_of, st
 
 from txnframework.config import TransactionsSection
 from txnframework.errors import Unavailable
-from txnframework.model import Position, Swept
+from txnframework.model import Position, SweepResult
 from txnframework.model.paths import abort_record_of, trimmed_key
 from txnframework.model.records import TrimmedRecord, decode
 
@@ -184,7 +184,7 @@ def test_how_far_abort_records_were_collected_is_known_before_they_go() -> None:
         trimming = await waiting((await one.buffer()).trim(2))
         assert stop.reached.is_set()
         assert await trimmed(other) == TrimmedRecord(ledger=2, at_ms=world.environment.now_ms(), collected=2)
-        assert await (await other.buffer()).trim(2) == Swept(1, 0, None)
+        assert await (await other.buffer()).trim(2) == SweepResult(1, 0, None)
         stop.go.set()
         await trimming
         assert await trimmed(other) == TrimmedRecord(ledger=0, at_ms=0, collected=2)
@@ -211,13 +211,13 @@ def test_an_abort_record_outlives_its_ledger_by_the_retention() -> None:
             await process.coordinator.settle(txn.txn_id)
             await (await process.ledger()).roll()
         due_ms = world.environment.now_ms() + 1_000
-        assert await (await process.buffer()).trim(2) == Swept(0, 0, due_ms)
+        assert await (await process.buffer()).trim(2) == SweepResult(0, 0, due_ms)
         assert len(world.paths("/txn-aborted/")) == 2
         await world.environment.advance(999)
-        assert await (await (await world.process()).buffer()).trim(2) == Swept(0, 0, due_ms)
+        assert await (await (await world.process()).buffer()).trim(2) == SweepResult(0, 0, due_ms)
         await world.environment.advance(1)
         buffer = await (await world.process()).buffer()
-        assert await buffer.trim(2) == Swept(1, 0, None)
+        assert await buffer.trim(2) == SweepResult(1, 0, None)
         assert [abort_record_of(path)[1] for path in world.paths("/txn-aborted/")] == [2]
         assert await trimmed(process) == TrimmedRecord(ledger=0, at_ms=0, collected=2)
         assert await process.values(Position(2, -1)) == []
@@ -244,14 +244,14 @@ def test_a_ledger_that_goes_later_keeps_its_abort_records_for_as_long() -> None:
         await buffer.trim(3)
         await world.environment.advance(100)
         noted_ms = world.environment.now_ms()
-        assert await buffer.trim(3) == Swept(1, 0, noted_ms + 1_000)
+        assert await buffer.trim(3) == SweepResult(1, 0, noted_ms + 1_000)
         assert [abort_record_of(path)[1] for path in world.paths("/txn-aborted/")] == [2]
         await world.environment.advance(1_000)
-        assert await buffer.trim(3) == Swept(1, 0, None)
+        assert await buffer.trim(3) == SweepResult(1, 0, None)
         assert world.paths("/txn-aborted/") == []
         assert await trimmed(process) == TrimmedRecord(ledger=0, at_ms=0, collected=3)
         steps = len(process.wire.steps)
-        assert await buffer.trim(3) == Swept(0, 0, None)
+        assert await buffer.trim(3) == SweepResult(0, 0, None)
         assert not [name for name, _ in process.wire.steps[steps:] if name in ("put", "delete", "apply")]
 
     asyncio.run(main())

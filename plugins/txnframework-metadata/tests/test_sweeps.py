@@ -19,7 +19,7 @@ from txnframework.model import (
     Put,
     PutSequential,
     State,
-    Swept,
+    SweepResult,
     TxnID,
 )
 from txnframework.model.paths import all_operations_range, header_key, operations_prefix
@@ -50,12 +50,12 @@ def test_deadlines_are_kept_with_the_clock_skew_to_spare() -> None:
         process = await world.process()
         short, long = await process.begin(1_000), await process.begin(5_000)
         start_ms = world.environment.now_ms()
-        assert await process.coordinator.expire(start_ms + 1_499) == Swept(0, 0, start_ms + 1_500)
-        assert await process.coordinator.expire(start_ms + 1_500) == Swept(1, 0, start_ms + 5_500)
+        assert await process.coordinator.expire(start_ms + 1_499) == SweepResult(0, 0, start_ms + 1_500)
+        assert await process.coordinator.expire(start_ms + 1_500) == SweepResult(1, 0, start_ms + 5_500)
         assert (await process.coordinator.describe(short.txn_id)).state is State.ABORTED
         assert (await process.coordinator.describe(long.txn_id)).state is State.OPEN
         await process.commit(long)
-        assert await process.coordinator.expire(start_ms + 99_999) == Swept(0, 0, None)
+        assert await process.coordinator.expire(start_ms + 99_999) == SweepResult(0, 0, None)
 
     asyncio.run(main())
 
@@ -69,8 +69,8 @@ def test_a_sweep_aborts_whoever_owns_it_and_a_bounded_number() -> None:
         for _ in range(3):
             await process.coordinator.begin(Begin(1_000, "ada"))
         now_ms = world.environment.now_ms() + 1_000
-        assert await process.coordinator.expire(now_ms) == Swept(2, 1, now_ms)
-        assert await process.coordinator.expire(now_ms) == Swept(1, 0, None)
+        assert await process.coordinator.expire(now_ms) == SweepResult(2, 1, now_ms)
+        assert await process.coordinator.expire(now_ms) == SweepResult(1, 0, None)
 
     asyncio.run(main())
 
@@ -106,15 +106,15 @@ def test_settling_reaches_every_participant_once() -> None:
         with pytest.raises(InvalidTransactionState):
             await settler.coordinator.settle(txn.txn_id)
         await writer.commit(txn)
-        assert await settler.coordinator.settle(txn.txn_id) == Swept(3, 0)
+        assert await settler.coordinator.settle(txn.txn_id) == SweepResult(3, 0)
         assert settler.settled == [
             Participant(OTHER_SEGMENT),
             Participant(SEGMENT),
             Participant(SEGMENT, SUBSCRIPTION),
         ]
         assert world.operations() == 0
-        assert await settler.coordinator.settle(txn.txn_id) == Swept(0, 0)
-        assert await settler.coordinator.settle(TxnID(0, 999)) == Swept(0, 0)
+        assert await settler.coordinator.settle(txn.txn_id) == SweepResult(0, 0)
+        assert await settler.coordinator.settle(TxnID(0, 999)) == SweepResult(0, 0)
 
     asyncio.run(main())
 
@@ -157,9 +157,9 @@ def test_whoever_ended_a_transaction_settles_it_without_reading_it() -> None:
         await process.send("a", branch_of(txn))
         await process.commit(txn)
         process.wire.steps.clear()
-        assert await process.coordinator.settle(txn.txn_id) == Swept(1, 0)
+        assert await process.coordinator.settle(txn.txn_id) == SweepResult(1, 0)
         assert [name for name, _ in process.wire.steps] == ["scan", "scan_index", "delete"]
-        assert await process.coordinator.settle(txn.txn_id) == Swept(0, 0)
+        assert await process.coordinator.settle(txn.txn_id) == SweepResult(0, 0)
 
     asyncio.run(main())
 
@@ -176,11 +176,11 @@ def test_a_participant_that_is_away_does_not_hold_up_the_others(caplog: pytest.L
         await process.acknowledge(txn, Ack(position))
         await process.commit(txn)
         process.unavailable.add(SEGMENT)
-        assert await process.coordinator.settle(txn.txn_id) == Swept(1, 2)
+        assert await process.coordinator.settle(txn.txn_id) == SweepResult(1, 2)
         for away in (SEGMENT, f"subscription {SUBSCRIPTION} of {SEGMENT}"):
             assert f"transaction {txn.txn_id} could not be settled at {away}: " in caplog.text
         process.unavailable.clear()
-        assert await process.coordinator.settle(txn.txn_id) == Swept(2, 0)
+        assert await process.coordinator.settle(txn.txn_id) == SweepResult(2, 0)
 
     asyncio.run(main())
 
@@ -194,9 +194,9 @@ def test_an_outcome_is_kept_for_the_retention_and_then_forgotten() -> None:
         txn = await process.begin()
         await process.commit(txn)
         now_ms = world.environment.now_ms()
-        assert await process.coordinator.collect(now_ms + 10_499) == Swept(0, 0, now_ms + 10_500)
+        assert await process.coordinator.collect(now_ms + 10_499) == SweepResult(0, 0, now_ms + 10_500)
         assert (await process.coordinator.describe(txn.txn_id)).state is State.COMMITTED
-        assert await process.coordinator.collect(now_ms + 10_500) == Swept(1, 0, None)
+        assert await process.coordinator.collect(now_ms + 10_500) == SweepResult(1, 0, None)
         assert world.paths("/txn/") == []
 
     asyncio.run(main())

@@ -19,7 +19,7 @@ from txnframework.model.paths import topic_key
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reads import EntryPage, ReadableEntry, ReadRequest, Visibility
 from txnframework.model.records import TopicRecord, decode
-from txnframework.model.transactions import Swept, Transaction
+from txnframework.model.transactions import SweepResult, Transaction
 from txnframework.runtime.tasks import first_completed
 
 TRIM_PAGE = Limit(1_000)
@@ -127,7 +127,7 @@ class NonTransactionalBuffer:
         """
         raise Unavailable(f"transaction {ended.txn_id} cannot be settled at {self.segment} here: {self._reason}")
 
-    async def trim(self, ledger_id: int) -> Swept:
+    async def trim(self, ledger_id: int) -> SweepResult:
         """
         Trim whole ledgers, after checking that all their entries are outside transactions.
 
@@ -148,9 +148,9 @@ class NonTransactionalBuffer:
             entries = await self._ledger.read(EntryRange(self._plain_upto, last), TRIM_PAGE)
             self._plain_upto = self._outside_transactions(entries)[-1].position if entries else last
         else:
-            return Swept(0, 1)
+            return SweepResult(0, 1)
         after = await self._ledger.trim(below, frozenset())
-        return Swept(int(after > first.ledger_id), int(after < below))
+        return SweepResult(int(after > first.ledger_id), int(after < below))
 
     async def close(self) -> None:
         """Close; waiting callers get Closed."""

@@ -33,7 +33,7 @@ from txnframework.errors import (
 )
 from txnframework.model.entries import EntryView, encode_entry
 from txnframework.model.layout import Segment
-from txnframework.model.ledger import Append, ProducerSequence, Remembered
+from txnframework.model.ledger import Append, ProducerSequence, WindowState
 from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest, Visibility
 
@@ -79,7 +79,7 @@ class BeyondWindow:
             self._tell(opened.name, stored, known)
         return max(stored.last, stored.last if known.highest is None else known.highest)
 
-    def _tell(self, segment: str, stored: ProducerSequence, known: Remembered) -> None:
+    def _tell(self, segment: str, stored: ProducerSequence, known: WindowState) -> None:
         messages = stored.last - stored.first + 1
         if self._count is not None:
             self._count.inc(messages)

@@ -8,7 +8,7 @@ from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.positions import Position
 from txnframework.model.reads import EntryPage, ReadPlan, ReadRequest, Visibility
-from txnframework.model.transactions import Swept, Transaction
+from txnframework.model.transactions import SweepResult, Transaction
 
 
 class ITransactionBuffer(Interface):
@@ -91,7 +91,7 @@ class ITransactionBuffer(Interface):
     async def settle(ended: Transaction) -> None:
         """Make an outcome take effect here; idempotent, in any order, from any process; after a failure repeat it."""
 
-    async def trim(ledger_id: int) -> Swept:
+    async def trim(ledger_id: int) -> SweepResult:
         """
         Trim whole ledgers, never past max_read_position, and then the abort records that no entry can need any more.
 

@@ -16,7 +16,7 @@ from txnframework.model.transactions import (
     Participant,
     SourceRange,
     State,
-    Swept,
+    SweepResult,
     Transaction,
 )
 
@@ -114,7 +114,7 @@ class ITransactionCoordinator(Interface):
         :raises OutcomeUnknown: not even a read showed the outcome; call ``describe`` later.
         """
 
-    async def settle(txn_id: TxnID) -> Swept:
+    async def settle(txn_id: TxnID) -> SweepResult:
         """
         Make an ended transaction's outcome take effect at every participant now, instead of leaving it to a sweep.
 
@@ -156,7 +156,7 @@ class ITransactionCoordinator(Interface):
         time, and once without a change. It never polls.
         """
 
-    async def expire(now_ms: int) -> Swept:
+    async def expire(now_ms: int) -> SweepResult:
         """
         Abort a bounded number of transactions that are past their deadline by more than the allowed clock skew.
 
@@ -164,7 +164,7 @@ class ITransactionCoordinator(Interface):
         meanwhile.
         """
 
-    async def collect(now_ms: int) -> Swept:
+    async def collect(now_ms: int) -> SweepResult:
         """
         Forget a bounded number of transactions that ended longer than ``retention_ms`` ago and have nothing left to
         settle.

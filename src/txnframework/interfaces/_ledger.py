@@ -6,7 +6,7 @@ from zope.interface import Attribute, Interface
 
 from txnframework.interfaces._metadata_store import IWatch
 from txnframework.model.ids import Branch
-from txnframework.model.ledger import Append, Appended, Counted, LedgerEntry, LedgerSummary, Remembered, Tail
+from txnframework.model.ledger import Append, Appended, LedgerEntry, LedgerSummary, MessageCount, Tail, WindowState
 from txnframework.model.positions import EntryRange, Limit, Position
 
 
@@ -39,7 +39,7 @@ class IManagedLedger(Interface):
       is sealed. So a writer can never append behind records that were cleaned up, however long it was paused.
     * After a last confirmed position was returned, no entry at or below it can appear any more, in any process.
     * ``(producer, sequence)`` is checked atomically with the assignment of the position. The check covers at least the
-      last ``Remembered.window`` sequences of each producer, also after a restart and after the entries were trimmed.
+      last ``WindowState.window`` sequences of each producer, also after a restart and after the entries were trimmed.
 
     Freedoms. Older sequences may be forgotten: an entry that is sent again is then appended again, as if it were new. A
     producer that has appended nothing for a long time may be forgotten with its window when ledgers are trimmed.
@@ -68,7 +68,7 @@ class IManagedLedger(Interface):
     async def find_sequence(producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence that counts in the deduplication window, or None; also when sealed."""
 
-    async def remembered(producer: str, sequence: int) -> Remembered:
+    async def remembered(producer: str, sequence: int) -> WindowState:
         """
         Return what is remembered of a producer, and how much of it above a sequence; also when sealed.
 
@@ -86,7 +86,7 @@ class IManagedLedger(Interface):
         :raises CorruptEntry: an entry is damaged; the error names its position.
         """
 
-    async def count(entries: EntryRange, messages_max: int) -> Counted:
+    async def count(entries: EntryRange, messages_max: int) -> MessageCount:
         """
         Return how far ``messages_max`` messages reach into the range, always in whole entries, and at least one entry.
 

@@ -8,12 +8,12 @@ from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.ledger import (
     Append,
     Appended,
-    Counted,
     LedgerEntry,
     LedgerSummary,
+    MessageCount,
     ProducerSequence,
-    Remembered,
     Tail,
+    WindowState,
 )
 from txnframework.model.metadata import (
     Batch,
@@ -46,7 +46,7 @@ from txnframework.model.transactions import (
     Participant,
     SourceRange,
     State,
-    Swept,
+    SweepResult,
     Transaction,
 )
 
@@ -70,7 +70,6 @@ __all__ = [
     "Check",
     "CommittedBatch",
     "ConsumerInfo",
-    "Counted",
     "Delete",
     "End",
     "EntryPage",
@@ -85,6 +84,7 @@ __all__ = [
     "LedgerEntry",
     "LedgerSummary",
     "Limit",
+    "MessageCount",
     "OpenQuery",
     "Ordering",
     "Outstanding",
@@ -102,15 +102,15 @@ __all__ = [
     "ReadableEntry",
     "Record",
     "RecordPage",
-    "Remembered",
     "SegmentName",
     "SourceRange",
     "State",
     "SubscriptionType",
-    "Swept",
+    "SweepResult",
     "Tail",
     "TopicName",
     "Transaction",
     "TxnID",
     "Visibility",
+    "WindowState",
 ]

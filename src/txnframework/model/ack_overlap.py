@@ -38,7 +38,7 @@ class AckIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class AckContext:
     """
     The context of a request; everything is of the request's incarnation.
 
@@ -71,7 +71,7 @@ class Verdict:
     unsure: bool = False
 
 
-def judge(acks: Sequence[Ack], around: Surroundings, received: Sequence[Ack] = ()) -> Verdict:
+def judge(acks: Sequence[Ack], context: AckContext, received: Sequence[Ack] = ()) -> Verdict:
     """
     Return whether ``acks`` may be acknowledged; ``received``: what the cumulative ones stand for (see ``AckRequest``).
 
@@ -79,42 +79,42 @@ def judge(acks: Sequence[Ack], around: Surroundings, received: Sequence[Ack] = (
     another transaction. A message that a cumulative ack of the same branch covers needs no record of its own. But it is
     checked, because the cumulative ack may have skipped it as already acknowledged.
     """
-    furthest = [held for index in (*around.own, *around.unsure) for held in index.cumulative]
+    furthest = [held for index in (*context.own, *context.unsure) for held in index.cumulative]
     lower = next((ack for ack in acks if ack.cumulative and _is_below(ack, furthest)), None)
     if lower is not None:
         return Verdict(f"a cumulative acknowledgment at {lower.position} is behind an earlier one of this transaction")
     new: list[Ack] = []
     covered: list[Ack] = []
     for ack in acks:
-        if not _is_repeated(ack, around.own):
+        if not _is_repeated(ack, context.own):
             new.append(ack)
         elif not ack.cumulative:
-            covered += _not_named(ack, around.own)
+            covered += _not_named(ack, context.own)
     if not new and not covered:
         return Verdict(repeated=True)
-    unsure = any(overlap(ack, held) for ack in new for index in around.unsure for held in index.near(ack))
-    deleted = unite(around.cursor, around.committed)
+    unsure = any(overlap(ack, held) for ack in new for index in context.unsure for held in index.near(ack))
+    deleted = unite(context.cursor, context.committed)
     stood_for = received if any(ack.cumulative for ack in new) else ()
     for ack in (*new, *covered, *stood_for):
-        if _is_deleted(ack, deleted, around.ranges):
+        if _is_deleted(ack, deleted, context.ranges):
             return Verdict(f"{ack.position} is acknowledged already", unsure=unsure)
     if not new:
         return Verdict(repeated=True)
     for ack in new:
-        for txn_id, index in around.pending:
+        for txn_id, index in context.pending:
             if any(overlap(ack, held) for held in index.near(ack)):
                 return Verdict(f"{ack.position} is acknowledged in {txn_id}, which is open", txn_id, unsure=unsure)
     return Verdict()
 
 
-def judge_in_turn(requests: Iterable[AckRequest], around: Surroundings) -> list[Verdict]:
+def judge_all(requests: Iterable[AckRequest], context: AckContext) -> list[Verdict]:
     """
     Return the verdict of each request of one branch; accepted requests count as the branch's own for the later ones.
     """
     verdicts: list[Verdict] = []
     own: list[Ack] = []
     for request in requests:
-        before = replace(around, own=(*around.own, AckIndex(own))) if own else around
+        before = replace(context, own=(*context.own, AckIndex(own))) if own else context
         verdict = judge(request.acks, before, request.received)
         verdicts.append(verdict)
         if not verdict.conflict:

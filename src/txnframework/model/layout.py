@@ -235,7 +235,7 @@ def begun(layout: Layout, subscription: str) -> Layout:
     return replace(layout, epoch=layout.epoch + 1, starting=starting)
 
 
-def passed_over(layout: Layout, next_id: int) -> Layout:
+def with_next_id(layout: Layout, next_id: int) -> Layout:
     """Return the layout whose next segment id is at least ``next_id``."""
     return replace(layout, epoch=layout.epoch + 1, next_id=max(layout.next_id, next_id))
 

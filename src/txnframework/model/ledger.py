@@ -52,7 +52,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class WindowState:
     """
     What a row of ledgers remembers of one producer.
 
@@ -106,7 +106,7 @@ class LedgerSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class MessageCount:
     """
     The end of a count: the entries up to and including ``upto`` hold ``messages``.
 

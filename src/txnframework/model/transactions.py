@@ -133,7 +133,7 @@ class Outstanding:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """
     The result of one bounded sweep: what it did and what is left.
 

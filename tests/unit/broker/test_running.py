@@ -13,7 +13,7 @@ from txnframework.broker.coordinators.sweeps import BUSY_DELAY_MS, Sweeps
 from txnframework.broker.dispatch.acknowledgments import CursorAckWriter
 from txnframework.config import TransactionsSection
 from txnframework.errors import Closed, Unavailable
-from txnframework.model import Ack, Position, Swept
+from txnframework.model import Ack, Position, SweepResult
 from txnframework.runtime.concurrency import SharedOpenings
 from txnframework.runtime.tasks import BackgroundQueue
 from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
@@ -173,17 +173,17 @@ class Coordinator:
         self.collected = 0
         self.defect: Exception | None = None
 
-    async def expire(self, now_ms: int) -> Swept:
+    async def expire(self, now_ms: int) -> SweepResult:
         self.swept_at.append(now_ms - START_MS)
         if self.fails:
             raise Unavailable("the store is away")
-        return Swept(0, 0, self.next_ms)
+        return SweepResult(0, 0, self.next_ms)
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         self.collected += 1
         if self.defect is not None:
             raise self.defect
-        return Swept(0, 0)
+        return SweepResult(0, 0)
 
 
 class Elected:

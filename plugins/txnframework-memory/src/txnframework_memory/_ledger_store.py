@@ -11,14 +11,14 @@ from txnframework.model import (
     Append,
     Appended,
     Branch,
-    Counted,
     EntryRange,
     LedgerEntry,
     LedgerSummary,
     Limit,
+    MessageCount,
     Position,
-    Remembered,
     Tail,
+    WindowState,
 )
 from txnframework_memory._ledgers import LedgerCollection, StoredLedger
 from txnframework_memory._link import Link, Pause, TailWatch
@@ -44,7 +44,7 @@ class MemoryManagedLedger:
         """Return the copy of a sequence that counts, or None."""
         return await self.link.read(lambda: self._row.find_sequence(producer, sequence))
 
-    async def remembered(self, producer: str, sequence: int) -> Remembered:
+    async def remembered(self, producer: str, sequence: int) -> WindowState:
         """Return what is remembered of a producer, and how many of its sequences above ``sequence``."""
         return await self.link.read(lambda: self._row.remembered(producer, sequence))
 
@@ -56,7 +56,7 @@ class MemoryManagedLedger:
         """Return the first entries of a range."""
         return await self.link.read(lambda: self._row.read(entries, limit))
 
-    async def count(self, entries: EntryRange, messages_max: int) -> Counted:
+    async def count(self, entries: EntryRange, messages_max: int) -> MessageCount:
         """Return how far ``messages_max`` messages reach into a range."""
         return await self.link.read(lambda: self._row.count(entries, messages_max))
 

@@ -12,15 +12,15 @@ from txnframework.model import (
     Append,
     Appended,
     Branch,
-    Counted,
     EntryRange,
     LedgerEntry,
     LedgerSummary,
     Limit,
+    MessageCount,
     Position,
     ProducerSequence,
-    Remembered,
     Tail,
+    WindowState,
 )
 from txnframework_memory._link import Grown, Watches
 
@@ -80,11 +80,11 @@ class Window:
         while self.sequences > self.size and self.sequences - _size(self.copies[0]) >= self.size:
             self.remove(self.copies[0])
 
-    def remembered(self, sequence: int) -> Remembered:
+    def remembered(self, sequence: int) -> WindowState:
         """Return what is remembered, and how many sequences above ``sequence``."""
         behind = (copy.sequence for copy in self.copies if copy.sequence.last > sequence)
         above = sum(one.last - max(one.first - 1, sequence) for one in behind)
-        return Remembered(self.size, self.copies[-1].sequence.last if self.copies else None, above)
+        return WindowState(self.size, self.copies[-1].sequence.last if self.copies else None, above)
 
 
 def _size(copy: Copy) -> int:
@@ -153,7 +153,7 @@ class StoredLedger:
             return copy.appended()
         return None
 
-    def remembered(self, producer: str, sequence: int) -> Remembered:
+    def remembered(self, producer: str, sequence: int) -> WindowState:
         """Return what is remembered of a producer, and how many of its sequences above ``sequence``."""
         self.require_present()
         return self._windows.get(producer, Window()).remembered(sequence)
@@ -181,15 +181,15 @@ class StoredLedger:
             found.append(LedgerEntry(stored.position, stored.data))
         return tuple(found)
 
-    def count(self, entries: EntryRange, messages_max: int) -> Counted:
+    def count(self, entries: EntryRange, messages_max: int) -> MessageCount:
         """Return how far ``messages_max`` messages reach, in whole entries."""
         self.require_present()
-        counted = Counted(entries.after, 0)
+        counted = MessageCount(entries.after, 0)
         for stored in self._entries(entries):
             total = counted.messages + stored.messages
             if counted.messages and total > messages_max:
                 break
-            counted = Counted(stored.position, total, stored.appended_ms)
+            counted = MessageCount(stored.position, total, stored.appended_ms)
         return counted
 
     def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:

@@ -19,7 +19,7 @@ from txnframework.model import (
     ReadableEntry,
     ReadRequest,
     State,
-    Swept,
+    SweepResult,
     Transaction,
     Visibility,
 )
@@ -164,7 +164,7 @@ class SidecarBuffer:
         await self.recover()
         await self._settlement.settle(ended)
 
-    async def trim(self, ledger_id: int) -> Swept:
+    async def trim(self, ledger_id: int) -> SweepResult:
         """Trim whole ledgers of the topic, then the ledgers of the sidecar that no marker refers to any more."""
         await self.recover()
         return await self._retention.trim(ledger_id)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from txnframework.environment import Environment
 from txnframework.errors import EntryTrimmed, LedgerClosed, TransactionNotFound, Unavailable
 from txnframework.interfaces import IManagedLedger, ITransactionCoordinator
-from txnframework.model import Append, EntryRange, Limit, Position, State, Swept, TxnID
+from txnframework.model import Append, EntryRange, Limit, Position, State, SweepResult, TxnID
 from txnframework_sidecar.compacted import (
     TOKEN_BITS,
     CompactedEntry,
@@ -151,7 +151,7 @@ class Retention:
         self._compactor = compactor
         self._options = options
 
-    async def trim(self, ledger_id: int) -> Swept:
+    async def trim(self, ledger_id: int) -> SweepResult:
         """
         Trim the topic's ledgers below ``ledger_id``, then those beside it; compact some of the sidecar if it is long.
 
@@ -174,7 +174,7 @@ class Retention:
         if sidecar is not None:
             left = await self._trim_sidecar(sidecar)
             await self._drop_own()
-        return Swept(int(first > before.ledger_id), int(first < below) + left)
+        return SweepResult(int(first > before.ledger_id), int(first < below) + left)
 
     async def _trim_sidecar(self, sidecar: IManagedLedger) -> int:
         """Trim the sidecar; return 1 if more of it could be compacted."""

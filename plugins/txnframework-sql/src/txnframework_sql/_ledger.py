@@ -14,14 +14,14 @@ from txnframework.model import (
     Append,
     Appended,
     Branch,
-    Counted,
     EntryRange,
     LedgerEntry,
     LedgerSummary,
     Limit,
+    MessageCount,
     Position,
-    Remembered,
     Tail,
+    WindowState,
 )
 from txnframework_sql._database import Executor
 from txnframework_sql._entries import Entries
@@ -74,7 +74,7 @@ class SqlManagedLedger:
         """Return the valid copy of this sequence, or None."""
         return await self._read(lambda: appending.find_sequence(self.managed, producer, sequence))
 
-    async def remembered(self, producer: str, sequence: int) -> Remembered:
+    async def remembered(self, producer: str, sequence: int) -> WindowState:
         """Return what is stored of a producer, and how many of its sequences are above the given one."""
         window = self._options.deduplication_window_sequences
         return await self._read(lambda: appending.remembered(self.managed, producer, sequence, window))
@@ -89,7 +89,7 @@ class SqlManagedLedger:
         self._require_open()
         return await self._entries.read(self.managed, entries, limit)
 
-    async def count(self, entries: EntryRange, messages_max: int) -> Counted:
+    async def count(self, entries: EntryRange, messages_max: int) -> MessageCount:
         """Return how far ``messages_max`` messages reach into the range."""
         return await self._read(lambda: reading.count(self.managed, entries, messages_max))
 

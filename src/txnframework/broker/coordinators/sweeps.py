@@ -13,7 +13,7 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.ids import TxnID
-from txnframework.model.transactions import Swept
+from txnframework.model.transactions import SweepResult
 from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, first_completed
 
@@ -182,9 +182,9 @@ class Sweeps:
         temporary, or it occurs again. Any other exception is a defect, and goes to the loop's exception handler.
         """
 
-        async def orphans(_: int) -> Swept:
+        async def orphans(_: int) -> SweepResult:
             await self._orphans(coordinator)
-            return Swept(0, 0)
+            return SweepResult(0, 0)
 
         next_ms: int | None = None
         async with self._sweeping:
@@ -192,7 +192,7 @@ class Sweeps:
                 next_ms = _earlier(next_ms, await self._try(step))
         return next_ms
 
-    async def _try(self, step: Callable[[int], Awaitable[Swept]]) -> int | None:
+    async def _try(self, step: Callable[[int], Awaitable[SweepResult]]) -> int | None:
         """Run a step; return the time at which it has work again."""
         now_ms = self._environment.now_ms()
         try:
@@ -228,7 +228,7 @@ class Sweeps:
             await first_completed(self._environment.sleep_until(self._next_ms), self._sooner.wait())
 
 
-def _next_of(swept: Swept, now_ms: int) -> int | None:
+def _next_of(swept: SweepResult, now_ms: int) -> int | None:
     """Return the time at which a sweep of this kind has work again."""
     if swept.left and swept.done:
         return now_ms + BUSY_DELAY_MS

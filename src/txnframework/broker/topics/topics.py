@@ -20,10 +20,10 @@ from txnframework.model.layout import (
     SegmentState,
     create_layout,
     finish_change,
-    passed_over,
     plan_merge,
     plan_split,
     planned_changes,
+    with_next_id,
 )
 from txnframework.model.metadata import Expect, KeyRange, Record
 from txnframework.model.names import INTERNAL_PREFIX, TOPIC_DOMAINS, TopicName, check_new_topic
@@ -234,7 +234,7 @@ class Topics:
                 return
             made, version = found
             if made.next_id < layout.next_id:
-                await self._layouts.put_if(passed_over(made, layout.next_id), version)
+                await self._layouts.put_if(with_next_id(made, layout.next_id), version)
                 continue
             kept = {made.name_of(segment_id) for segment_id in made.segments}
             for segment_id in layout.segments:

@@ -26,7 +26,7 @@ from txnframework.model import (
     ReadableEntry,
     ReadRequest,
     State,
-    Swept,
+    SweepResult,
     Transaction,
     Visibility,
 )
@@ -204,7 +204,7 @@ class MarkerBuffer:
             return
         raise Unavailable(f"the open ledger of {self.segment} changes too often")
 
-    async def trim(self, ledger_id: int) -> Swept:
+    async def trim(self, ledger_id: int) -> SweepResult:
         """Trim whole ledgers in which all entries are decided."""
         await self.recover()
         tail = await self._topic.catch_up()
@@ -214,7 +214,7 @@ class MarkerBuffer:
         (before,) = await self._ledger.ledgers(-1, 1)
         first = await self._ledger.trim(below, state.aborted_before(below))
         self._topic.trimmed(first)
-        return Swept(int(first > before.ledger_id), int(first < below))
+        return SweepResult(int(first > before.ledger_id), int(first < below))
 
     async def close(self) -> None:
         """Stop; calls that wait raise ``Closed``."""

@@ -24,7 +24,7 @@ from txnframework.model import (
     Outstanding,
     Participant,
     State,
-    Swept,
+    SweepResult,
     Transaction,
     TxnID,
 )
@@ -130,17 +130,17 @@ class LogCoordinator:
             logged = await self._completion.finish(log, logged, self._end_timeout_ms)
         return logged.as_described()
 
-    async def settle(self, txn_id: TxnID) -> Swept:
+    async def settle(self, txn_id: TxnID) -> SweepResult:
         """Try once to settle a decided transaction at each of its participants."""
         self._require_open()
         found = await self._logs.find_logged(txn_id)
         if found is None:
-            return Swept(0, 0)
+            return SweepResult(0, 0)
         log, logged = found
         if logged.state is State.OPEN:
             raise InvalidTransactionState(txn_id, State.OPEN, "it has not ended, so there is nothing to settle")
         left = await self._completion.settle_once(log, logged)
-        return Swept(len(logged.transaction.participants) - left if logged.settling else 0, left)
+        return SweepResult(len(logged.transaction.participants) - left if logged.settling else 0, left)
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         """Return the transaction with its participants; a decided transaction is returned as ended."""
@@ -192,12 +192,12 @@ class LogCoordinator:
             for watch in watches:
                 await watch.close()
 
-    async def expire(self, now_ms: int) -> Swept:
+    async def expire(self, now_ms: int) -> SweepResult:
         """Abort the transactions whose deadline has passed, and finish those that were left half ended."""
         self._require_open()
         return await self._sweeper.expire(now_ms)
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         """Forget transactions whose retention has ended, finish decided ones, and trim the logs."""
         self._require_open()
         return await self._sweeper.collect(now_ms)

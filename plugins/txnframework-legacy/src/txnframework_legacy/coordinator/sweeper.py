@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from txnframework.config import TransactionsSection
 from txnframework.errors import Corrupt, InvalidTransactionState, TransactionNotFound, TxnFrameworkError
-from txnframework.model import Action, End, State, Swept
+from txnframework.model import Action, End, State, SweepResult
 from txnframework_legacy.coordinator.completion import TransactionCompletion
 from txnframework_legacy.coordinator.log import TransactionLog, TransactionLogs
 from txnframework_legacy.coordinator.records import Forget
@@ -30,7 +30,7 @@ class TransactionSweeper:
         self._options = options
         self._turn = 0
 
-    async def expire(self, now_ms: int) -> Swept:
+    async def expire(self, now_ms: int) -> SweepResult:
         """Abort overdue transactions, and settle decided ones whose process stopped before it had settled them."""
         skew_ms = self._transactions.max_clock_skew_ms
         overdue: list[LoggedTransaction] = []
@@ -53,9 +53,9 @@ class TransactionSweeper:
             done += await self._abort(logged)
         finished = await self._finish(settling, turn)
         left = max(0, len(overdue) - turn) + len(settling) - finished
-        return Swept(done + finished, left, next_ms)
+        return SweepResult(done + finished, left, next_ms)
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         """Forget transactions that ended longer ago than the retention of outcomes, and trim the logs."""
         turn = self._transactions.sweep_transactions_max
         done = left = 0
@@ -71,7 +71,7 @@ class TransactionSweeper:
             left += len(due) - len(forgotten)
             done += finished + len(forgotten)
             await log.shrink(self._options.ledger_entries_max)
-        return Swept(done, left)
+        return SweepResult(done, left)
 
     def _is_due(self, logged: LoggedTransaction, now_ms: int) -> bool:
         ended_ms = logged.transaction.finalized_ms

@@ -19,7 +19,7 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import IPendingAckStore
 from txnframework.model import Ack, AckRequest, Branch, Participant, PendingAck, PendingAcks, State, Transaction, TxnID
-from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judge
+from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.index_keys import prefix_range
@@ -281,8 +281,8 @@ def _surroundings(
     cursor: Cursor,
     own: tuple[AckIndex, ...] = (),
     pending: tuple[tuple[TxnID, AckIndex], ...] = (),
-) -> Surroundings:
-    return Surroundings(own, (), pending, (), cursor, request.processed is not None)
+) -> AckContext:
+    return AckContext(own, (), pending, (), cursor, request.processed is not None)
 
 
 def _outdated(request: AckRequest, cursor: Cursor) -> str:

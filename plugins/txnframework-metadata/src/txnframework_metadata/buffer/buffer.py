@@ -19,7 +19,7 @@ from txnframework.model.reads import (
     ReadRequest,
     Visibility,
 )
-from txnframework.model.transactions import Swept, Transaction
+from txnframework.model.transactions import SweepResult, Transaction
 from txnframework.plugin import AbortRetention, SegmentAppender, SegmentContext, options_as
 from txnframework_metadata.buffer.announcements import Announcements, VisibilityTimes
 from txnframework_metadata.buffer.entry_reader import EntryReader, ReadAhead
@@ -171,7 +171,7 @@ class MetadataBuffer:
         self._announcements.kick()
         await settle_writes(self._store, self._ledger, self.segment, ended, self._options.page_records)
 
-    async def trim(self, ledger_id: int) -> Swept:
+    async def trim(self, ledger_id: int) -> SweepResult:
         """Trim whole ledgers, then the abort records that are no longer needed."""
         await self._ready()
         reading = await self._view.refresh()

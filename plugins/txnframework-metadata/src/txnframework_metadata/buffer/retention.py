@@ -12,7 +12,7 @@ from txnframework.model.ids import Branch
 from txnframework.model.metadata import Expect, Expected, Put
 from txnframework.model.paths import abort_records_range, trimmed_key
 from txnframework.model.records import TrimmedRecord, decode, encode
-from txnframework.model.transactions import Swept
+from txnframework.model.transactions import SweepResult
 from txnframework_metadata.options import BufferOptions
 
 
@@ -47,7 +47,7 @@ class LedgerTrimmer:
         self._options = options
         self._key = trimmed_key(segment)
 
-    async def trim(self, below_ledger_id: int, aborted: frozenset[Branch]) -> Swept:
+    async def trim(self, below_ledger_id: int, aborted: frozenset[Branch]) -> SweepResult:
         """Trim below a ledger; everything there is decided, and ``aborted`` are the branches that do not count."""
         first = await self._ledger.trim(below_ledger_id, aborted)
         # Read the time after the ledgers are removed, never before.
@@ -55,9 +55,9 @@ class LedgerTrimmer:
         try:
             return await self._collect(first, now_ms)
         except VersionMismatch:
-            return Swept(0, 1, now_ms)  # another process is collecting them
+            return SweepResult(0, 1, now_ms)  # another process is collecting them
 
-    async def _collect(self, first: int, now_ms: int) -> Swept:
+    async def _collect(self, first: int, now_ms: int) -> SweepResult:
         """Delete a page of abort records whose wait is over; note since when others wait."""
         found = await self._store.get(self._key)
         noted = TrimmedRecord(ledger=0, at_ms=0) if found is None else decode(TrimmedRecord, found)
@@ -66,7 +66,7 @@ class LedgerTrimmer:
         if noted.ledger:
             due_ms = noted.at_ms + self._kept_ms
             if due_ms > now_ms:
-                return Swept(0, 0, due_ms)
+                return SweepResult(0, 0, due_ms)
             below = min(first, noted.ledger)
             if below > noted.collected:
                 # Note this before they are deleted; otherwise no record would show that they were.
@@ -74,12 +74,12 @@ class LedgerTrimmer:
                 version = await self._store.put(Put(self._key, encode(noted), version))
             done, more = await self._delete_below(below)
             if more:
-                return Swept(done, 1, now_ms)
+                return SweepResult(done, 1, now_ms)
         waiting = await self._any_below(first)
         if waiting or noted.ledger:
             since = replace(noted, ledger=first, at_ms=now_ms) if waiting else replace(noted, ledger=0, at_ms=0)
             await self._store.put(Put(self._key, encode(since), version))
-        return Swept(done, 0, now_ms + self._kept_ms if waiting else None)
+        return SweepResult(done, 0, now_ms + self._kept_ms if waiting else None)
 
     async def _any_below(self, ledger_id: int) -> bool:
         page = await self._store.scan(abort_records_range(self._segment, 0, ledger_id), 1)

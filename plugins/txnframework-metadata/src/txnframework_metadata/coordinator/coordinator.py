@@ -35,7 +35,7 @@ from txnframework.model.transactions import (
     Participant,
     SourceRange,
     State,
-    Swept,
+    SweepResult,
     Transaction,
 )
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
@@ -148,7 +148,7 @@ class MetadataCoordinator:
         self._ended.note(ended.txn_id, ended)
         return ended
 
-    async def settle(self, txn_id: TxnID) -> Swept:
+    async def settle(self, txn_id: TxnID) -> SweepResult:
         """Make an ended transaction's outcome take effect at every participant now."""
         self._require_open()
         return await self._sweeps.settle(txn_id, self._ended.take(txn_id))
@@ -213,12 +213,12 @@ class MetadataCoordinator:
         finally:
             await close_all(watches)
 
-    async def expire(self, now_ms: int) -> Swept:
+    async def expire(self, now_ms: int) -> SweepResult:
         """Abort transactions that are past their deadline."""
         self._require_open()
         return await self._sweeps.expire(now_ms)
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         """Delete transactions that are finished, and finish those that are not."""
         self._require_open()
         return await self._sweeps.collect(now_ms)

@@ -25,7 +25,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE, TXN_BY_FINAL_STATE
 from txnframework.model.metadata import Expect, IndexRange, KeyRange
 from txnframework.model.paths import abort_records_range, all_operations_range, header_key, trimmed_key
-from txnframework.model.transactions import Participant, State, Swept, Transaction
+from txnframework.model.transactions import Participant, State, SweepResult, Transaction
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.ended_transactions import abort_open
 from txnframework_metadata.options import CoordinatorOptions
@@ -49,9 +49,9 @@ class _Tally:
         """Note that work is due at ``at_ms``."""
         self.next_ms = at_ms if self.next_ms is None else min(self.next_ms, at_ms)
 
-    def swept(self) -> Swept:
+    def swept(self) -> SweepResult:
         """Return the result as a value."""
-        return Swept(self.done, self.left, self.next_ms)
+        return SweepResult(self.done, self.left, self.next_ms)
 
 
 class Sweeps:
@@ -82,7 +82,7 @@ class Sweeps:
 
     # -- settling -------------------------------------------------------------------------------------
 
-    async def settle(self, txn_id: TxnID, ended: Transaction | None = None) -> Swept:
+    async def settle(self, txn_id: TxnID, ended: Transaction | None = None) -> SweepResult:
         """
         Make an ended transaction's outcome take effect where it has operations left.
 
@@ -94,26 +94,26 @@ class Sweeps:
         operations = await scan_operations(self._store, txn_id, self._options.page_records)
         if ended is None:
             await forget(self._store, operations)  # never admitted, so without effect
-            return Swept(len(operations), 0)
+            return SweepResult(len(operations), 0)
         if ended.state is State.OPEN:
             raise InvalidTransactionState(txn_id, State.OPEN, "only an ended transaction can be settled")
         if not operations:
-            return Swept(0, 0)
+            return SweepResult(0, 0)
         if await self._take_effect(ended, operations) and IAtomicBatchStore.providedBy(self._store):
             # No operation was added after the end, and none was changed by an admission, so nothing can be left.
-            return Swept(len(operations), 0)
+            return SweepResult(len(operations), 0)
         return await self._counted(ended, operations)
 
-    async def _settle_ended(self, ended: Transaction, operations: Sequence[StoredOperation]) -> Swept:
+    async def _settle_ended(self, ended: Transaction, operations: Sequence[StoredOperation]) -> SweepResult:
         """Settle the transaction at every participant, and count the operations that are left."""
         if not operations:
-            return Swept(0, 0)
+            return SweepResult(0, 0)
         await self._take_effect(ended, operations)
         return await self._counted(ended, operations)
 
-    async def _counted(self, ended: Transaction, operations: Sequence[StoredOperation]) -> Swept:
+    async def _counted(self, ended: Transaction, operations: Sequence[StoredOperation]) -> SweepResult:
         left = len(await scan_operations(self._store, ended.txn_id, self._options.page_records))
-        return Swept(max(0, len(operations) - left), left)
+        return SweepResult(max(0, len(operations) - left), left)
 
     async def _take_effect(self, ended: Transaction, operations: Sequence[StoredOperation]) -> bool:
         """
@@ -168,7 +168,7 @@ class Sweeps:
 
     # -- timing out -----------------------------------------------------------------------------------
 
-    async def expire(self, now_ms: int) -> Swept:
+    async def expire(self, now_ms: int) -> SweepResult:
         """Abort a bounded number of transactions whose deadline has passed on every host's clock."""
         tally = _Tally()
         skew_ms = self._transactions.max_clock_skew_ms
@@ -211,7 +211,7 @@ class Sweeps:
 
     # -- collecting -----------------------------------------------------------------------------------
 
-    async def collect(self, now_ms: int) -> Swept:
+    async def collect(self, now_ms: int) -> SweepResult:
         """
         Delete transactions that ended long ago and have no operations left; settle operations that other processes
         left.
@@ -221,7 +221,7 @@ class Sweeps:
         async with self._collecting:
             return await self._collect(now_ms)
 
-    async def _collect(self, now_ms: int) -> Swept:
+    async def _collect(self, now_ms: int) -> SweepResult:
         tally = _Tally()
         kept_ms = self._transactions.retention_ms + self._transactions.max_clock_skew_ms
         if not self._finals_left and self._operations_left is None:

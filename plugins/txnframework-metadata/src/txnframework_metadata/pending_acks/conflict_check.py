@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from txnframework.interfaces import ICursor, IMetadataStore
-from txnframework.model.ack_overlap import AckIndex, Surroundings, Verdict, judge_in_turn
+from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge_all
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
@@ -70,8 +70,8 @@ async def check_conflicts(
         moved = Verdict("the subscription was moved or made again since the messages were received")
         return [moved] * len(requests), []
     ranges = requests[0].processed is not None
-    around = Surroundings(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor, ranges)
-    return judge_in_turn(requests, around), earlier
+    around = AckContext(tuple(own), tuple(unsure), tuple(pending), tuple(committed), cursor, ranges)
+    return judge_all(requests, around), earlier
 
 
 def replaced(earlier: Sequence[StoredOperation], standing: Sequence[StoredOperation]) -> list[StoredOperation]:

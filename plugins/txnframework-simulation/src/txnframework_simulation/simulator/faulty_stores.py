@@ -22,7 +22,6 @@ from txnframework.model import (
     Appended,
     Batch,
     Branch,
-    Counted,
     EntryRange,
     Expected,
     IndexRange,
@@ -31,13 +30,14 @@ from txnframework.model import (
     LedgerEntry,
     LedgerSummary,
     Limit,
+    MessageCount,
     Position,
     Put,
     PutSequential,
     Record,
     RecordPage,
-    Remembered,
     Tail,
+    WindowState,
 )
 from txnframework_simulation.simulator.store_calls import StoreCalls
 
@@ -251,7 +251,7 @@ class FaultyLedger(ForwardingProxy):
             "find_sequence", self.name, lambda: self._ledger.find_sequence(producer, sequence)
         )
 
-    async def remembered(self, producer: str, sequence: int) -> Remembered:
+    async def remembered(self, producer: str, sequence: int) -> WindowState:
         """Return what is remembered of a producer."""
         return await self._calls.read("remembered", self.name, lambda: self._ledger.remembered(producer, sequence))
 
@@ -263,7 +263,7 @@ class FaultyLedger(ForwardingProxy):
         """Return the first entries of a range."""
         return await self._calls.read("read", self.name, lambda: self._ledger.read(entries, limit))
 
-    async def count(self, entries: EntryRange, messages_max: int) -> Counted:
+    async def count(self, entries: EntryRange, messages_max: int) -> MessageCount:
         """Return how far ``messages_max`` messages reach into a range."""
         return await self._calls.read("count", self.name, lambda: self._ledger.count(entries, messages_max))
 

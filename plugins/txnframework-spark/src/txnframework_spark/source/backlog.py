@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from txnframework.broker import Host
 from txnframework.interfaces import IManagedLedger
-from txnframework.model.ledger import Counted
+from txnframework.model.ledger import MessageCount
 from txnframework.model.positions import EARLIEST, EntryRange, Position
 from txnframework_spark.source.offsets import Frontier, SegmentOffset
 
@@ -49,7 +49,7 @@ class BacklogCounter:
         self._known[name] = known
         return known
 
-    async def count(self, name: str, after: Position, upto: Position, messages_max: int = COUNT_MAX) -> Counted:
+    async def count(self, name: str, after: Position, upto: Position, messages_max: int = COUNT_MAX) -> MessageCount:
         """Return the end of ``messages_max`` messages, by whole entries and at least one entry."""
         return await (await self._ledger(name)).count(EntryRange(after, upto), messages_max)
 

@@ -13,7 +13,7 @@ from txnframework.errors import EntryTrimmed, LedgerNotFound, TopicNotFound
 from txnframework.interfaces import IPlannableBuffer
 from txnframework.model.cursor import Cursor
 from txnframework.model.ids import Branch
-from txnframework.model.ledger import Counted
+from txnframework.model.ledger import MessageCount
 from txnframework.model.positions import EARLIEST, EntryRange, Position
 from txnframework.model.reads import Isolation
 from txnframework_spark.errors import DataLost, TopicLost, Unsupported
@@ -76,7 +76,7 @@ class RangePartitioner:
             found.extend(await self._cut(planned, aborted, bound))
         return found
 
-    async def count(self, segment: str, after: Position, upto: Position, messages_max: int = COUNT_MAX) -> Counted:
+    async def count(self, segment: str, after: Position, upto: Position, messages_max: int = COUNT_MAX) -> MessageCount:
         """Return the end of ``messages_max`` messages, and their number."""
         return await (await self.host.segment(segment)).ledger.count(EntryRange(after, upto), messages_max)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, case, delete, func, insert, select, update
 
 from txnframework.errors import LedgerClosed, LedgerSealed
-from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, Remembered, TxnID
+from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID, WindowState
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.schema import entries, highest_txn_numbers, ledger_segments, place_of, producer_copies
 from txnframework_sql.steps.calls import Row, Steps, changed, first_rows, row, rows, write
@@ -130,12 +130,12 @@ def find_sequence(managed: Managed, producer: str, sequence: int) -> Steps[Appen
     return None
 
 
-def remembered(managed: Managed, producer: str, sequence: int, window: int) -> Steps[Remembered]:
+def remembered(managed: Managed, producer: str, sequence: int, window: int) -> Steps[WindowState]:
     """Return what is stored of a producer, and how many of its sequences are above the given one."""
     yield from end_of(managed)
     found = yield from row(_ABOVE, of_managed_id=managed.id, of_producer=producer, of_sequence=sequence)
     highest, above = (None, None) if found is None else found
-    return Remembered(window, highest, int(above or 0))
+    return WindowState(window, highest, int(above or 0))
 
 
 def _append_one(managed: Managed, end: End, totals: _Totals, entry: Append, options: LedgerOptions) -> Steps[Appended]:

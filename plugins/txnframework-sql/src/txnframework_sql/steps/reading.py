@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Executable, Select, bindparam, case, select
 
 from txnframework.errors import CorruptEntry, EntryTrimmed
-from txnframework.model import Counted, EntryRange, LedgerEntry, Limit, Position
+from txnframework.model import EntryRange, LedgerEntry, Limit, MessageCount, Position
 from txnframework_sql.schema import entries, entry_id_of, ledger_segments, managed_ledgers, place_of
 from txnframework_sql.steps.calls import Row, Steps, first_rows, row, rows
 from txnframework_sql.steps.ledgers import Managed, end_of
@@ -132,10 +132,10 @@ def read(managed: Managed, range_: EntryRange, limit: Limit) -> Steps[tuple[Ledg
     return tuple(found)
 
 
-def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[Counted]:
+def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[MessageCount]:
     """Return how far the messages reach, in whole entries and at least one entry."""
     yield from end_of(managed)
-    counted, page = Counted(range_.after, 0), _COUNTED_LEDGERS
+    counted, page = MessageCount(range_.after, 0), _COUNTED_LEDGERS
     left = range_
     while stretches := (yield from _stretches(managed, left, page)):
         counted, reached = yield from _counted(stretches, counted, range_.after, messages_max)
@@ -148,8 +148,8 @@ def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[Coun
 
 
 def _counted(
-    stretches: list[_Stretch], counted: Counted, after: Position, messages_max: int
-) -> Steps[tuple[Counted, bool]]:
+    stretches: list[_Stretch], counted: MessageCount, after: Position, messages_max: int
+) -> Steps[tuple[MessageCount, bool]]:
     """Return the count including these stretches, and whether it reaches the end of the last one."""
     for stretch in stretches:
         before = (yield from _through(stretch.ledger_id, stretch.first - 1)).messages
@@ -165,7 +165,7 @@ def _counted(
                 through = yield from _through(stretch.ledger_id, last)
         if last >= stretch.first:
             messages = counted.messages + through.messages - before
-            counted = Counted(Position(stretch.ledger_id, last), messages, through.appended_ms)
+            counted = MessageCount(Position(stretch.ledger_id, last), messages, through.appended_ms)
         if last < stretch.last:
             return counted, False
     return counted, True

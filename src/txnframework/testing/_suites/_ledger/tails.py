@@ -8,7 +8,7 @@ import pytest
 
 from txnframework.errors import Closed, EntryTrimmed
 from txnframework.interfaces import IAppendedWatch, IManagedLedger
-from txnframework.model import EARLIEST, Append, Counted, EntryRange, LedgerSummary, Limit, Position
+from txnframework.model import EARLIEST, Append, EntryRange, LedgerSummary, Limit, MessageCount, Position
 from txnframework.testing._suites._ledger._case import (
     MANY,
     NAME,
@@ -180,7 +180,7 @@ class TailRules(LedgerStoreRules):
                 assert (counted.upto, counted.messages) == (upto, messages), messages_max
             counted = await ledger.count(EntryRange(a, c), 99)
             assert (counted.upto, counted.messages) == (c, 6)
-            assert await ledger.count(EntryRange(d, d), 99) == Counted(d, 0, None)
+            assert await ledger.count(EntryRange(d, d), 99) == MessageCount(d, 0, None)
 
     async def test_count_tells_when_its_last_entry_was_appended(self) -> None:
         """
