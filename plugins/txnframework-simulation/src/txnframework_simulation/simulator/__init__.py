@@ -2,7 +2,7 @@
 Deterministic simulation: an event loop in virtual time, and processes in it that can be killed.
 
 Usage: 1. create a loop from a ``VirtualEnvironment`` and a seed; 2. create a ``Process`` for each simulated process
-and spawn its tasks in it; 3. run the loop, one step at a time or until a condition holds; 4. kill a process at any step:
+and spawn its tasks in it; 3. run the loop, step by step or until a condition holds; 4. kill a process at any step:
 nothing of it runs afterwards, no ``finally`` and no cancellation either; 5. close the loop.
 
 Two runs with the same seed take the same steps in the same order.
