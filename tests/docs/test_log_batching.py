@@ -47,7 +47,7 @@ def test_batches_are_what_the_page_waits_for(
     main(["transaction", "log-batching", "enable"])
     asyncio.run(begin(8))
     assert main(["transaction", "log-batching", "disable"]) == 0
-    assert "left." in capsys.readouterr().out
+    assert "remain" in capsys.readouterr().out
     assert main(["transaction", "log-batching", "status", "--fail-if-batched"]) == 1
 
 

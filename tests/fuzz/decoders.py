@@ -34,7 +34,7 @@ from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
 from txnframework.model.transactions import State, Transaction
 from txnframework_example import _format as example
-from txnframework_legacy.buffer import snapshot_format
+from txnframework_legacy.buffer import documents, snapshot_format
 from txnframework_legacy.buffer.markers import marker_of
 from txnframework_legacy.buffer.markers import read_entry as read_marked
 from txnframework_legacy.coordinator import records as log_records
@@ -185,7 +185,7 @@ def _log_family() -> tuple[Decoder, ...]:
     segment = snapshot_format.AbortedSegment(aborted=[(branch, "3:7", "3:8")])
 
     def state(data: bytes) -> object:
-        found = snapshot_format.decode_snapshot([LedgerEntry(AT, data)], "snapshots")
+        found = documents.decode_document([LedgerEntry(AT, data)], "snapshots", snapshot_format.Snapshot)
         return snapshot_format.state_of(found, {})
 
     return (
@@ -199,13 +199,13 @@ def _log_family() -> tuple[Decoder, ...]:
         Decoder(
             "snapshot of a topic",
             state,
-            tuple(snapshot_format.encode(snapshot, 1 << 20)),
+            tuple(documents.encode(snapshot, 1 << 20)),
             errors=(TxnFrameworkError, ValueError),
         ),
         Decoder(
             "segment of aborted branches",
             lambda data: snapshot_format.decode_segment([LedgerEntry(AT, data)], "segments"),
-            tuple(snapshot_format.encode(segment, 1 << 20)),
+            tuple(documents.encode(segment, 1 << 20)),
         ),
     )
 
@@ -224,7 +224,7 @@ def _sidecar() -> tuple[Decoder, ...]:
     line = compacted_sidecars.CompactedEntry(compacted_sidecars.EntryKind.DONE, 9, AT, compacted)
 
     def restored(data: bytes) -> object:
-        document = snapshot_format.decode_document([LedgerEntry(AT, data)], "snapshots", sidecar_snapshots.Snapshot)
+        document = documents.decode_document([LedgerEntry(AT, data)], "snapshots", sidecar_snapshots.Snapshot)
         sidecar_snapshots.restore(document, TopicState(), SidecarState(SidecarOptions()))
         return document
 
@@ -254,7 +254,7 @@ def _sidecar() -> tuple[Decoder, ...]:
         Decoder(
             "snapshot of a sidecar",
             restored,
-            tuple(snapshot_format.encode(sidecar_snapshots.snapshot_of(stream, index), 1 << 20, "option")),
+            tuple(documents.encode(sidecar_snapshots.snapshot_of(stream, index), 1 << 20, "option")),
             errors=(TxnFrameworkError, ValueError),
         ),
         Decoder(
@@ -365,7 +365,7 @@ def _plugins() -> tuple[Decoder, ...]:
             log_records.Forget(numbers=[4]),
         )
     )
-    acked = ack_records.AckedMessage(
+    acked = ack_records.Acked(
         txn=str(TXN), branch=0, token=1, incarnation=1, acks=[ack_records.AckDocument(position="3:7", indexes=[1])]
     )
     held = ack_records.Base(ledger=3, held=[ack_records.HeldDocument(entry="3:7", acked=acked)])

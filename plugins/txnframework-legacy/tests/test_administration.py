@@ -170,8 +170,7 @@ def test_logs_of_acknowledgments(config: Path, run: Callable[..., tuple[int, str
     status, out, _ = run("pending-ack-batching", "disable", "--topic", ORDERS, "--subscription", "billing")
     assert (status, out) == (
         0,
-        f"Each record of the logs of pending acknowledgments of subscription billing of {ORDERS} has an entry of its"
-        " own.\n",
+        f"Batching disabled for the logs of pending acknowledgments of subscription billing of {ORDERS}.\n",
     )
     (log,) = document(run, "pending-ack-batching", "--topic", ORDERS)["subscriptions"]
     assert (log["enabled"], log["decided_by"]) == (False, f"switch for subscription billing of {ORDERS}")
@@ -197,17 +196,17 @@ def document(run: Callable[..., tuple[int, str, str]], group: str, *where: str) 
 
 
 def test_transaction_logs(config: Path, run: Callable[..., tuple[int, str, str]]) -> None:
-    """Enabled, disabled, reset, for all or for one coordinator: told as it is, to people and to programs."""
+    """Batching is enabled, disabled and reset, for all logs or for one; text and JSON output show it."""
     status, out, _ = run("log-batching", "status")
     assert status == 0
-    assert "no, by configuration" in out
-    assert "There is no log yet" in out
+    assert "disabled, by configuration" in out
+    assert "No logs:" in out
     config.write_text(config.read_text() + "[coordinators.log]\nbatching = { enabled = true, delay_ms = 3 }\n")
-    assert "yes, by configuration" in run("log-batching", "status")[1]
-    assert run("log-batching", "disable")[:2] == (0, "Each record of all transaction logs has an entry of its own.\n")
+    assert "enabled, by configuration" in run("log-batching", "status")[1]
+    assert run("log-batching", "disable")[:2] == (0, "Batching disabled for all transaction logs.\n")
     assert run("log-batching", "enable", "--coordinator", "8000")[:2] == (
         0,
-        "Records of the transaction logs of 8000 share entries.\n",
+        "Batching enabled for the transaction logs of 8000.\n",
     )
 
     async def work() -> str:
@@ -221,37 +220,37 @@ def test_transaction_logs(config: Path, run: Callable[..., tuple[int, str, str]]
     assert (found["enabled"], found["delay_ms"]) == (False, 3)
     (log,) = found["coordinators"]
     assert (log["coordinator"], log["enabled"], log["decided_by"]) == ("8000", True, "switch for 8000")
-    assert "number with which the ids" in " ".join(run("log-batching", "status", "--help")[1].split())
+    assert "four digits of its transactions' ids" in " ".join(run("log-batching", "status", "--help")[1].split())
     assert first.startswith(log["coordinator"])
     assert (log["open_records"], log["records"] > log["entries"]) == (7, True)
     status, out, _ = run("log-batching", "disable", "--coordinator", "8000")
-    assert f"{log['batched_entries']} batched entries are left." in out
+    assert f"{log['batched_entries']} batched entries remain." in out
     assert main(["maintain"]) == 0
-    assert run("log-batching", "disable", "--coordinator", "8000")[1].count("left") == 0
+    assert run("log-batching", "disable", "--coordinator", "8000")[1].count("remain") == 0
     assert run("log-batching", "reset", "--coordinator", "8000")[0] == 0
     assert "switch for all" in run("log-batching", "status")[1]
-    assert run("log-batching", "reset")[:2] == (0, "Nothing is switched for all transaction logs.\n")
+    assert run("log-batching", "reset")[:2] == (0, "Switch removed for all transaction logs.\n")
     assert document(run, "log-batching")["decided_by"] == "configuration"
 
 
 @pytest.mark.parametrize(
     ("status", "arguments", "reason"),
     [
-        (2, ("log-batching", "enable", "--coordinator", "12"), "'12' is no coordinator of this family"),
-        (2, ("log-batching", "status", "--coordinator", "0001"), "'0001' is no coordinator of this family"),
-        (2, ("pending-ack-batching", "enable", "--subscription", "s"), "needs the --topic that it belongs to"),
-        (2, ("pending-ack-batching", "enable", "--topic", "orders"), "name a persistent:// topic"),
+        (2, ("log-batching", "enable", "--coordinator", "12"), "invalid coordinator '12'"),
+        (2, ("log-batching", "status", "--coordinator", "0001"), "invalid coordinator '0001'"),
+        (2, ("pending-ack-batching", "enable", "--subscription", "s"), "requires --topic"),
+        (2, ("pending-ack-batching", "enable", "--topic", "orders"), "use a persistent:// topic"),
         (
             1,
             ("pending-ack-batching", "enable", "--topic", ORDERS),
-            "'txnframework topic list' shows those that there are",
+            "'txnframework topic list' lists all topics",
         ),
     ],
 )
 def test_what_people_mistype(
     run: Callable[..., tuple[int, str, str]], status: int, arguments: Sequence[str], reason: str
 ) -> None:
-    """One sentence that names what was typed and what to do; status 2, or 1 for what is not there."""
+    """The error names the invalid value and the remedy; status 2, or 1 for a missing topic."""
     found, _, err = run(*arguments)
     assert found == status
     assert reason in " ".join(err.split())
@@ -259,7 +258,7 @@ def test_what_people_mistype(
 
 
 def test_a_subscription_that_is_not_there(config: Path, run: Callable[..., tuple[int, str, str]]) -> None:
-    """A switch for a subscription that nobody has is refused; to take one back it does not have to be there."""
+    """A switch for a missing subscription is refused; a switch of a missing subscription can be removed."""
     assert main(["topic", "create", ORDERS]) == 0
     where = ("--topic", ORDERS, "--subscription", "biling")
     status, _, err = run("pending-ack-batching", "enable", *where)

@@ -38,7 +38,7 @@ from txnframework.model.entry_view import EntryMessage, EntryView
 from txnframework.testing import WorldHarness
 from txnframework.testing.world import World
 from txnframework_legacy.buffer.markers import MARKER_BRANCH, Marker, marker_of, read_entry
-from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots, snapshots_name
+from txnframework_legacy.buffer.snapshots import SnapshotOptions, Snapshots, snapshots_name
 from txnframework_legacy.buffer.state import AbortedBranch, TopicState
 
 ONE, TWO = TxnID(0x8000, 1), TxnID(0x8000, 2)
@@ -101,11 +101,11 @@ def test_nothing_grows_with_finished_transactions() -> None:
     assert (state.writing, state.marked, state.aborted, state.late) == ({}, {}, {}, {})
     state.apply(Branch(ONE), at(1, 99))
     state.apply(Marker(ONE, frozenset()), at(2, 99))
-    state.without(99, lambda: True)
+    state.without(99, forget_aborted=True)
     assert state.aborted == {Branch(ONE): AbortedBranch(at(1, 99), at(2, 99))}
-    state.without(100, lambda: False)  # a reader may still hold an entry of it
+    state.without(100, forget_aborted=False)  # a reader may still hold an entry of it
     assert state.aborted
-    state.without(100, lambda: True)
+    state.without(100, forget_aborted=True)
     assert not state.aborted
 
 
@@ -228,7 +228,7 @@ def test_a_snapshot_past_the_end_is_refused(run: Run) -> None:
 
     async def test(harness: WorldHarness) -> None:
         async with harness.open() as world:
-            await Snapshots(world.ledgers, world.buffer.segment, 1, SnapshotForm()).write(
+            await Snapshots(world.ledgers, world.buffer.segment, 1, SnapshotOptions()).write(
                 TopicState(Position(10**9, 5)), 0
             )
             with pytest.raises(StoreMismatch):

@@ -15,14 +15,20 @@ from txnframework.model import Append, Branch, Position, TxnID
 from txnframework.testing import VirtualEnvironment
 from txnframework_legacy.buffer.markers import Marker
 from txnframework_legacy.buffer.snapshot_format import SegmentReference
-from txnframework_legacy.buffer.snapshots import AbortedSegments, SnapshotForm, Snapshots, segments_name, snapshots_name
+from txnframework_legacy.buffer.snapshots import (
+    AbortedSegments,
+    SnapshotOptions,
+    Snapshots,
+    segments_name,
+    snapshots_name,
+)
 from txnframework_legacy.buffer.state import AbortedBranch, TopicState
 from txnframework_legacy.log.format import encode_plain
 from txnframework_memory.space import MemorySpace
 
 TOPIC = "persistent://public/default/orders"
-WHOLE = SnapshotForm(None, 300)
-IN_SEGMENTS = SnapshotForm(3, 300)
+WHOLE = SnapshotOptions(None, 300)
+IN_SEGMENTS = SnapshotOptions(3, 300)
 FORMS = pytest.mark.parametrize("form", [WHOLE, IN_SEGMENTS], ids=["whole", "segments"])
 
 
@@ -83,7 +89,7 @@ def dropped(number: int, ledger: int = 1) -> tuple[Branch, AbortedBranch]:
 
 @FORMS
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_read_is_what_was_written(form: SnapshotForm, seed: int) -> None:
+def test_what_is_read_is_what_was_written(form: SnapshotOptions, seed: int) -> None:
     """Whatever the form, and whichever of two processes wrote: what recovers knows what reading everything tells."""
 
     async def work(ledgers: ILedgerStore) -> None:
@@ -101,7 +107,7 @@ def test_what_is_read_is_what_was_written(form: SnapshotForm, seed: int) -> None
 
 
 @FORMS
-def test_what_is_gone_is_trimmed(form: SnapshotForm) -> None:
+def test_what_is_gone_is_trimmed(form: SnapshotOptions) -> None:
     """As the topic's ledgers go, so does what was written of them; nothing is left when all of them are gone."""
 
     async def work(ledgers: ILedgerStore) -> None:
@@ -131,7 +137,7 @@ def test_what_is_gone_is_trimmed(form: SnapshotForm) -> None:
 
 
 @FORMS
-def test_no_entry_is_larger_than_allowed(form: SnapshotForm) -> None:
+def test_no_entry_is_larger_than_allowed(form: SnapshotOptions) -> None:
     """However many transactions were aborted, each entry has at most so many bytes, and they are read together."""
 
     async def work(ledgers: ILedgerStore) -> None:
@@ -150,11 +156,11 @@ def test_a_segment_is_written_once() -> None:
 
     async def work(ledgers: ILedgerStore) -> None:
         state = TopicState(Position(1, 999), aborted=dict(map(dropped, range(30))))
-        await Snapshots(ledgers, TOPIC, 1, SnapshotForm(10)).write(state, 1)
+        await Snapshots(ledgers, TOPIC, 1, SnapshotOptions(10)).write(state, 1)
         assert await entries_of(ledgers, segments_name(TOPIC, 1)) == 3
         state.aborted |= dict([dropped(30)])
         state.upto = Position(1, 1_000)
-        await Snapshots(ledgers, TOPIC, 1, SnapshotForm(10)).write(state, 1)
+        await Snapshots(ledgers, TOPIC, 1, SnapshotOptions(10)).write(state, 1)
         assert await entries_of(ledgers, segments_name(TOPIC, 1)) == 3
         assert await Snapshots(ledgers, TOPIC, 1, WHOLE).last() == state
 
@@ -244,7 +250,7 @@ def test_what_cannot_be_read_is_not_passed_over() -> None:
         await ledgers.delete(snapshots_name(TOPIC, 1), None)
         await Snapshots(ledgers, TOPIC, 1, IN_SEGMENTS).write(state, 1)
         await ledgers.delete(segments_name(TOPIC, 1), None)
-        with pytest.raises(CorruptEntry, match="nothing stands there"):
+        with pytest.raises(CorruptEntry, match="but there is no entry"):
             await Snapshots(ledgers, TOPIC, 1, WHOLE).last()
 
     over_ledgers(work)

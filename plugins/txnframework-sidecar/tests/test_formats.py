@@ -32,7 +32,7 @@ from txnframework.model import (
 from txnframework.model.entries import EntryMessage, encode_entry
 from txnframework.testing import WorldHarness
 from txnframework_legacy.buffer.markers import MARKER_BRANCH
-from txnframework_sidecar.snapshots import Snapshot, Snapshots
+from txnframework_sidecar.snapshots import Snapshot, snapshot_ledger
 
 
 def test_snapshots_recover_equal(run: Runner) -> None:
@@ -64,7 +64,7 @@ def test_a_snapshot_past_the_end_is_refused(run: Runner) -> None:
                 topic=str(Position(10**9, 5)), marked={}, repeated=[], ahead={}, references=[], own={},
                 sidecar=str(EARLIEST), writing={}, noted={}, aborted={}, late={},
             )  # fmt: skip
-            await Snapshots(world.ledgers, NAMES.snapshots, BUSY).write(snapshot)
+            await snapshot_ledger(world.ledgers, NAMES.snapshots, BUSY).write(snapshot)
             with pytest.raises(StoreMismatch):
                 await world.buffer.recover()
 

@@ -39,7 +39,7 @@ from txnframework_legacy.ledger_names import SIDECAR, ledger_name
 from txnframework_sidecar.markers import Marker, Note, StoredRun, read_topic_entry
 from txnframework_sidecar.options import SidecarOptions
 from txnframework_sidecar.parts import MessageRun, Span
-from txnframework_sidecar.snapshots import Snapshots, snapshot_of
+from txnframework_sidecar.snapshots import snapshot_ledger, snapshot_of
 from txnframework_sidecar.state import SidecarState, TopicState
 
 MANY = Limit(1_000)
@@ -339,7 +339,9 @@ def test_what_refers_to_it_stays_while_it_is_open(run: Runner) -> None:
                 await send(world, sequence, small)
                 await world.coordinator.end(End(small, Action.COMMIT))
                 await compacted(world)
-            await Snapshots(world.ledgers, NAMES.snapshots, BUSY).write(snapshot_of(TopicState(), SidecarState(BUSY)))
+            await snapshot_ledger(world.ledgers, NAMES.snapshots, BUSY).write(
+                snapshot_of(TopicState(), SidecarState(BUSY))
+            )
             async with harness.open() as fresh:
                 await fresh.buffer.trim(0)
                 await send(fresh, 4, txn)

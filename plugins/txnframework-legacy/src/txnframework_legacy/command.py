@@ -44,20 +44,20 @@ PENDING_ACKS = Wording(LogKind.PENDING_ACKS, "logs of pending acknowledgments", 
 @click.group(no_args_is_help=True)
 def log_batching() -> None:
     """
-    Let records of the transaction logs share entries.
+    Enable or disable batching of records in the transaction logs.
 
-    It is for the family that serves persistent:// topics. What is switched here holds for every host, whatever its
-    configuration says, and until 'reset'; hosts that are running follow within moments.
+    For the family that serves persistent:// topics. A switch overrides the configuration of every host until 'reset'.
+    Running hosts follow within moments.
     """
 
 
 @click.group(no_args_is_help=True)
 def pending_ack_batching() -> None:
     """
-    Let records of the logs of pending acknowledgments share entries.
+    Enable or disable batching of records in the logs of pending acknowledgments.
 
-    It is for the family that serves persistent:// topics. What is switched here holds for every host, whatever its
-    configuration says, and until 'reset'; hosts that are running follow within moments.
+    For the family that serves persistent:// topics. A switch overrides the configuration of every host until 'reset'.
+    Running hosts follow within moments.
     """
 
 
@@ -65,17 +65,17 @@ def _coordinator_option(command: F) -> F:
     return click.option(
         "--coordinator",
         metavar="ID",
-        help="Only this one's: the first four digits of its transactions' ids; default: all.",
+        help="Only this coordinator's log: the first four digits of its transactions' ids.  [default: all]",
     )(command)
 
 
 def _subscription_options(command: F) -> F:
-    command = click.option("--subscription", metavar="NAME", help="Only that of this subscription of the topic.")(
+    command = click.option("--subscription", metavar="NAME", help="Only the log of this subscription of the topic.")(
         command
     )
-    return click.option("--topic", metavar="TOPIC", help="Only those of this topic's subscriptions; default: all.")(
-        command
-    )
+    return click.option(
+        "--topic", metavar="TOPIC", help="Only the logs of this topic's subscriptions.  [default: all]"
+    )(command)
 
 
 def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) -> None:
@@ -87,12 +87,12 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
     @click.pass_obj
     def enable(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
         """
-        Share entries from now on.
+        Enable batching: records share entries.
 
-        Releases before batching cannot read what is written then: enable it when every host has been upgraded.
+        Releases before batching cannot read such entries. Enable batching when every host has been upgraded.
         """
         with_client(loaded, config, lambda client: _switched(client, wording, where, enabled=True))
-        click.echo(f"Records of {_what(wording, where)} share entries.")
+        click.echo(f"Batching enabled for {_what(wording, where)}.")
 
     @group.command()
     @options
@@ -100,10 +100,10 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
     @click.pass_obj
     def disable(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
         """
-        Write each record into an entry of its own from now on.
+        Disable batching: each record has an entry of its own.
 
-        Drops what is batched and needed no more. What is left goes as its transactions are forgotten, some time after
-        their end (transactions.retention_ms); 'status' shows it, and running this again drops what became free.
+        Deletes batched entries that are no longer needed. The others remain until their transactions are forgotten,
+        transactions.retention_ms after their end. 'status' shows them; run this command again to delete them.
         """
 
         async def work(client: Client) -> int:
@@ -111,26 +111,26 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
             return await _administration(client, wording.kind).drop_batches(_scope(wording, where))
 
         left = with_client(loaded, config, work)
-        click.echo(f"Each record of {_what(wording, where)} has an entry of its own.")
+        click.echo(f"Batching disabled for {_what(wording, where)}.")
         if left:
-            click.echo(f"{left} batched {'entry is' if left == 1 else 'entries are'} left.")
+            click.echo(f"{left} batched {'entry remains' if left == 1 else 'entries remain'}.")
 
     @group.command()
     @options
     @config_option
     @click.pass_obj
     def reset(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
-        """Forget what was switched, so that a wider switch holds again, or each host's configuration."""
+        """Remove the switch: a wider switch decides, or each host's configuration."""
 
         async def work(client: Client) -> None:
             await _administration(client, wording.kind).switch(_scope(wording, where), enabled=None)
 
         with_client(loaded, config, work)
-        click.echo(f"Nothing is switched for {_what(wording, where)}.")
+        click.echo(f"Switch removed for {_what(wording, where)}.")
 
     @group.command()
     @options
-    @click.option("--fail-if-batched", is_flag=True, help="Exit status 1 while a batched entry is left.")
+    @click.option("--fail-if-batched", is_flag=True, help="Exit with status 1 while a batched entry remains.")
     @config_option
     @output_option
     @click.pass_obj
@@ -145,12 +145,12 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
         **where: str | None,
     ) -> None:
         """
-        Show whether records share entries, and what is in each log.
+        Show whether batching is enabled, and the contents of each log.
 
-        DECIDED BY says what holds for a log: a switch, or this configuration. OPEN RECORDS are those that begin what
-        is not done yet, the oldest at ledger:entry:index. COORDINATOR is the number with which the ids of its
-        transactions begin, four digits that count up from 8000 in this family. Each log is read from its beginning;
-        JSON says more of it.
+        DECIDED BY is the switch that applies to a log, or this configuration. OPEN RECORDS are the records of
+        transactions that are not forgotten and of held acknowledgments; the position of the oldest is
+        ledger:entry:index. COORDINATOR is the first four digits of its transactions' ids, from 8000. Each log is read
+        from its beginning. JSON output has more fields.
         """
         found = with_client(loaded, config, lambda client: _status(client, wording, _scope(wording, where)))
         logs: list[dict[str, Any]] = found[wording.each]
@@ -161,7 +161,7 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
             if logs:
                 print_records([_row(one) for one in logs])
             else:
-                click.echo("There is no log yet: one is made with the first transaction.")
+                click.echo("No logs: a log is created with its first transaction.")
         if fail_if_batched and any(one["batched_entries"] for one in logs):
             ctx.exit(STATUS_FAILED)
 
@@ -182,16 +182,16 @@ def _scope(wording: Wording, where: dict[str, str | None]) -> Scope:
     if wording.kind is LogKind.TRANSACTIONS:
         coordinator = where["coordinator"]
         if coordinator is not None and not _COORDINATOR.fullmatch(coordinator):
-            raise InvalidInput(f"{coordinator!r} is no coordinator of this family: write 8000, as 'status' names it")
+            raise InvalidInput(f"invalid coordinator {coordinator!r}: write four digits, such as 8000")
         return Scope(coordinator or "")
     topic, subscription = where["topic"], where["subscription"]
     if topic is None:
         if subscription is not None:
-            raise InvalidInput(f"--subscription {subscription} needs the --topic that it belongs to")
+            raise InvalidInput(f"--subscription {subscription} requires --topic")
         return Scope()
     name = TopicName.parse(topic)
     if name.domain != PERSISTENT:
-        raise InvalidInput(f"{name} has no such logs: name a persistent:// topic")
+        raise InvalidInput(f"{name} has no such logs: use a persistent:// topic")
     return Scope(str(name), subscription or "")
 
 
@@ -248,8 +248,8 @@ def _document(kind: LogKind, status: LogStatus) -> dict[str, Any]:
 def _facts(found: dict[str, Any], wording: Wording) -> dict[str, Any]:
     """Return the facts that concern no single log, in readable form."""
     return {
-        "records share entries": f"{'yes' if found['enabled'] else 'no'}, by {found['decided_by']}",
-        "an entry at most": f"{found['records_max']} records, {found['bytes_max']} bytes, after {found['delay_ms']} ms",
+        "batching": f"{'enabled' if found['enabled'] else 'disabled'}, by {found['decided_by']}",
+        "entry limits": f"{found['records_max']} records, {found['bytes_max']} bytes, {found['delay_ms']} ms",
         wording.each: len(found[wording.each]),
     }
 

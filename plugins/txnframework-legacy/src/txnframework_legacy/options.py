@@ -17,7 +17,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         int,
         Meta(
             ge=1,
-            description="How often a write is tried whose outcome is not known, or whose ledger was closed under it.",
+            description="Attempts of a write whose outcome is unknown, or whose ledger was closed.",
         ),
     ] = 10
 
@@ -30,7 +30,7 @@ class LogOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="How many records a ledger of a log holds before the next is opened: so many are read again.",
+            description="Records after which a ledger of a log is closed; opening the log reads about as many.",
         ),
     ] = 10_000
 
@@ -40,15 +40,15 @@ class CoordinatorOptions(LogOptions, frozen=True, kw_only=True):
 
     id_block_size: Annotated[
         int,
-        Meta(ge=1, description="How many transaction ids a process reserves at once; what it does not use is lost."),
+        Meta(ge=1, description="Transaction ids that a process reserves at once; unused ids are lost."),
     ] = 1_000
     participants_together_max: Annotated[
-        int, Meta(ge=1, description="How many participants of one transaction are told its outcome at the same time.")
+        int, Meta(ge=1, description="Participants of one transaction that are settled concurrently.")
     ] = 16
     retry_delay_ms: Annotated[
-        int, Meta(ge=1, description="The wait before a participant is tried again; it doubles with each further one.")
+        int, Meta(ge=1, description="The wait before a participant is retried; it doubles with each retry.")
     ] = 10
-    retry_delay_ms_max: Annotated[int, Meta(ge=1, description="The longest wait between two of these tries.")] = 1_000
+    retry_delay_ms_max: Annotated[int, Meta(ge=1, description="The longest wait between two retries.")] = 1_000
 
 
 class PendingAckOptions(LogOptions, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class PendingAckOptions(LogOptions, frozen=True, kw_only=True):
         int,
         Meta(
             ge=0,
-            description="How many records a log keeps at most while no transaction holds anything; then it is emptied.",
+            description="Records after which a log is emptied while no transaction holds acknowledgments.",
         ),
     ] = 100
 
@@ -68,13 +68,13 @@ class TopicOptions(Options, frozen=True, kw_only=True):
 
     snapshot_entries: Annotated[
         int,
-        Meta(ge=1, description="After how many entries a process writes down what it found: so many are read again."),
+        Meta(ge=1, description="Entries after which a process writes a snapshot; recovery reads about as many."),
     ] = 10_000
     snapshot_entry_bytes_max: Annotated[
-        int, Meta(ge=1_024, description="The largest entry of a snapshot or segment; a larger one takes several.")
+        int, Meta(ge=1_024, description="Bytes of the largest entry of a snapshot or segment.")
     ] = 256 * 1024
     branches_max: Annotated[
-        int, Meta(ge=1, description="How many writers a process remembers to have admitted; forgetting costs a look.")
+        int, Meta(ge=1, description="Admitted writers that a process remembers; admitting one again costs a read.")
     ] = 10_000
 
 
@@ -84,17 +84,17 @@ class BufferOptions(TopicOptions, frozen=True, kw_only=True):
     segmented_snapshots: Annotated[
         bool,
         Meta(
-            description="Whether the aborted set is written in segments, each once, and not anew with every snapshot:"
-            " for topics of which many transactions are aborted."
+            description="Whether aborted branches are written in segments, each once, instead of with every snapshot;"
+            " for topics with many aborted transactions."
         ),
     ] = False
-    snapshot_segment_branches: Annotated[
-        int, Meta(ge=1, le=100_000, description="How many aborted branches make a segment.")
-    ] = 1_000
+    snapshot_segment_branches: Annotated[int, Meta(ge=1, le=100_000, description="Aborted branches in a segment.")] = (
+        1_000
+    )
     append_entries_max: Annotated[
         int,
-        Meta(ge=1, description="How many entries that a process appends to a topic at the same moment go as one call."),
+        Meta(ge=1, description="Entries of concurrent appends to a topic that are combined into one call."),
     ] = 512
     append_bytes_max: Annotated[
-        int, Meta(ge=1, description="How many bytes such a call has at most, unless a single append is larger.")
+        int, Meta(ge=1, description="Bytes of a combined call, unless a single append is larger.")
     ] = 4 * 1024 * 1024

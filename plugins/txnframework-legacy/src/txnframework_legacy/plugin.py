@@ -71,10 +71,10 @@ def txnframework_commands() -> list[Command]:
     """Return the commands; click is imported when a command is used."""
     group = "transaction"
     return [
-        Command("log-batching", "Let records of the transaction logs share entries.", _log_batching, group),
+        Command("log-batching", "Enable or disable batching in the transaction logs.", _log_batching, group),
         Command(
             "pending-ack-batching",
-            "Let records of the logs of pending acknowledgments share entries.",
+            "Enable or disable batching in the logs of pending acknowledgments.",
             _pending_ack_batching,
             group,
         ),

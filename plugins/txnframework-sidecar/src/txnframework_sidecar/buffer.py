@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from zope.interface import implementer
 
 from txnframework.errors import TransactionNotFound
@@ -20,12 +18,13 @@ from txnframework.model import (
     ReadRequest,
     State,
     SweepResult,
+    Tail,
     Transaction,
     Visibility,
 )
 from txnframework.plugin import AbortRetention, SegmentContext, options_as
 from txnframework_legacy.admission import FamilyRegistration
-from txnframework_legacy.buffer.closing import Closing
+from txnframework_legacy.buffer.base import LogBuffer
 from txnframework_sidecar.appends import LargeTransactions, SidecarAppender
 from txnframework_sidecar.compacted import CompactedLedgers
 from txnframework_sidecar.ledgers import TopicLedgers, ledger_names
@@ -38,14 +37,13 @@ from txnframework_sidecar.settlement import Settlement
 
 
 @implementer(ICommitOrderBuffer)
-class SidecarBuffer:
-    """One topic as this process has read it. All of its state can be read again from the stores."""
+class SidecarBuffer(LogBuffer):
+    """One topic as this process has read it."""
 
     def __init__(self, context: SegmentContext) -> None:
+        super().__init__(context)
         options = options_as(context.options, SidecarOptions)
         environment = context.environment
-        self.segment: str = context.segment
-        self._coordinator = context.coordinator
         retention = AbortRetention(environment, context.transactions.abort_retention_ms)
         names = ledger_names(context.segment, context.life)
         self._ledgers = TopicLedgers(context.ledger, context.ledgers, names, retention, options)
@@ -64,18 +62,11 @@ class SidecarBuffer:
         self._retention = Retention(
             self._ledgers, self._own, self._settlement, context.coordinator, self._compacted, compacting, options
         )
-        self._recovering = asyncio.Lock()
-        self._is_recovered = False
-        self._closing = Closing(context.segment)
 
-    async def recover(self) -> Position:
-        """Read the topic to its end; later calls return at once."""
-        self._closing.require_open()
-        async with self._recovering:
-            if not self._is_recovered:
-                await self._closing.unless_closed(self._ledgers.read_topic())
-                self._is_recovered = True
-        self._closing.require_open()
+    async def _catch_up(self) -> Tail:
+        return await self._ledgers.read_topic()
+
+    def _readable(self) -> Position:
         return self._ledgers.topic_state.upto
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
@@ -110,36 +101,6 @@ class SidecarBuffer:
             after = entry.position
         return EntryPage(tuple(shown), after if shown or skipped else upto, tuple(skipped))
 
-    async def max_read_position(self) -> Position:
-        """Return the end of the topic: all of its entries are decided."""
-        await self.recover()
-        await self._ledgers.read_topic()
-        return self._ledgers.topic_state.upto
-
-    async def advanced(self, beyond: Position) -> Position:
-        """
-        Wait until the topic has more entries or, on a sealed topic, all are read. A commit grows it and so wakes the
-        watch.
-        """
-        await self.recover()
-        watch = await self._ledgers.topic.watch()
-        try:
-            while True:
-                tail = await self._ledgers.read_topic()
-                self._closing.require_open()
-                upto = self._ledgers.topic_state.upto
-                if upto > beyond or (tail.sealed and upto >= tail.last_confirmed):
-                    return upto
-                await self._closing.unless_closed(watch.changed())
-        finally:
-            await watch.close()
-
-    async def finished(self, at: Position) -> bool:
-        """Return whether the topic is sealed and all of its entries are at or before ``at``."""
-        await self.recover()
-        tail = await self._ledgers.topic.tail()
-        return tail.sealed and tail.last_confirmed <= at
-
     async def resolve(self, branch: Branch) -> Visibility:
         """Return the visibility of a branch from the sidecar or, if it has no outcome there, from its coordinator."""
         await self.recover()
@@ -147,13 +108,7 @@ class SidecarBuffer:
         known = self._ledgers.sidecar_state.of_branch(branch)
         if known is not None and known is not Visibility.OPEN:
             return known
-        try:
-            transaction = await self._coordinator.describe(branch.txn_id)
-        except TransactionNotFound:
-            return Visibility.COMMITTED
-        if transaction.state is State.OPEN:
-            return Visibility.OPEN
-        return Visibility.COMMITTED if transaction.counts(branch.number) else Visibility.ABORTED
+        return await self._describe_visibility(branch)
 
     async def settle(self, ended: Transaction) -> None:
         """
@@ -171,7 +126,7 @@ class SidecarBuffer:
 
     async def close(self) -> None:
         """Stop; calls that wait raise ``Closed``."""
-        self._closing.close()
+        self._closed.set()
         await self._ledgers.close()
         await self._own.close()
         await self._compacted.close()

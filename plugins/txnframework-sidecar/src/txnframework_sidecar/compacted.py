@@ -90,7 +90,7 @@ def decode_runs(data: bytes, position: Position, name: str) -> list[CompactionRu
             for one in msgspec.json.decode(data, type=list[_CompactionRunDocument])
         ]
     except (msgspec.MsgspecError, ValueError) as error:
-        raise CorruptEntry(position, f"the runs before it cannot be read: {error}", name) from error
+        raise CorruptEntry(position, f"its list of earlier runs cannot be decoded: {error}", name) from error
 
 
 def encode_compacted(line: CompactedEntry) -> Append:

@@ -3,83 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
 
-from txnframework.errors import EntryTrimmed, LedgerNotFound, StoreMismatch, TxnFrameworkError
+from txnframework.errors import LedgerNotFound, TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IManagedLedger
-from txnframework.model import EntryRange, LedgerEntry, Limit, Position, Tail
+from txnframework.model import Position, Tail
 from txnframework.plugin import AbortRetention
+from txnframework_legacy.buffer.ledger_reader import LedgerReader, TrimDelay, require_not_restored
 from txnframework_legacy.ledger_names import SIDECAR, ledger_name
 from txnframework_sidecar.markers import Note, StoredRun, read_sidecar_entry, read_topic_entry
 from txnframework_sidecar.options import SidecarOptions
-from txnframework_sidecar.snapshots import Snapshots, restore, snapshot_of
+from txnframework_sidecar.snapshots import restore, snapshot_ledger, snapshot_of
 from txnframework_sidecar.state import SidecarState, TopicState
-
-F = TypeVar("F")
-
-PAGE = Limit(1_000)
-
-
-class ReadState(Protocol):
-    """The state to which entries are applied, and the last entry applied."""
-
-    upto: Position
-
-
-class LedgerReader(Generic[F]):
-    """
-    One ledger, read by one task at a time.
-
-    ``decode`` decodes an entry, ``apply`` applies it. ``skipped`` gets the first remaining ledger when ledgers were
-    trimmed before this process read them. The trimmed entries were decided, and no marker refers to them any more.
-    """
-
-    def __init__(
-        self,
-        state: ReadState,
-        decode: Callable[[LedgerEntry, str], F],
-        apply: Callable[[F, Position], None],
-        skipped: Callable[[int], None],
-    ) -> None:
-        self._state = state
-        self._decode = decode
-        self._apply = apply
-        self._skipped = skipped
-        self.entries = 0
-        """The number of entries read."""
-        self._is_begun = False
-        self._reading = asyncio.Lock()
-
-    async def catch_up(self, ledger: IManagedLedger) -> Tail:
-        """Apply every entry that was confirmed before this call; return the tail at the call."""
-        tail = await ledger.tail()
-        async with self._reading:
-            if not self._is_begun:
-                await self._skip(ledger)
-                self._is_begun = True
-            while self._state.upto < tail.last_confirmed:
-                try:
-                    await self._read_on(ledger, tail.last_confirmed)
-                except EntryTrimmed:
-                    await self._skip(ledger)
-        return tail
-
-    async def _read_on(self, ledger: IManagedLedger, upto: Position) -> None:
-        """Read and apply one page. An entry that cannot be decoded raises its error; the next call reads it again."""
-        entries = await ledger.read(EntryRange(self._state.upto, upto), PAGE)
-        for entry in entries:
-            self._apply(self._decode(entry, ledger.name), entry.position)
-            self.entries += 1
-        if not entries:
-            self._state.upto = max(self._state.upto, upto)
-
-    async def _skip(self, ledger: IManagedLedger) -> None:
-        (first, *_) = await ledger.ledgers(-1, 1)
-        self._skipped(first.ledger_id)
-        self._state.upto = max(self._state.upto, Position(first.ledger_id, -1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +58,10 @@ class TopicLedgers:
         self._store = ledgers
         self._name = names.sidecar
         self._options = options
-        self._retention = retention
+        self._trim_delay = TrimDelay(retention)
         self._sidecar: IManagedLedger | None = None
         self._opening = asyncio.Lock()
-        self._trimmed_ms: int | None = None
-        self._snapshots = Snapshots(ledgers, names.snapshots, options)
+        self._snapshots = snapshot_ledger(ledgers, names.snapshots, options)
         self._beginning = asyncio.Lock()
         self._is_begun = False
         self._written_at = 0
@@ -141,7 +76,7 @@ class TopicLedgers:
         """Apply every entry that was confirmed before this call to ``topic_state``; return the tail at the call."""
         await self._begin()
         tail = await self._topic_following.catch_up(self.topic)
-        await self._write_down()
+        await self._write_snapshot()
         return tail
 
     async def read_sidecar(self) -> Tail | None:
@@ -183,11 +118,7 @@ class TopicLedgers:
 
     def sidecar_trimmed(self, first_ledger_id: int) -> None:
         """Forget the entries before a ledger, after the time in which a caller may still judge some of them."""
-        now_ms = self._retention.now_ms()
-        since_ms = self._trimmed_ms if self._trimmed_ms is not None else now_ms
-        due = self._retention.is_over(since_ms)
-        self._trimmed_ms = None if due else since_ms
-        self.sidecar_state.without(first_ledger_id, lambda: due)
+        self.sidecar_state.without(first_ledger_id, forget_aborted=self._trim_delay.is_over())
 
     async def close(self) -> None:
         """Close the ledgers beside the topic."""
@@ -202,22 +133,15 @@ class TopicLedgers:
                 return
             found = await self._snapshots.last()
             if found is not None:
-                await self._require_past(self.topic, found.topic_upto)
+                snapshot, _ = found
+                await require_not_restored(self.topic, snapshot.topic_upto)
                 sidecar = await self.find_sidecar()
                 if sidecar is not None:
-                    await self._require_past(sidecar, found.sidecar_upto)
-                restore(found, self.topic_state, self.sidecar_state)
+                    await require_not_restored(sidecar, snapshot.sidecar_upto)
+                restore(snapshot, self.topic_state, self.sidecar_state)
             self._is_begun = True
 
-    async def _require_past(self, ledger: IManagedLedger, upto: Position) -> None:
-        tail = await ledger.tail()
-        if upto > max(tail.last_confirmed, Position(tail.open_ledger_id, -1)):
-            raise StoreMismatch(
-                f"a snapshot of {ledger.name} was taken at {upto}, and it ends at {tail.last_confirmed};"
-                " it was restored from a backup"
-            )
-
-    async def _write_down(self) -> None:
+    async def _write_snapshot(self) -> None:
         """
         Write a snapshot if many entries were read since the last one. After a crash before that, more is read again.
         """

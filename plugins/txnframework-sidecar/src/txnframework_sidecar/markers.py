@@ -198,7 +198,7 @@ def read_sidecar_entry(entry: LedgerEntry, sidecar: str) -> StoredRun | Note:
     """
     view = EntryView(entry.data, entry.position, sidecar)
     if view.branch is None:
-        raise CorruptEntry(entry.position, "it is of no transaction, and so has no place in a sidecar", sidecar)
+        raise CorruptEntry(entry.position, "it belongs to no transaction, but is in a sidecar", sidecar)
     txn_id, number = view.branch.txn_id, view.branch.number
     if number != MARKER_BRANCH:
         return StoredRun(txn_id, MessageRun.of(view, entry.position, len(entry.data), number))
@@ -235,7 +235,7 @@ def _document(view: EntryView, position: Position, name: str, kind: type[D]) -> 
     try:
         version = msgspec.json.decode(value, type=_Format).format
         if version != FORMAT:
-            raise UnknownFormat(f"what is said of transaction {view.branch} at {position} of {name}", version)
+            raise UnknownFormat(f"the record of transaction {view.branch} at {position} of {name}", version)
         return msgspec.json.decode(value, type=kind)
     except UNREADABLE as error:
-        raise CorruptEntry(position, f"what is said of a transaction cannot be read there: {error}", name) from error
+        raise CorruptEntry(position, f"its transaction record cannot be decoded: {error}", name) from error

@@ -49,7 +49,7 @@ class MessageReader:
         """
         sidecar = await self._ledgers.find_sidecar()
         if sidecar is None:
-            raise CorruptEntry(position, "the sidecar that its marker names is not there", self._ledgers.topic.name)
+            raise CorruptEntry(position, "its marker refers to a sidecar that does not exist", self._ledgers.topic.name)
         return _together([await read_span(sidecar, span) for span in marker.part.spans], marker, position)
 
     async def _from_own(self, marker: Marker, position: Position) -> ReadableEntry:
@@ -60,7 +60,7 @@ class MessageReader:
             (first, *_) = await self._ledgers.topic.ledgers(-1, 1)
             if first.ledger_id > position.ledger_id:
                 raise EntryTrimmed(self._ledgers.topic.name, position) from error
-            what = f"the ledger of transaction {marker.txn_id}, which its marker names, is not there"
+            what = f"its marker refers to the ledger of transaction {marker.txn_id}, which does not exist"
             raise CorruptEntry(position, what, self._ledgers.topic.name) from error
         return _together(found, marker, position)
 

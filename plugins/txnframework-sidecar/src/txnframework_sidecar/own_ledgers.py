@@ -26,7 +26,7 @@ async def read_span(ledger: IManagedLedger, span: Span) -> list[LedgerEntry]:
     while after < span.upto:
         page = await ledger.read(EntryRange(after, span.upto), Limit(span.last - span.first + 1))
         if not page:
-            raise CorruptEntry(span.upto, "a marker lists it, and it is not there", ledger.name)
+            raise CorruptEntry(span.upto, "a marker lists it, but it does not exist", ledger.name)
         found += page
         after = page[-1].position
     return found

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from txnframework.errors import CorruptEntry, EntryTrimmed, LedgerNotFound
-from txnframework.interfaces import ILedgerStore, IManagedLedger
-from txnframework.model import Append, Branch, Position, TxnID
-from txnframework_legacy.buffer.snapshot_format import decode_document, encode, read_document
+from txnframework.errors import CorruptEntry
+from txnframework.interfaces import ILedgerStore
+from txnframework.model import Position, TxnID
+from txnframework_legacy.buffer.documents import DocumentLedger
+from txnframework_legacy.buffer.snapshot_format import branch_text, parse_branch
 from txnframework_sidecar.markers import Note
 from txnframework_sidecar.options import SidecarOptions
 from txnframework_sidecar.parts import MessageRun, Span
@@ -76,44 +77,10 @@ class Snapshot(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return Position.parse(self.sidecar)
 
 
-class Snapshots:
-    """The snapshots of one topic, of all processes; the last one counts, and older ones are trimmed."""
-
-    def __init__(self, ledgers: ILedgerStore, name: str, options: SidecarOptions) -> None:
-        self._ledgers = ledgers
-        self._name = name
-        self._entry_bytes_max = options.snapshot_entry_bytes_max
-        self._ledger: IManagedLedger | None = None
-
-    async def last(self) -> Snapshot | None:
-        """Return the last snapshot; None if there is none."""
-        try:
-            self._ledger = self._ledger or await self._ledgers.open(self._name)
-        except LedgerNotFound:
-            return None
-        while True:
-            last = (await self._ledger.tail()).last_confirmed
-            if last.entry_id < 0:
-                return None
-            try:
-                entries = await read_document(self._ledger, last)
-            except EntryTrimmed:
-                continue  # another process has written a newer one and trimmed this one
-            return decode_document(entries, self._name, Snapshot) if entries else None
-
-    async def write(self, snapshot: Snapshot) -> None:
-        """Write a snapshot and trim the older ones."""
-        option = "buffers.sidecar.snapshot_entry_bytes_max"
-        entries = tuple(map(Append, encode(snapshot, self._entry_bytes_max, option)))
-        self._ledger = self._ledger or await self._ledgers.create(self._name)
-        await self._ledger.roll()
-        appended = await self._ledger.append(entries, None)
-        await self._ledger.trim(appended[0].position.ledger_id, frozenset())
-
-    async def close(self) -> None:
-        """Close the ledger."""
-        if self._ledger is not None:
-            await self._ledger.close()
+def snapshot_ledger(ledgers: ILedgerStore, name: str, options: SidecarOptions) -> DocumentLedger[Snapshot]:
+    """Return the snapshots of one topic, of all processes."""
+    option = "buffers.sidecar.snapshot_entry_bytes_max"
+    return DocumentLedger(ledgers, name, Snapshot, options.snapshot_entry_bytes_max, option)
 
 
 def snapshot_of(topic: TopicState, sidecar: SidecarState) -> Snapshot:
@@ -140,8 +107,8 @@ def snapshot_of(topic: TopicState, sidecar: SidecarState) -> Snapshot:
             )
             for txn, note in sidecar.noted.items()
         },
-        aborted={_text_of(branch): str(last) for branch, last in sidecar.aborted.items()},
-        late={_text_of(branch): (str(late.first), str(late.last)) for branch, late in sidecar.late.items()},
+        aborted={branch_text(branch): str(last) for branch, last in sidecar.aborted.items()},
+        late={branch_text(branch): (str(late.first), str(late.last)) for branch, late in sidecar.late.items()},
     )
 
 
@@ -173,9 +140,9 @@ def restore(found: Snapshot, topic: TopicState, sidecar: SidecarState) -> None:
             )
             for txn, one in found.noted.items()
         }
-        sidecar.aborted = {_branch_of(text): at(last) for text, last in found.aborted.items()}
+        sidecar.aborted = {parse_branch(text): at(last) for text, last in found.aborted.items()}
         sidecar.late = {
-            _branch_of(text): LateEntries(at(first), at(last)) for text, (first, last) in found.late.items()
+            parse_branch(text): LateEntries(at(first), at(last)) for text, (first, last) in found.late.items()
         }
     except ValueError as error:
         raise CorruptEntry(None, f"a snapshot of a topic with a sidecar cannot be read: {error}") from error
@@ -200,12 +167,3 @@ def _run_of(one: MessageRunDocument) -> MessageRun:
     begun, upto = Position.parse(one.begun), Position.parse(one.upto)
     counts = (one.first, one.last, one.messages, one.bytes)
     return MessageRun(Span.parse(one.span), one.branch, one.producer, *counts, begun, upto, one.own)
-
-
-def _text_of(branch: Branch) -> str:
-    return f"{branch.txn_id}:{branch.number}"
-
-
-def _branch_of(text: str) -> Branch:
-    txn, _, number = text.partition(":")
-    return Branch(TxnID.parse(txn), int(number))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from txnframework.model import EARLIEST, Branch, Position, TxnID, Visibility
@@ -202,12 +201,10 @@ class SidecarState:
         late = {branch for branch, late in self.late.items() if late.first.ledger_id < ledger_id}
         return frozenset(self.aborted) | late
 
-    def without(self, below_ledger_id: int, is_due: Callable[[], bool]) -> None:
-        """
-        Forget entries in trimmed ledgers; aborted ones only when ``is_due`` says that no reader can still hold them.
-        """
+    def without(self, below_ledger_id: int, *, forget_aborted: bool) -> None:
+        """Forget entries in trimmed ledgers; ``forget_aborted``: no reader can still hold an aborted one of them."""
         self.writing = {txn: runs for txn, runs in self.writing.items() if runs[-1].upto.ledger_id >= below_ledger_id}
-        if is_due():
+        if forget_aborted:
             self.aborted = {one: last for one, last in self.aborted.items() if last.ledger_id >= below_ledger_id}
             self.late = {one: late for one, late in self.late.items() if late.last.ledger_id >= below_ledger_id}
 

@@ -10,12 +10,11 @@ therefore remembered only within their ledger. Aborted branches and late entries
 Every process that serves a topic reads it to its end, and derives the same state. To shorten recovery, the state is
 written from time to time as a snapshot, to a ledger beside the topic.
 
-* ``markers`` is the format of a marker.
-* ``states`` is the meaning of entries and markers, without I/O.
-* ``snapshots`` stores the state.
-* ``topic`` is one topic as this process has read it.
-* ``admission`` decides which branches may append.
-* ``buffer`` is the role.
+* ``markers`` is the format of a marker, ``state`` the meaning of entries and markers, without I/O.
+* ``snapshots`` stores the state; ``snapshot_format`` and ``documents`` encode it.
+* ``topic`` is one topic as this process has read it; ``ledger_reader`` reads a ledger incrementally.
+* ``group_append`` combines concurrent appends.
+* ``buffer`` is the role, ``base`` its part that the buffer ``sidecar`` shares.
 
 The limit of this design: a sealed topic takes no marker. A transaction that wrote to it can be decided, but never takes
 effect there. Ending it raises ``EndTransactionTimeout``.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from zope.interface import implementer
 
 from txnframework.errors import (
     LedgerClosed,
     LedgerNotFound,
     LedgerSealed,
-    TransactionNotFound,
     Unavailable,
 )
 from txnframework.interfaces import IInPlaceBuffer
@@ -25,75 +22,65 @@ from txnframework.model import (
     Position,
     ReadableEntry,
     ReadRequest,
-    State,
     SweepResult,
+    Tail,
     Transaction,
     Visibility,
 )
 from txnframework.plugin import AbortRetention, SegmentAppender, SegmentContext, foreign_data, options_as
 from txnframework_legacy.admission import EnlistedBranches, FamilyRegistration
-from txnframework_legacy.buffer.closing import Closing
+from txnframework_legacy.buffer.base import LogBuffer
 from txnframework_legacy.buffer.group_append import GroupAppender
 from txnframework_legacy.buffer.markers import Marker, marker_of, read_entry
-from txnframework_legacy.buffer.snapshots import SnapshotForm, Snapshots
+from txnframework_legacy.buffer.snapshots import SnapshotOptions, Snapshots
 from txnframework_legacy.buffer.topic import TopicReader
 from txnframework_legacy.ledger_names import SIDECAR, ledger_name
 from txnframework_legacy.options import BufferOptions
 
 
 @implementer(IInPlaceBuffer)
-class MarkerBuffer:
-    """One topic as this process has read it. All of its state can be read again from the topic."""
+class MarkerBuffer(LogBuffer):
+    """One topic as this process has read it."""
 
     def __init__(self, context: SegmentContext) -> None:
+        super().__init__(context)
         options = options_as(context.options, BufferOptions)
-        self.segment: str = context.segment
         self._participant = Participant(context.segment)
-        self._ledger = context.ledger
         self._ledgers = context.ledgers
         self._sidecar_name = ledger_name(SIDECAR, context.segment, context.life)
-        self._coordinator = context.coordinator
         self._environment = context.environment
         self._options = options
-        self._snapshots = Snapshots(context.ledgers, context.segment, context.life, _form_of(options))
+        self._snapshots = Snapshots(context.ledgers, context.segment, context.life, _snapshot_options(options))
         retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
         self._topic = TopicReader(context.ledger, self._snapshots, retention, options.snapshot_entries)
         registration = FamilyRegistration(context.store, context.segment, options.attempts_max)
         admission = EnlistedBranches(
             context.segment, context.ledger, context.coordinator, registration, options.branches_max
         )
-        self._together = GroupAppender(context.ledger, options.append_entries_max, options.append_bytes_max)
-        self._appending = SegmentAppender(
+        self._group_appender = GroupAppender(context.ledger, options.append_entries_max, options.append_bytes_max)
+        self._appender = SegmentAppender(
             context.ledger,
             admission,
             self._visibility_of_copy,
             retention,
             options.attempts_max,
-            self._together.append,
+            self._group_appender.append,
         )
-        self._recovering = asyncio.Lock()
-        self._is_recovered = False
-        self._closing = Closing(context.segment)
 
-    async def recover(self) -> Position:
-        """
-        Read the topic to its end, starting at the last snapshot; later calls return at once.
+    async def _catch_up(self) -> Tail:
+        return await self._topic.catch_up()
 
-        :raises ConfigurationError: the topic was written through the buffer ``sidecar``.
-        """
-        self._closing.require_open()
-        async with self._recovering:
-            if not self._is_recovered:
-                await self._closing.unless_closed(self._require_without_sidecar())
-                await self._closing.unless_closed(self._topic.catch_up())
-                self._is_recovered = True
-        self._closing.require_open()
+    def _readable(self) -> Position:
         return self._topic.state.readable()
+
+    async def _read_first(self) -> None:
+        await self._require_without_sidecar()
+        await self._catch_up()
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
         """Publish entries of one branch, or entries outside transactions."""
         await self.recover()
-        return await self._appending.append(entries)
+        return await self._appender.append(entries)
 
     async def read(self, request: ReadRequest) -> EntryPage:
         """Return the readable entries after a position; markers are skipped."""
@@ -107,7 +94,7 @@ class MarkerBuffer:
         if after >= upto:
             return EntryPage((), request.after)
         aborted, late = state.aborted, state.late  # as before the fetch; a concurrent trim may shrink both
-        entries = await self._ledger.read(EntryRange(after, upto), request.limit)
+        entries = await self._topic_ledger.read(EntryRange(after, upto), request.limit)
         shown: list[ReadableEntry] = []
         skipped: list[Position] = []
         for entry in entries:
@@ -126,36 +113,6 @@ class MarkerBuffer:
                 skipped.append(entry.position)
         return EntryPage(tuple(shown), entries[-1].position if entries else upto, tuple(skipped))
 
-    async def max_read_position(self) -> Position:
-        """Return the position up to which all entries are decided, after reading to the end."""
-        await self.recover()
-        await self._topic.catch_up()
-        return self._topic.state.readable()
-
-    async def advanced(self, beyond: Position) -> Position:
-        """
-        Wait until more entries are decided or, on a sealed topic, all are. A marker grows the ledger and so wakes the
-        watch.
-        """
-        await self.recover()
-        watch = await self._ledger.watch()
-        try:
-            while True:
-                tail = await self._topic.catch_up()
-                self._closing.require_open()
-                readable = self._topic.state.readable()
-                if readable > beyond or (tail.sealed and readable >= tail.last_confirmed):
-                    return readable
-                await self._closing.unless_closed(watch.changed())
-        finally:
-            await watch.close()
-
-    async def finished(self, at: Position) -> bool:
-        """Return whether the topic is sealed and all of its entries are at or before ``at``."""
-        await self.recover()
-        tail = await self._ledger.tail()
-        return tail.sealed and tail.last_confirmed <= at
-
     async def resolve(self, branch: Branch) -> Visibility:
         """Return the visibility of a branch from the topic's state, or from its coordinator if the topic has none."""
         await self.recover()
@@ -167,13 +124,7 @@ class MarkerBuffer:
         marker = state.marked.get(branch.txn_id)
         if marker is not None:
             return Visibility.COMMITTED if marker.counts(branch.number) else Visibility.ABORTED
-        try:
-            transaction = await self._coordinator.describe(branch.txn_id)
-        except TransactionNotFound:
-            return Visibility.COMMITTED
-        if transaction.state is State.OPEN:
-            return Visibility.OPEN
-        return Visibility.COMMITTED if transaction.counts(branch.number) else Visibility.ABORTED
+        return await self._describe_visibility(branch)
 
     async def settle(self, ended: Transaction) -> None:
         """
@@ -192,9 +143,9 @@ class MarkerBuffer:
             await self._require_without_sidecar()
         for _ in range(self._options.attempts_max):
             try:
-                await self._together.append((marker_of(ended, self._environment.now_ms()),), tail.open_ledger_id)
+                await self._group_appender.append((marker_of(ended, self._environment.now_ms()),), tail.open_ledger_id)
             except LedgerClosed:
-                tail = await self._ledger.tail()
+                tail = await self._topic_ledger.tail()
                 continue
             except LedgerSealed as error:
                 raise Unavailable(
@@ -211,14 +162,14 @@ class MarkerBuffer:
         state = self._topic.state
         # If no transaction is open, all ledgers that are closed now are completely decided.
         below = min(ledger_id, state.readable().ledger_id if state.writing else tail.open_ledger_id)
-        (before,) = await self._ledger.ledgers(-1, 1)
-        first = await self._ledger.trim(below, state.aborted_before(below))
+        (before,) = await self._topic_ledger.ledgers(-1, 1)
+        first = await self._topic_ledger.trim(below, state.aborted_before(below))
         self._topic.trimmed(first)
         return SweepResult(int(first > before.ledger_id), int(first < below))
 
     async def close(self) -> None:
         """Stop; calls that wait raise ``Closed``."""
-        self._closing.close()
+        self._closed.set()
         await self._snapshots.close()
 
     async def _require_without_sidecar(self) -> None:
@@ -242,6 +193,6 @@ class MarkerBuffer:
         return await self.resolve(branch)
 
 
-def _form_of(options: BufferOptions) -> SnapshotForm:
+def _snapshot_options(options: BufferOptions) -> SnapshotOptions:
     segment_branches = options.snapshot_segment_branches if options.segmented_snapshots else None
-    return SnapshotForm(segment_branches, options.snapshot_entry_bytes_max)
+    return SnapshotOptions(segment_branches, options.snapshot_entry_bytes_max)

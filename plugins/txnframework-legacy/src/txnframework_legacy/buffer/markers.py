@@ -77,5 +77,5 @@ def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
     try:
         document = msgspec.json.decode(view.message(0).value or b"", type=_Document)
     except UNREADABLE as error:
-        raise CorruptEntry(entry.position, f"it is a marker that cannot be read: {error}", segment) from error
+        raise CorruptEntry(entry.position, f"its marker cannot be decoded: {error}", segment) from error
     return Marker(branch.txn_id, frozenset(document.branches or ()))

@@ -4,7 +4,6 @@ The meaning of a topic's entries and markers: no I/O, and the same result in eve
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from txnframework.model import EARLIEST, Branch, Position, TxnID, Visibility
@@ -95,14 +94,12 @@ class TopicState:
         late = {branch for position, branch in self.late.items() if position.ledger_id < ledger_id}
         return frozenset(self.aborted) | late
 
-    def without(self, below_ledger_id: int, is_due: Callable[[], bool]) -> None:
-        """
-        Forget entries in trimmed ledgers; aborted ones only when ``is_due`` says that no reader can still hold them.
-        """
+    def without(self, below_ledger_id: int, *, forget_aborted: bool) -> None:
+        """Forget entries in trimmed ledgers; ``forget_aborted``: no reader can still hold an aborted one of them."""
         self.writing = {
             txn: one for txn, one in self.writing.items() if max(one.branches.values()).ledger_id >= below_ledger_id
         }
-        if is_due():
+        if forget_aborted:
             self.aborted = {
                 branch: one for branch, one in self.aborted.items() if one.last.ledger_id >= below_ledger_id
             }

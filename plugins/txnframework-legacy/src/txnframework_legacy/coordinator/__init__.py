@@ -7,8 +7,9 @@ concurrent ends, the record that is stored first therefore decides the outcome. 
 its lease on the coordinator, may append late: only the record's position counts. So no writer is exclusive and no
 writer is fenced; leases only distribute the coordinators over the hosts.
 
-* ``records`` are the stored records, ``states`` their meaning, without I/O.
-* ``log`` is one coordinator's log as this process has read it, ``logs`` all logs of the family.
-* ``ending`` decides transactions and delivers outcomes to the participants.
-* ``sweeping`` does both for transactions that were left unfinished.
+* ``records`` are the stored records, ``state`` their meaning, without I/O.
+* ``log`` are the coordinators' logs as this process has read them.
+* ``completion`` decides transactions and settles them at the participants.
+* ``sweeper`` does both for overdue and unfinished transactions, and forgets old ones.
+* ``coordinator`` is the role.
 """

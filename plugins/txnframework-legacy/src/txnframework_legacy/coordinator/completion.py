@@ -27,6 +27,7 @@ from txnframework.interfaces import IParticipants
 from txnframework.model import Action, End, Participant, State, Transaction, TxnID
 from txnframework.model.transactions import require_same_end
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.tasks import first_completed
 from txnframework_legacy.coordinator.log import TransactionLog, TransactionLogs
 from txnframework_legacy.coordinator.records import Update
 from txnframework_legacy.coordinator.state import OUTCOME, LoggedTransaction
@@ -136,7 +137,7 @@ class TransactionCompletion:
                 try:
                     await self._participants.settle(participant, ended)
                 except LedgerNotFound:
-                    return True  # deleted for ever, with all data that the outcome could affect
+                    return True  # deleted, with all data that the outcome could affect
                 except TxnFrameworkError:
                     return False
             return True
@@ -156,23 +157,14 @@ class TransactionCompletion:
 
     async def _run_within(self, work: Coroutine[Any, Any, None], txn_id: TxnID, timeout_ms: int) -> None:
         """Run ``work``; cancel it when the timeout passes or the coordinator is closed."""
-        give_up_ms = self._environment.now_ms() + timeout_ms
-        working = asyncio.ensure_future(work)
-        timing = asyncio.ensure_future(self._environment.sleep_until(give_up_ms))
-        closing = asyncio.ensure_future(self._closed.wait())
-        try:
-            await asyncio.wait({working, timing, closing}, return_when=asyncio.FIRST_COMPLETED)
-            if working.done():
-                working.result()
-                return
-            if self._closed.is_set():
-                reason = f"transaction {txn_id} has ended, but the coordinator was closed before all were told"
-                raise OutcomeUnknown(reason)
+        deadline_ms = self._environment.now_ms() + timeout_ms
+        first = await first_completed(work, self._closed.wait(), self._environment.sleep_until(deadline_ms))
+        if first == 1:
+            raise OutcomeUnknown(
+                f"transaction {txn_id} has ended, but the coordinator was closed before it was settled"
+            )
+        if first == 2:
             raise EndTransactionTimeout(txn_id, timeout_ms)
-        finally:
-            for one in (working, timing, closing):
-                one.cancel()
-            await asyncio.gather(working, timing, closing, return_exceptions=True)
 
 
 def require_owner(transaction: Transaction, request: End) -> None:

@@ -30,6 +30,7 @@ from txnframework.model import (
 )
 from txnframework.model.ids import COORDINATOR_BITS, LOG_FAMILY, LOG_FAMILY_BIT
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
+from txnframework.runtime.tasks import first_completed
 from txnframework_legacy.coordinator.completion import TransactionCompletion
 from txnframework_legacy.coordinator.log import TransactionLogs
 from txnframework_legacy.coordinator.records import AddPartition, AddSubscription, AnyRecord, New
@@ -96,9 +97,9 @@ class LogCoordinator:
             try:
                 found = (await log.catch_up()).get(txn_id.number)
             except (Unavailable, Closed) as error:
-                raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it") from error
+                raise OutcomeUnknown(f"transaction {txn_id} may have begun; its log could not be read") from error
         if found is None:
-            raise OutcomeUnknown(f"transaction {txn_id} may have begun; nobody knows of it")
+            raise OutcomeUnknown(f"transaction {txn_id} may have begun; its log does not contain it")
         return found.as_described()
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
@@ -186,7 +187,7 @@ class LogCoordinator:
                         ended[txn_id] = state
                 if ended:
                     return ended
-                await self._changed(watches)
+                await first_completed(*(watch.changed() for watch in watches), self._closed.wait())
             return {}
         finally:
             for watch in watches:
@@ -219,18 +220,6 @@ class LogCoordinator:
     async def _all(self) -> list[LoggedTransaction]:
         """Return every transaction of every log."""
         return [logged for log in await self._logs.all() for logged in (await log.catch_up()).all()]
-
-    async def _changed(self, watches: Iterable[IWatch]) -> None:
-        """Wait for the first change or for the close; errors of all completed watches are raised."""
-        waits = [asyncio.ensure_future(wait) for wait in (*(one.changed() for one in watches), self._closed.wait())]
-        try:
-            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
-        finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
 
 
 def _due(transaction: Transaction) -> tuple[int, TxnID]:

@@ -47,7 +47,7 @@ class TransactionLog:
         try:
             await self._read_to(position.entry)
         except (Unavailable, Closed) as error:
-            raise OutcomeUnknown(f"a record stands in {self._ledger.name} that could not be read again") from error
+            raise OutcomeUnknown(f"a record was stored in {self._ledger.name}, but could not be read") from error
         return self.transactions
 
     async def watch(self) -> IWatch:

@@ -60,7 +60,7 @@ def decode_entry(entry: LedgerEntry, log: str) -> tuple[bytes, ...]:
         raise CorruptEntry(entry.position, f"{len(data)} bytes are too few for an entry of a log", log)
     magic, version = _HEADER.unpack_from(data)
     if magic not in (BATCH_MAGIC, PLAIN_MAGIC):
-        raise CorruptEntry(entry.position, f"it begins with {magic:#06x}, as no entry of a log does", log)
+        raise CorruptEntry(entry.position, f"it begins with {magic:#06x}, which no entry of a log does", log)
     if version != VERSION:
         raise UnknownFormat(f"entry {entry.position} of log {log}", version)
     if magic == PLAIN_MAGIC:

@@ -48,15 +48,15 @@ def flush_observer(metrics: Metrics | None, kind: LogKind, coordinator: str = ""
         (family.labels(*values) if values else family).observe(value)
 
     def notify(flushed: FlushMetrics) -> None:
-        observe("batch_record_count", "Records of an entry that was gathered.", RECORDS_BOUNDS, flushed.records)
-        observe("batch_size_bytes", "Size of an entry that was gathered.", BYTES_BOUNDS, flushed.bytes)
+        observe("batch_record_count", "Records of a batched entry.", RECORDS_BOUNDS, flushed.records)
+        observe("batch_size_bytes", "Size of a batched entry.", BYTES_BOUNDS, flushed.bytes)
         observe(
             "batch_oldest_record_delay_time_seconds",
-            "How long the oldest record of an entry waited until the entry was sent.",
+            "Time that the oldest record of an entry waited before the entry was written.",
             DELAY_BOUNDS_S,
             flushed.waited_ms / 1_000,
         )
-        description = "Entries that were gathered, by what let them be sent."
+        description = "Batched entries, by the limit that caused the write."
         counter = metrics.counter(f"{prefix}_flush_trigger_total", description, (*labels, "reason"))
         counter.labels(*values, REASON[flushed.reason]).inc()
 

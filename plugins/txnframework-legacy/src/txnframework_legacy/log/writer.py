@@ -25,21 +25,21 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Options for batches of log records."""
 
     enabled: Annotated[
-        bool, Meta(description="Whether records share entries; one by one costs more appends and no delay.")
+        bool, Meta(description="Whether records share entries; otherwise each record is one append, without delay.")
     ] = False
-    records_max: Annotated[int, Meta(ge=1, description="How many records one entry holds at most.")] = 512
+    records_max: Annotated[int, Meta(ge=1, description="Records in one entry.")] = 512
     bytes_max: Annotated[
-        int, Meta(ge=1, description="How many bytes of records one entry holds at most; a larger one stands alone.")
+        int, Meta(ge=1, description="Bytes of records in one entry; a larger record has an entry of its own.")
     ] = 4 * 1024 * 1024
     delay_ms: Annotated[
         int,
         Meta(
             ge=0,
-            description="How long a record waits for others at most; longer only while the one before is written.",
+            description="The longest wait of a record for others; it is longer while another entry is being written.",
         ),
     ] = 1
     waiting_records_max: Annotated[
-        int, Meta(ge=1, description="How many records wait to be written at most; whoever adds more waits.")
+        int, Meta(ge=1, description="Records that wait to be written; further callers wait.")
     ] = 10_000
 
 

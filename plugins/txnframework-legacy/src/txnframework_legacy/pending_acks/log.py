@@ -40,7 +40,7 @@ class PendingAckLog:
         try:
             await self._read_to(position.entry)
         except (Unavailable, Closed) as error:
-            raise OutcomeUnknown(f"a record stands in {self._ledger.name} that could not be read again") from error
+            raise OutcomeUnknown(f"a record was stored in {self._ledger.name}, but could not be read") from error
 
     @property
     def records(self) -> int:

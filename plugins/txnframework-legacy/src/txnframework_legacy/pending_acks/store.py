@@ -83,7 +83,7 @@ class LogPendingAcks:
         self._opening = asyncio.Lock()
         self._log: PendingAckLog | None = None
         self._registration = FamilyRegistration(context.store, context.segment, self._options.attempts_max)
-        self._is_alone = False
+        self._is_verified = False
         self._is_closed = False
 
     async def recover(self) -> PendingAcks:
@@ -94,7 +94,7 @@ class LogPendingAcks:
         :raises ConfigurationError: transactions of another family hold acknowledgments, or their ended ones are not
             settled.
         """
-        await self._require_alone()
+        await self._require_no_foreign_acks()
         log = await self._opened(make=False)
         if log is None:
             return PendingAcks({}, {})  # no transaction has acknowledged here
@@ -102,7 +102,7 @@ class LogPendingAcks:
         found: dict[TxnID, tuple[PendingAck, ...]] = {}
         ended: dict[TxnID, State] = {}
         for txn_id in log.held.transactions():
-            transaction = await self._look(txn_id)
+            transaction = await self._find_transaction(txn_id)
             if transaction is None or transaction.state is not State.OPEN:
                 await self._settlement.settle(log, txn_id, transaction)
                 if transaction is not None:
@@ -158,17 +158,17 @@ class LogPendingAcks:
             if self._log is not None:
                 await self._log.close()
 
-    async def _require_alone(self) -> None:
+    async def _require_no_foreign_acks(self) -> None:
         """
         Refuse a subscription with records of the metadata family: messages that they hold would be delivered here.
         """
-        if self._is_alone:
+        if self._is_verified:
             return
         held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
         if (await self._store.scan_index(held, 1)).records:
             what = f"acknowledgments of the metadata family's transactions in subscription {self.subscription}"
             raise foreign_data(self.segment, what, "plugins of that family (until these have taken effect)")
-        self._is_alone = True
+        self._is_verified = True
 
     # -- holding --------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class LogPendingAcks:
         except OutcomeUnknown:
             raise
         except TxnFrameworkError as error:
-            reason = f"an acknowledgment of {txn_id} in {self.subscription} stands there that nobody looked at again"
+            reason = f"an acknowledgment of {txn_id} in {self.subscription} is stored, but could not be verified"
             raise OutcomeUnknown(reason) from error
         if conflict:
             raise TransactionConflict(txn_id, conflict)
@@ -195,7 +195,7 @@ class LogPendingAcks:
         """Raise ``TransactionConflict``, unless the appended record did hold and was settled since."""
         txn_id = request.branch.txn_id
         other = _holder(log.held.near(request.acks, txn_id, request.incarnation), request.acks)
-        transaction = None if other is not None else await self._look(txn_id)
+        transaction = None if other is not None else await self._find_transaction(txn_id)
         if transaction is not None and transaction.counts(request.branch.number):
             raise OutcomeUnknown(f"{txn_id} was committed while it acknowledged in {self.subscription}")
         raise TransactionConflict(txn_id, "another transaction acknowledged it first, or it has ended", other)
@@ -209,7 +209,7 @@ class LogPendingAcks:
         """
         branch = request.branch
         cursor = await self._cursor.load()
-        transaction = await self._look(branch.txn_id)
+        transaction = await self._find_transaction(branch.txn_id)
         if transaction is not None and transaction.counts(branch.number):
             raise OutcomeUnknown(f"{branch.txn_id} was committed while it acknowledged in {self.subscription}")
         if transaction is None or transaction.state is not State.OPEN:
@@ -239,13 +239,13 @@ class LogPendingAcks:
 
     async def _settled_if_ended(self, log: PendingAckLog, txn_id: TxnID) -> bool:
         """Settle a conflicting transaction unless it is open; return whether it was settled."""
-        transaction = await self._look(txn_id)
+        transaction = await self._find_transaction(txn_id)
         if transaction is not None and transaction.state is State.OPEN:
             return False
         await self._settlement.settle(log, txn_id, transaction)
         return True
 
-    async def _look(self, txn_id: TxnID) -> Transaction | None:
+    async def _find_transaction(self, txn_id: TxnID) -> Transaction | None:
         """Return the current state of a transaction; None if it is unknown."""
         try:
             return await self._coordinator.describe(txn_id)
