@@ -21,19 +21,20 @@ from txnframework_spark.pipeline.description import (
 )
 
 _HEAD: Final = """\
-# A pipeline's file
+# Pipeline file
 
-What `txnframework pipeline run`, `validate` and `status` read; [the tutorial](../tutorial/exactly-once-pipeline.md)
-begins with one. Relative paths begin at the working folder. `options` are those of [source and sink](spark-options.md),
-by their names there; what the file has a word of its own for is not given as one. A key that is not known is an error,
-which names the nearest one.
+The file that `txnframework pipeline run`, `validate` and `status` read. [The
+tutorial](../tutorial/exactly-once-pipeline.md) starts with an example. Relative paths are relative to the working
+folder. `options` are the options of [source and sink](spark-options.md), by their names there. Options for which the
+file has a key of its own are refused in `options`. An unknown key is an error, which names the most similar known
+key.
 
-`validate` runs nothing that the file names. `transform.sql` is one query: Spark parses and analyses it, and a
-command, such as INSERT, CREATE, SET, ADD JAR or a script, is refused by `validate` and `run` alike. The function of
-`transform.python` is looked for in the source of its module, which is not imported; what it returns, and whether it
-keeps state, only `run` tells. Of `spark.conf`, `validate` uses those settings only that change how a query is
-understood. It connects to the stores that the file names and starts a Spark of its own. To run a pipeline is to run
-code of whoever wrote its file.
+`validate` runs no code that the file names. `transform.sql` is one query: Spark parses and analyses it. Both
+`validate` and `run` refuse commands, such as INSERT, CREATE, SET, ADD JAR or a script. `validate` searches the
+function of `transform.python` in the source of its module, and does not import the module. So only `run` determines
+the result of the function, and whether it keeps state. Of `spark.conf`, `validate` uses only settings that change how
+a query is parsed. It connects to the stores that the file names, and starts its own Spark. `run` executes code that
+the author of the file chose.
 """
 
 _TABLES: Final[tuple[tuple[str, type[Table]], ...]] = (
@@ -96,7 +97,7 @@ def _kind(annotation: Any) -> str:
 
 def _default(field: FieldInfo) -> str:
     if field.required:
-        return "*must be given*"
+        return "*required*"
     default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
     return "" if default in (None, {}) else f"`{default}`"
 

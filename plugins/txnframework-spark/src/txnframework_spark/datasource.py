@@ -53,28 +53,29 @@ class TransactionalDataSource(DataSource):
         """Return the streaming sink; only output mode append is supported."""
         if overwrite:
             raise Unsupported(
-                "output mode complete would replace what a topic holds, which a log cannot; use output mode append, and"
-                " with an aggregation a watermark"
+                "output mode complete would replace the content of a topic, which a log does not support; use output"
+                " mode append, and a watermark for aggregations"
             )
         return TransactionalWriter(dict(self.options), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the batch source."""
-        self._require_options("read what; name it by subscribe (topics, separated by commas)")
+        self._require_options("subscribe names the topics to read, separated by commas")
         return SnapshotReader(dict(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Begin a batch job and return its sink; only mode append is supported."""
         if overwrite:
             raise Unsupported(
-                "mode overwrite would replace what a topic holds, which a log cannot; use mode append, or delete the"
+                "mode overwrite would replace the content of a topic, which a log does not support; use mode append,"
+                " or delete the"
                 " topic and create it again first: txnframework topic delete, txnframework topic create"
             )
         if "topic" not in (name.lower() for name in schema.names):
-            self._require_options("write where; name it by topic")
+            self._require_options("topic names the topic to write")
         return JobWriter.begun(dict(self.options), schema)
 
     def _require_options(self, missing: str) -> None:
         """Raise Unsupported if there are no options at all, as for a table that was made by CREATE TABLE."""
         if not dict(self.options):
-            raise Unsupported(f"no option says {missing}. If this is a table: {_NO_TABLE}")
+            raise Unsupported(f"an option is missing: {missing}. If this is a table: {_NO_TABLE}")

@@ -28,7 +28,7 @@ class UnknownOption(InvalidInput):
         by_lower = {name.lower(): name for name in self.known}
         close = get_close_matches(option.lower(), by_lower, n=1)
         self.nearest = by_lower[close[0]] if close else None
-        hint = f"did you mean {self.nearest}?" if self.nearest else f"there are {', '.join(self.known)}"
+        hint = f"did you mean {self.nearest}?" if self.nearest else f"known options: {', '.join(self.known)}"
         super().__init__(f"{where} has no option {option}: {hint}")
 
 
@@ -56,8 +56,8 @@ class DataLost(Conflict):
         self.after = after
         self.first = first
         super().__init__(
-            f"messages of {segment} after {after} were trimmed before they were read (the first one left is after"
-            f" {first}); set failOnDataLoss=false to go on without them, or delete the checkpoint"
+            f"messages of {segment} after {after} were trimmed before they were read (the first remaining one is after"
+            f" {first}); set failOnDataLoss=false to skip them, or delete the checkpoint"
         )
 
 
@@ -67,10 +67,10 @@ class TopicLost(Conflict):
     def __init__(self, topic: str, *, again: bool = False) -> None:
         self.topic = topic
         self.again = again
-        since = " and made again" if again else ""
+        since = " and created again" if again else ""
         super().__init__(
-            f"topic {topic} was deleted{since} before this query has read all of it; set failOnDataLoss=false to go on"
-            " without what is gone, or delete the checkpoint"
+            f"topic {topic} was deleted{since} before this query had read all of it; set failOnDataLoss=false to skip"
+            " the deleted messages, or delete the checkpoint"
         )
 
 
@@ -97,8 +97,8 @@ class StateLost(Conflict):
     def __init__(self, application: str, reason: str) -> None:
         self.application = application
         super().__init__(
-            f"the checkpoint of application {application} is not the one that belongs to what it committed: {reason};"
-            " restore that checkpoint, or set txnAppReset=true to go on without the state"
+            f"the checkpoint does not belong to the last batch that application {application} committed: {reason};"
+            " restore the right checkpoint, or set txnAppReset=true to continue without the state"
         )
 
 
@@ -110,9 +110,10 @@ class NotAcknowledged(Conflict):
         self.subscription = subscription
         self.batches = batches
         super().__init__(
-            f"nothing acknowledges what is read of subscription {subscription} of {topic}: write to a txnframework"
-            " sink, or call pyspark_txnframework.acknowledge(batch, batch_id) at the end of a foreachBatch function, or"
-            " leave groupId out, so that the checkpoint alone decides; allowUnacknowledged=true goes on as it is"
+            f"batches of subscription {subscription} of {topic} are not acknowledged: write to a txnframework sink,"
+            " call pyspark_txnframework.acknowledge(batch, batch_id) at the end of a foreachBatch function, or"
+            " leave groupId out, so that only the checkpoint records progress; allowUnacknowledged=true disables this"
+            " check"
         )
 
 
@@ -138,8 +139,8 @@ class ApplicationMixed(Conflict):
     def __init__(self, application: str, by: str, wanted: str) -> None:
         self.application = application
         super().__init__(
-            f"txnAppId {application} belongs to {by}, so {wanted} cannot use it: their versions are counted apart;"
-            " give it a txnAppId of its own"
+            f"txnAppId {application} belongs to {by}, so {wanted} cannot use it: their versions are counted"
+            " separately; use another txnAppId"
         )
 
 
@@ -168,7 +169,7 @@ class PipelineFailed(Conflict):
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
         self.reason = reason
-        super().__init__(f"pipeline {name} has failed: {reason}")
+        super().__init__(f"pipeline {name} failed: {reason}")
 
 
 class JobFailed(Conflict):
@@ -182,8 +183,8 @@ class ExportConflict(Conflict):
         self.folder = folder
         self.number = number
         super().__init__(
-            f"another export to {folder} finished number {number} first; nothing of this one is visible, run it again"
-            " for what is left"
+            f"another export to {folder} finished as number {number} first; nothing of this export is visible; run it"
+            " again to export the remaining messages"
         )
 
 
@@ -201,7 +202,7 @@ class StoresNotConfigured(InvalidInput):
     def __init__(self, master: str) -> None:
         self.master = master
         super().__init__(
-            f"tasks on {master} need to know where the stores are: name a configuration with --config, whose stores all"
+            f"tasks on {master} need the location of the stores: set --config to a configuration whose stores all"
             " machines can reach"
         )
 
@@ -222,7 +223,7 @@ class UnusableDirectory(InvalidInput):
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path = path
-        super().__init__(f"the demo cannot work in {path}: {reason}")
+        super().__init__(f"the demo cannot use {path}: {reason}")
 
 
 class UnusableStore(InvalidInput):
@@ -239,8 +240,8 @@ class UnsharedStore(InvalidInput):
     def __init__(self, option: str, scheme: str) -> None:
         self.option = option
         super().__init__(
-            f"{option}: the store {scheme!r} lives inside one process and the demo has several;"
-            " give the URL of one that processes share, or leave the option out for a SQLite file"
+            f"{option}: store {scheme!r} exists in one process only, but the demo runs several processes; use the URL"
+            " of a store that processes can share, or leave the option out to use a SQLite file"
         )
 
 

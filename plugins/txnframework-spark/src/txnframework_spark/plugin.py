@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def txnframework_commands() -> Iterable[Command]:
     """Return the commands; their dependencies (click, rich, PySpark) are imported when they are used."""
     return (
-        Command("demo", "Run an exactly-once Spark pipeline, kill it again and again, and check every row.", _demo),
-        Command("pipeline", "Run a Spark pipeline that is described by a file, each message exactly once.", _pipeline),
+        Command("demo", "Run an exactly-once Spark pipeline, kill it repeatedly, and check every row.", _demo),
+        Command("pipeline", "Run an exactly-once Spark pipeline that is described by a file.", _pipeline),
         Command("job", "Compact or export whole topics on Spark.", _job),
     )
 

@@ -76,7 +76,7 @@ def find_shipped_file(path: str) -> Path | None:
 
 
 @cache
-def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001 - the key: a forked process begins anew
+def _host(stores: StoreOptions, sweep: bool, pid: int) -> Host:  # noqa: ARG001 - part of the cache key: a forked process has its own host
     shipped = None if stores.config is None else find_shipped_file(stores.config)
     config = load_config(stores.source() if shipped is None else shipped)
     if not sweep:

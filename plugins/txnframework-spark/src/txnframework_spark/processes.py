@@ -140,7 +140,7 @@ class DriverProcess:
         for pid in workers:
             kill_process(pid, self.pid)
         if not wait_for_exit(self.pid, _GONE_WITHIN_S):
-            raise DemoFailed(f"processes of the pipeline outlived SIGKILL: {list_processes(self.pid)}")
+            raise DemoFailed(f"processes of the pipeline survived SIGKILL: {list_processes(self.pid)}")
         return KilledProcesses(self.pid, jvm, workers)
 
     def _close(self) -> None:

@@ -42,10 +42,10 @@ def check_java(timeout_ms: int = 20_000) -> int:
         )
     except (OSError, subprocess.SubprocessError) as error:
         where = f"JAVA_HOME={home}" if home else command
-        raise JavaUnusable(f"Spark needs Java, and the one at {where} does not run: {_JAVA_HINT}") from error
+        raise JavaUnusable(f"Spark needs Java, and the one at {where} cannot be run: {_JAVA_HINT}") from error
     version = java_version(done.stderr + done.stdout)
     if version is None:
-        raise JavaUnusable(f"Spark needs Java, and {command} does not say its version: {_JAVA_HINT}")
+        raise JavaUnusable(f"Spark needs Java, and {command} does not print its version: {_JAVA_HINT}")
     if version < JAVA_VERSION_MIN:
         raise JavaUnusable(f"Spark needs Java {JAVA_VERSION_MIN} or newer and found {version}: {_JAVA_HINT}", version)
     return version

@@ -171,5 +171,5 @@ def test_findings_name_each_defect() -> None:
     verdict = judge_outputs(without((ALERTS, 2)))
     assert [(finding.kind, finding.text) for finding in verdict.findings] == [
         ("lost", "line 2 in alerts"),
-        ("torn", "transaction a: line 2 is in enriched and its alert is not in alerts"),
+        ("torn", "transaction a: line 2 is in enriched, but its alert is not in alerts"),
     ]

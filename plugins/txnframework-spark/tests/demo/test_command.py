@@ -41,7 +41,7 @@ def test_help_names_every_option() -> None:
 def test_a_missing_input_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With its name."""
     path = tmp_path / "missing.csv"
-    assert refused(capsys, "--input", str(path)) == f"Error: {path}: it cannot be read: no such file or directory"
+    assert refused(capsys, "--input", str(path)) == f"Error: {path}: cannot be read: no such file or directory"
 
 
 def test_a_malformed_input_file_is_refused_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +55,7 @@ def test_a_malformed_input_file_is_refused_with_its_line(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("home", "document"),
     [
-        ("/nowhere", "Spark needs Java, and the one at JAVA_HOME=/nowhere does not run"),
+        ("/nowhere", "Spark needs Java, and the one at JAVA_HOME=/nowhere cannot be run"),
         ("old", "Spark needs Java 17 or newer and found 11"),
     ],
 )
@@ -77,7 +77,7 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest
     """What is in it might be needed."""
     (tmp_path / "a").touch()
     document = refused(capsys, "--directory", str(tmp_path))
-    assert document == f"Error: the demo cannot work in {tmp_path}: it is not empty"
+    assert document == f"Error: the demo cannot use {tmp_path}: it is not empty"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_store_that_is_not_installed_is_refused(
 
 def test_a_store_of_one_process_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """The pipeline is other processes."""
-    assert "lives inside one process" in refused(capsys, "--metadata", "memory:")
+    assert "exists in one process only" in refused(capsys, "--metadata", "memory:")
 
 
 @pytest.mark.parametrize("ok", [True, False])
@@ -122,7 +122,7 @@ def test_json_is_the_last_line_and_the_status_follows_the_outcome(
     assert json.loads(result.stdout.splitlines()[-1])["ok"] is ok
     assert len(result.stdout.splitlines()) == 1
     assert places[0].exists() is not ok
-    assert ("is kept in" in result.stderr) is not ok
+    assert ("are kept in" in result.stderr) is not ok
 
 
 def test_a_server_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

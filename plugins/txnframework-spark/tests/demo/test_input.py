@@ -65,30 +65,30 @@ def test_a_message_holds_the_line_and_the_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "line", "reason"),
     [
-        ("a.csv", b"", None, "it has no rows"),
-        ("a.csv", b"a,b\n", None, "it has no rows"),
-        ("a.jsonl", b"\n \n", None, "it has no rows"),
+        ("a.csv", b"", None, "has no rows"),
+        ("a.csv", b"a,b\n", None, "has no rows"),
+        ("a.jsonl", b"\n \n", None, "has no rows"),
         ("a.csv", b"a,b\n1,2\n1,2,3\n", 3, "expected 2 fields as in the header, found 3"),
         ("a.csv", b"a,b\n1\n", 2, "expected 2 fields as in the header, found 1"),
         ("a.csv", b"a,a\n1,2\n", 1, "the header names the column 'a' twice"),
         ("a.csv", b"a,\n1,2\n", 1, "column 2 of the header has no name"),
-        ("a.csv", b'a,b\n1,2\n"1,2\n3,4\n', 3, "it is not CSV: unexpected end of data"),
-        ("a.csv", b"a,b\n1,\xff\n", 2, "it is not UTF-8: byte 0xff at column 3"),
-        ("a.jsonl", b'{"a": 1}\n{"a": \n', 2, "it is not JSON: Expecting value at column 7"),
+        ("a.csv", b'a,b\n1,2\n"1,2\n3,4\n', 3, "not CSV: unexpected end of data"),
+        ("a.csv", b"a,b\n1,\xff\n", 2, "not UTF-8: byte 0xff at column 3"),
+        ("a.jsonl", b'{"a": 1}\n{"a": \n', 2, "not JSON: Expecting value at column 7"),
         ("a.jsonl", b'{"a": 1}\n[1]\n', 2, "expected a JSON object, found an array"),
         ("a.jsonl", b"null\n", 1, "expected a JSON object, found null"),
         (
             "a.jsonl",
             b"[" * 100_000 + b"\n",
             1,
-            "it is not JSON that can be read: a number is too long, or it is too deep",
+            "cannot be parsed as JSON: a number is too long, or the nesting is too deep",
         ),
-        ("a.jsonl", b'{"a": "\\ud800"}\n', 1, "it holds half of a surrogate pair, which is not text"),
+        ("a.jsonl", b'{"a": "\\ud800"}\n', 1, "contains half of a surrogate pair, which is not valid text"),
         ("a.jsonl", b'{"a": "' + b"x" * 1_000_000 + b'"}\n', 1, "the row is larger than 1,000,000 bytes"),
-        ("a.jsonl", b'{"a": 1}\n\xfe\n', 2, "it is not UTF-8: byte 0xfe at column 1"),
+        ("a.jsonl", b'{"a": 1}\n\xfe\n', 2, "not UTF-8: byte 0xfe at column 1"),
         ("a.txt", b"1::2::3::4\n1::2::3\n", 2, "expected 4 fields (user::movie::rating::timestamp), found 3"),
         ("a.txt", b"1::2::3::4\n1::x::3::4\n", 2, "the movie is not a number: 'x'"),
-        ("a.txt", b"1::2::3::999999999999\n", 1, "the timestamp lies after the year 9999: '999999999999'"),
+        ("a.txt", b"1::2::3::999999999999\n", 1, "the timestamp is after the year 9999: '999999999999'"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_with_file_and_line(
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_one_sentence_with_file_and_line(
 
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
     """A missing file and a directory are told apart."""
-    with pytest.raises(UnusableInput, match="it cannot be read: no such file or directory"):
+    with pytest.raises(UnusableInput, match="cannot be read: no such file or directory"):
         read_input(tmp_path / "missing.csv")
-    with pytest.raises(UnusableInput, match="it is a directory, not a file"):
+    with pytest.raises(UnusableInput, match="is a directory, not a file"):
         read_input(tmp_path)

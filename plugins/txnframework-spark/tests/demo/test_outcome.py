@@ -75,7 +75,9 @@ def test_the_table_says_what_was_done_and_what_came_of_it() -> None:
     text = printed(OUTCOME)
     assert "the transaction COMMITTED, Spark's commits/N absent" in text
     assert "rows in alerts" in text
-    assert text.rstrip().endswith("Exactly once: every row came through once and whole (12 s, 2 starts of Spark).")
+    assert text.rstrip().endswith(
+        "Exactly once: no loss, no duplicates, no partial transactions (12 s, 2 starts of Spark)."
+    )
 
 
 def test_findings_are_named_but_not_without_end() -> None:

@@ -46,7 +46,7 @@ def test_a_batch_that_spark_has_not_planned_or_knows_as_done_is_a_miss(point: st
     """Before offsets/N and after commits/N there is nothing to hit."""
     assert find_contradiction(point, replace(AT[point], planned=False)) == "Spark has not planned the batch"
     known = find_contradiction(point, replace(AT[point], known_to_spark=True))
-    assert known == "Spark knows already that the batch is committed"
+    assert known == "Spark has already recorded the batch as committed"
 
 
 @pytest.mark.parametrize("state", ["ABORTED", None])

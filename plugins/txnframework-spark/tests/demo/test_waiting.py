@@ -12,7 +12,7 @@ import pytest
 
 from txnframework_spark.demo.faults import PauseReport, Stop, last_committed, wait_for_end, wait_for_point
 from txnframework_spark.demo.pipeline import FAILURE
-from txnframework_spark.errors import PipelineFailed
+from txnframework_spark.errors import DemoPipelineFailed
 from txnframework_spark.microbatch.pause import MID_WRITE
 from txnframework_spark.processes import DriverProcess
 
@@ -49,13 +49,15 @@ def test_a_pipeline_that_is_held_is_reported(tmp_path: Path) -> None:
 def test_a_pipeline_that_ends_before_the_point_says_so(tmp_path: Path) -> None:
     """It is a miss, not a failure."""
     with running(tmp_path, "") as driver:
-        assert wait_for_point(driver, tmp_path, tmp_path, STOP, noted) == "the pipeline had come to its end before"
+        assert (
+            wait_for_point(driver, tmp_path, tmp_path, STOP, noted) == "the pipeline ended before it reached the point"
+        )
 
 
 def test_a_pipeline_that_fails_says_its_last_words(tmp_path: Path) -> None:
     """The sentence that it wrote for this, else its last line; and where the log is."""
     with running(tmp_path, f"import sys; print('{FAILURE}no store'); print('stopping'); sys.exit(1)") as driver:
-        with pytest.raises(PipelineFailed, match=r"exit status 1: no store \(its log is ") as caught:
+        with pytest.raises(DemoPipelineFailed, match=r"exit status 1: no store \(its log is ") as caught:
             wait_for_end(driver, tmp_path, noted)
         assert (caught.value.status, caught.value.log) == (1, tmp_path / "log")
 
@@ -63,7 +65,7 @@ def test_a_pipeline_that_fails_says_its_last_words(tmp_path: Path) -> None:
 def test_a_pipeline_that_dies_without_a_word_says_its_last_line(tmp_path: Path) -> None:
     """A JVM that gives up writes no sentence for anybody."""
     dying = running(tmp_path, "print('out of memory'); raise SystemExit(134)")
-    with dying as driver, pytest.raises(PipelineFailed, match="exit status 134: out of memory"):
+    with dying as driver, pytest.raises(DemoPipelineFailed, match="exit status 134: out of memory"):
         wait_for_point(driver, tmp_path, tmp_path, STOP, noted)
 
 

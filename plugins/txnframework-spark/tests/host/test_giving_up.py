@@ -10,7 +10,7 @@ import pytest
 
 from txnframework_spark.errors import BatchNotCommitted
 from txnframework_spark.pipeline.description import Pipeline
-from txnframework_spark.pipeline.status import abort_open
+from txnframework_spark.pipeline.status import abort_open_transaction
 
 Play = Callable[..., None]
 
@@ -30,13 +30,13 @@ def test_a_run_that_is_stopped_aborts_its_own_batch_and_never_a_newer_run_s(play
         run = await world.run()
         start, end = await run.plan(None)
         staged = await run.stage(0, await run.read(0, start, end))
-        assert not await abort_open(told, "an older run")
+        assert not await abort_open_transaction(told, "an older run")
         await run.commit(0, staged)
         await world.publish("b")
         start, end = await run.plan(end.to_json())
         staged = await run.stage(1, await run.read(1, start, end))
-        assert await abort_open(told, run.name)
-        assert not await abort_open(told, run.name)
+        assert await abort_open_transaction(told, run.name)
+        assert not await abort_open_transaction(told, run.name)
         with pytest.raises(BatchNotCommitted):
             await run.commit(1, staged)
         assert await world.read() == ["a!"]

@@ -90,7 +90,7 @@ def test_a_stateful_query_with_an_older_checkpoint_is_refused_and_with_its_own_g
         await (await world.run(sink=STATEFUL)).replay(1, start, end)
         two = await (await world.run(sink=STATEFUL)).batch(2, one)
         assert sorted(await world.read()) == ["a!", "b!", "c!"]
-        with pytest.raises(StateLost, match="batch 1 came again"):
+        with pytest.raises(StateLost, match="the checkpoint continues with batch 1"):
             await (await world.run(sink=STATEFUL)).batch(1, zero)
         await world.publish("d")
         await (await world.run(sink=STATEFUL)).batch(3, two)

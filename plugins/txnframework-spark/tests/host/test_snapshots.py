@@ -100,7 +100,7 @@ def test_places_name_the_first_message_and_the_first_that_is_not_read(play: Play
         assert await values(world, startingOffsets=at(0, 1), endingOffsets=at(0, 2)) == ["b"]
         assert await values(world, startingOffsets=at(0, 1), endingOffsets=at(2)) == ["b", "c", "d", "e", "f"]
         assert await values(world, startingOffsets={"in": {"0": "latest"}}) == []
-        with pytest.raises(InvalidOption, match="behind its end"):
+        with pytest.raises(InvalidOption, match="is after its end"):
             await values(world, startingOffsets=at(1, 1), endingOffsets=at(1))
         with pytest.raises(InvalidOption, match="can be read up to"):
             await values(world, endingOffsets=at(2, 1))

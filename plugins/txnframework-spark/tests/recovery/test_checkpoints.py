@@ -121,11 +121,11 @@ def test_a_stateful_pipeline_goes_on_with_its_checkpoint_and_is_refused_without(
     stores.checkpoint.rename(whole)
     told = run(**stateful)
     assert told is not None
-    assert "is new to it, so its state is empty; restore that checkpoint, or set txnAppReset=true" in told
+    assert "is new to the application, so its state is empty; restore the right checkpoint" in told
     stores.restore_checkpoint(kept)
     told = run(**stateful)
     assert told is not None
-    assert "came again; restore that checkpoint, or set txnAppReset=true" in told
+    assert "but the checkpoint continues with batch" in told
     has_totals(60)
 
     stores.restore_checkpoint(whole)

@@ -40,7 +40,7 @@ def test_a_checkpoint_that_disagrees_with_the_subscription(stores: Stores, run: 
     told = run()
     assert told is not None
     assert "the checkpoint and subscription g of topic://public/default/in disagree" in told
-    assert "was moved by a seek; delete the checkpoint to go on from there" in told
+    assert "was moved by a seek; delete the checkpoint to continue from there" in told
     assert compare(stores.rows(LEFT, RIGHT), values(0, 10)) == Defects()
 
 
@@ -59,7 +59,7 @@ def test_a_new_query_under_an_old_application_without_a_subscription(stores: Sto
 @pytest.mark.parametrize(
     ("mode", "sentence"),
     [
-        ("complete", "a log cannot; use output mode append, and with an aggregation a watermark"),
+        ("complete", "a log does not support; use output mode append, and a watermark for aggregations"),
         # Spark refuses it before it asks us.
         ("update", "txnframework does not support Update mode"),
     ],

@@ -26,7 +26,7 @@ async def main(url: str) -> None:
                     for message in messages:
                         await producer.send(message.value, key=message.value, txn=txn)
                     await consumer.ack(*messages, txn=txn)
-                    sys.stdout.write("step\n")  # here it is killed: nothing is decided yet, or just being decided
+                    sys.stdout.write("step\n")  # here it is killed: no decided messages, or just being decided
                     sys.stdout.flush()
             except (Conflict, NotFound):
                 await consumer.redeliver_unacknowledged()  # what is somebody else's by now does not come again

@@ -386,7 +386,7 @@ def test_what_a_person_types(
     assert [one["waits_for"] for one in found if one["waits_for"]] == [[str(txn.id)]]
     status, out, err = typed("compact", "in", "--dry-run")
     assert (status, out.count("up to date")) == (0, 2)
-    assert f"waits for transaction {txn.id}: run this again when it has ended" in err
+    assert f"wait for transaction {txn.id}: run this command again after they have ended" in err
     status, out, _ = typed("export", "in", "--to", str(tmp_path / "out"), "--partition-by", "date")
     assert (status, "export=" in out, " 7 " in out) == (0, False, True)
     assert typed("export", "in", "--to", str(tmp_path / "out"))[:2] == (

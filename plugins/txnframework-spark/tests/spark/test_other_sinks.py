@@ -142,5 +142,5 @@ def test_the_program_of_the_page_writes_each_row_once(spark: SparkSession, store
 def test_it_is_called_in_foreach_batch_only(spark: SparkSession, stores: Stores) -> None:
     frame = spark.range(1)
     for call in (lambda: acknowledge(frame, 0, metadata=stores.url), lambda: txn_options(frame, 0)):
-        with pytest.raises(Unsupported, match="in a function of foreachBatch only"):
+        with pytest.raises(Unsupported, match="only in a foreachBatch function"):
             call()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import re
@@ -24,7 +25,7 @@ from txnframework_spark.pipeline.frames import build_output
 from txnframework_spark.pipeline.loader import load_pipeline
 from txnframework_spark.pipeline.query import Start, StopRequests, run_query
 from txnframework_spark.pipeline.screen import Screen
-from txnframework_spark.pipeline.status import at_stores, check_topics, load_status
+from txnframework_spark.pipeline.status import check_topics, load_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,7 +130,7 @@ value = "to_json(named_struct('long', CAST(value AS STRING)))"
     assert (sum(rows for _, rows, _, _ in numbers), sum(rows for _, _, rows, _ in numbers)) == (30, 50)
     assert [behind for *_, behind in numbers] == [30 - numbers[0][1], 0]
     assert len({row.txn for row in stores.rows("out", "long")}) == 2
-    status = at_stores(load_status(load_pipeline(path)))
+    status = asyncio.run(load_status(load_pipeline(path)))
     assert status.application is not None
     assert status.application.committed[-1].version == 1
     assert status.open is None
@@ -179,7 +180,10 @@ def test_a_stateful_pipeline_guards_its_state(spark: SparkSession, stores: Any, 
     run(spark, path)
     shutil.rmtree(stores.checkpoint)
     stores.publish(["two"])
-    with pytest.raises(PipelineFailed, match=r"^pipeline app has failed: the checkpoint of application app is not the"):
+    with pytest.raises(
+        PipelineFailed,
+        match=r"^pipeline app failed: the checkpoint does not belong",
+    ):
         run(spark, path)
     shutil.rmtree(stores.checkpoint)
     run(spark, path, reset=True)
@@ -207,7 +211,9 @@ def test_a_plan_that_spark_prints_in_part_is_refused(spark: SparkSession, write:
     output = build_output(spark, load_pipeline(path := write(sql(COUNT))), path)
     spark.conf.set("spark.sql.maxPlanStringLength", 300)
     try:
-        with pytest.raises(ConfigurationError, match=r"^spark\.conf\.spark\.sql\.maxPlanStringLength: is less than"):
+        with pytest.raises(
+            ConfigurationError, match=r"^spark\.conf\.spark\.sql\.maxPlanStringLength: truncates the plan"
+        ):
             load_plan(output)
     finally:
         spark.conf.unset("spark.sql.maxPlanStringLength")
@@ -218,13 +224,13 @@ def test_a_plan_that_spark_prints_in_part_is_refused(spark: SparkSession, write:
     [
         (sql("SELECT valu FROM events"), "", r"transform\.sql: .*`valu` cannot be resolved"),
         (sql("SELEKT 1"), "", r"transform\.sql: \[PARSE_SYNTAX_ERROR\]"),
-        (sql("SELECT 'a' AS value"), "", r"transform: makes no stream"),
+        (sql("SELECT 'a' AS value"), "", r"transform: does not return a stream"),
         (sql("SELECT key FROM events"), "", r"sinks\[0\]\.value: is missing, and there is no column value .*key"),
         (sql("SELECT offset AS value FROM events"), "", r"sinks\[0\]\.value: has type struct<.*to_json"),
         (sql("SELECT segment AS value FROM events"), "", r"sinks\[0\]\.value: has type bigint, .*: cast it"),
         (sql(PASS_ON), "[[sinks]]\n", r"sinks\[0\]\.topic: is missing"),
         (sql(PASS_ON), '[[sinks]]\ntopic = "out"\nwhere = "valu = 1"\n', r"sinks\[0\]\.where: .*`valu`"),
-        ('python = "not_there:f"', "", r"transform\.python: there is no module not_there, neither in /"),
+        ('python = "not_there:f"', "", r"transform\.python: module not_there not found, neither in /"),
         ('python = "functions_of_a_pipeline:f"', "", r"module functions_of_a_pipeline has no function f"),
         ('python = "functions_of_a_pipeline:wrong"', "", r"wrong failed: KeyError: 'nothing' \(functions_of_a"),
         ('python = "functions_of_a_pipeline:nothing"', "", r"nothing returned a int, expected a DataFrame"),
@@ -232,7 +238,7 @@ def test_a_plan_that_spark_prints_in_part_is_refused(spark: SparkSession, write:
         (
             'python = "functions_of_a_pipeline:one"',
             '[[sinks]]\ntopic = "out"\nframe = "x"\n',
-            r"there is no DataFrame 'x'",
+            r"no DataFrame is named 'x'",
         ),
     ],
 )
@@ -271,7 +277,9 @@ def test_a_command_is_refused_and_not_carried_out(
     made = tmp_path / "made"
     path = write(sql(command.format(made=made)))
     for use in (lambda: build_output(spark, load_pipeline(path), path), lambda: run(spark, path)):
-        with pytest.raises(ConfigurationError, match=r"transform\.sql: .*expected one query, .* and no command$"):
+        with pytest.raises(
+            ConfigurationError, match=r"transform\.sql: .*expected one query, .*; commands are not allowed$"
+        ):
             use()
         assert not made.exists()
         assert spark.conf.get("spark.sql.owned", "unset") == "unset"
@@ -308,7 +316,7 @@ def test_validating_runs_nothing(write: Write, stores: Any) -> None:
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["columns"], document["stateful"]) == (None, None)
-    assert any("was found and not called" in note for note in document["notes"])
+    assert any("was found but not called" in note for note in document["notes"])
     assert any("spark.plugins" in note for note in document["notes"])
     assert sorted(one.name for one in folder.iterdir()) == ["__init__.py", "inner.py"]
 
@@ -316,4 +324,4 @@ def test_validating_runs_nothing(write: Write, stores: Any) -> None:
 def test_a_topic_that_is_not_there_is_said_without_spark(write: Write) -> None:
     """Read or written."""
     with pytest.raises(Exception, match="topic://public/default/nowhere"):
-        at_stores(check_topics(load_pipeline(write(sql(PASS_ON), '[[sinks]]\ntopic = "nowhere"\n'))))
+        asyncio.run(check_topics(load_pipeline(write(sql(PASS_ON), '[[sinks]]\ntopic = "nowhere"\n'))))

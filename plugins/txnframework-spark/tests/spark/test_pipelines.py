@@ -52,7 +52,7 @@ def test_what_cannot_work_is_explained(spark: SparkSession, stores: Any, run_ava
     with pytest.raises(StreamingQueryException) as caught:
         run_available(source={"endingOffsets": "latest"})
     told = describe_error(caught.value)
-    assert told == "option endingOffsets: a stream has no end; leave it out, or read a batch with spark.read"
+    assert told == "option endingOffsets: a stream has no end; remove it, or read a batch with spark.read"
     with pytest.raises(AnalysisException, match="did you mean groupId"):
         spark.readStream.format("txnframework").options(subscribe="in", gruopId="g").load()
     with pytest.raises(AnalysisException, match="availableNow"):

@@ -86,6 +86,6 @@ def test_a_batch_says_what_it_cannot_do(spark: SparkSession, stores: Any) -> Non
 
     with pytest.raises(AnalysisException, match="nowhere does not exist; create it first"):
         frame(spark, stores, subscribe="nowhere").collect()
-    with pytest.raises(AnalysisException, match="a batch acknowledges nothing"):
+    with pytest.raises(AnalysisException, match="a batch does not acknowledge messages"):
         frame(spark, stores, groupId="g").collect()
     assert frame(spark, stores).collect() == []

@@ -122,7 +122,7 @@ PAIR = StructType().add("key", StringType()).add("value", BinaryType())
     [
         ({"key": BinaryType()}, True, "needs a column value"),
         ({"value": BinaryType()}, False, "option topic"),
-        ({"value": BinaryType(), "partition": LongType()}, True, "no use for column partition"),
+        ({"value": BinaryType(), "partition": LongType()}, True, "does not accept column partition"),
         ({"value": LongType()}, True, "column value has type bigint; cast it"),
         ({"value": StringType(), "key": LongType()}, True, "column key has type bigint; cast it"),
         ({"value": StringType(), "topic": BinaryType()}, True, "column topic has type binary"),

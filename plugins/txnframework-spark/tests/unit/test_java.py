@@ -40,7 +40,7 @@ def test_an_old_java_is_refused_with_its_version(tmp_path: Path, monkeypatch: py
 
 def test_a_missing_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaUnusable, match="does not run"):
+    with pytest.raises(JavaUnusable, match="cannot be run"):
         check_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))

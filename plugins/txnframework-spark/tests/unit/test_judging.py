@@ -125,9 +125,9 @@ def test_an_application_is_of_streams_or_of_jobs() -> None:
     require_kind(application(), JOBS)
     require_kind(application(("q", 1)), "other")
     require_kind(application((JOBS, 1)), JOBS)
-    with pytest.raises(ApplicationMixed, match="txnAppId of its own"):
+    with pytest.raises(ApplicationMixed, match="use another txnAppId"):
         require_kind(application((JOBS, 1)), "q")
-    with pytest.raises(ApplicationMixed, match="txnAppId of its own"):
+    with pytest.raises(ApplicationMixed, match="use another txnAppId"):
         require_kind(application(("q", 1)), JOBS)
 
 

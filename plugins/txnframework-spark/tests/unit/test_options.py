@@ -156,7 +156,7 @@ def test_a_pattern_takes_linear_time(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "[", "a{100000}", "(" * 5_000])
 def test_a_pattern_that_cannot_be_linear_is_refused(pattern: str) -> None:
     """Lookaround and backreferences among them."""
-    with pytest.raises(InvalidOption, match="is not a regular expression as RE2 knows them") as refused:
+    with pytest.raises(InvalidOption, match="is not a valid RE2 regular expression") as refused:
         SourceOptions.parse({"subscribePattern": pattern})
     assert len(str(refused.value)) < 1_000
 
@@ -190,7 +190,7 @@ def test_a_sink_ignores_what_spark_itself_puts_there() -> None:
     ("given", "option", "said"),
     [
         ({"txnVersion": "3"}, "txnVersion", "write only"),
-        ({"transactional": "false", "txnAppId": "a"}, "txnAppId", "there is no transaction"),
+        ({"transactional": "false", "txnAppId": "a"}, "txnAppId", "transactional=false disables"),
         ({"transactional": "no"}, "transactional", "true, false"),
         ({"maxBytesInFlight": "0"}, "maxBytesInFlight", "at least 1"),
     ],
@@ -204,11 +204,11 @@ def test_what_a_stream_cannot_have_is_said(given: dict[str, str], option: str, s
 @pytest.mark.parametrize(
     ("given", "option", "said"),
     [
-        ({"txnVersion": "3"}, "txnVersion", "txnAppId beside it"),
-        ({"txnAppId": "a"}, "txnAppId", "txnVersion beside it"),
+        ({"txnVersion": "3"}, "txnVersion", "requires the option txnAppId"),
+        ({"txnAppId": "a"}, "txnAppId", "requires the option txnVersion"),
         ({"txnAppId": "a", "txnVersion": "-1"}, "txnVersion", "at least 0"),
         ({"txnAppId": "a", "txnVersion": "1", "txnAppReset": "true"}, "txnAppReset", "writeStream only"),
-        ({"transactional": "false", "txnAppId": "a", "txnVersion": "1"}, "txnAppId", "there is no transaction"),
+        ({"transactional": "false", "txnAppId": "a", "txnVersion": "1"}, "txnAppId", "transactional=false disables"),
     ],
 )
 def test_what_a_job_cannot_have_is_said(given: dict[str, str], option: str, said: str) -> None:

@@ -25,8 +25,8 @@ from txnframework_spark.errors import UnusableDirectory
 from txnframework_spark.session import check_java
 
 EPILOG = """\
-Exit status: 0 if nothing was lost, repeated, wrong or torn and every kill hit its point; 1 if not; 2 if something that
-was typed is wrong, or Java 17 is missing.
+Exit status: 0 if no row was lost, duplicate, wrong or in a partial transaction, and every kill hit its point; 1 if not;
+2 if the command line is invalid, or Java 17 is missing.
 """
 
 
@@ -36,37 +36,37 @@ was typed is wrong, or Java 17 is missing.
     "source",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Rows to send through: CSV with a header row, or JSON lines. A row is known by its line number."
+    help="Input rows: CSV with a header row, or JSON lines. Rows are identified by line number."
     "  [default: the 1,501 MovieLens ratings that PySpark ships]",
 )
 @click.option(
     "--metadata",
     metavar="URL",
-    help="Store for transactions, layouts and cursors; embedded-postgresql or embedded-zookeeper starts a server for"
-    " the time of the demo.  [default: a SQLite file in the directory]",
+    help="Store for transactions, layouts and cursors; embedded-postgresql or embedded-zookeeper starts a server"
+    " for the demo.  [default: a SQLite file in the directory]",
 )
 @click.option(
-    "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it keeps messages]"
+    "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it can store messages]"
 )
 @click.option(
     "--directory",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the checkpoint, the logs and the SQLite file go; must be empty, and is kept."
-    "  [default: a temporary one, kept only if something went wrong]",
+    help="Directory for the checkpoint, the logs and the SQLite file; it must be empty, and is kept."
+    "  [default: a temporary one, kept only after a failure]",
 )
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
     metavar="ROWS",
-    help="Rows in a micro-batch.  [default: so many that there are more than ten batches]",
+    help="Rows in a micro-batch.  [default: a number that makes more than ten batches]",
 )
 @click.option(
     "--output",
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="Tables to read, or one JSON object on one line.",
+    help="Tables, or one JSON object on one line.",
 )
 @click.pass_context
 def demo(
@@ -79,13 +79,13 @@ def demo(
     output: str,
 ) -> None:
     """
-    Run an exactly-once Spark pipeline, kill it again and again, and check every row.
+    Run an exactly-once Spark pipeline, kill it repeatedly, and check every row.
 
-    Loads the input into a topic and starts a Structured Streaming job, as a process of its own, that reads it,
-    enriches every row into one topic and sends alerts for some into another. While it runs, its Python and its JVM
-    get SIGKILL at the worst moments, segments are split under an open transaction, and Spark's checkpoint is
-    deleted. Then a fresh consumer reads both outputs, which must be what plain Python makes of the input: nothing
-    lost, nothing twice, no transaction visible in part.
+    Loads the input into a topic and starts a Structured Streaming job in a separate process. The job reads the topic,
+    writes every row, enriched, to one topic, and alerts for some rows to another. While it runs, its Python and its
+    JVM get SIGKILL at critical points, segments are split under an open transaction, and Spark's checkpoint is deleted.
+    Finally a new consumer reads both outputs and compares them with the results of plain Python: no loss, no
+    duplicates, no partial transactions.
 
     Takes about three minutes on two cores.
     """
@@ -128,7 +128,7 @@ def _working_directory(chosen: Path | None) -> Iterator[tuple[Path, _Keep]]:
         raise
     finally:
         if keep.kept:
-            click.echo(f"Everything is kept in {place}", err=True)
+            click.echo(f"All files are kept in {place}", err=True)
         else:
             shutil.rmtree(place, ignore_errors=True)
 

@@ -181,11 +181,11 @@ def find_contradiction(point: str, batch_records: BatchRecords) -> str | None:
     if not batch_records.planned:
         return "Spark has not planned the batch"
     if batch_records.known_to_spark:
-        return "Spark knows already that the batch is committed"
+        return "Spark has already recorded the batch as committed"
     if point == PLANNED:
-        return "what the batch reads is registered already" if batch_records.registered else None
+        return "the batch's ranges are already registered" if batch_records.registered else None
     if not batch_records.registered:
-        return "what the batch reads is not registered"
+        return "the batch's ranges are not registered"
     if point == COMMITTED:
         return None if batch_records.state == _STATE_COMMITTED else f"its transaction is {batch_records.state}"
     if batch_records.state != _STATE_OPEN:
@@ -193,7 +193,7 @@ def find_contradiction(point: str, batch_records: BatchRecords) -> str | None:
     if not batch_records.writes:
         return "its transaction has written nothing"
     if point == MID_WRITE:
-        return "acknowledgments are put already" if batch_records.acks else None
+        return "acknowledgments are already put" if batch_records.acks else None
     if point == ACKS_PUT:
         return None if batch_records.acks else "no acknowledgment is put"
     return f"there is no point {point}"
@@ -249,7 +249,7 @@ def wait_for_point(
             return report
     if driver.status() is None:
         return f"it was not reached within {STUCK_AFTER_S:.0f} s"
-    return "the pipeline had come to its end before"
+    return "the pipeline ended before it reached the point"
 
 
 def wait_for_end(driver: DriverProcess, checkpoint: Path, note: Callable[[str], None]) -> None:
@@ -288,5 +288,5 @@ def _failure_reason(log: Path) -> str:
     return (
         document[-1]
         if document
-        else next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        else next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
     )

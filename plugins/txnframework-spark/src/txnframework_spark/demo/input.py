@@ -77,7 +77,7 @@ def movielens_path() -> Path:
 
     path = Path(pyspark.__file__).parent / "data" / "mllib" / "als" / "sample_movielens_ratings.txt"
     if not path.is_file():
-        raise UnusableInput(path, "this PySpark came without its sample data; give a file with --input")
+        raise UnusableInput(path, "this PySpark has no sample data; set a file with --input")
     return path
 
 
@@ -86,14 +86,14 @@ def read_input(path: Path) -> Input:
     try:
         data = path.read_bytes()
     except IsADirectoryError as error:
-        raise UnusableInput(path, "it is a directory, not a file") from error
+        raise UnusableInput(path, "is a directory, not a file") from error
     except OSError as error:
-        raise UnusableInput(path, f"it cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise UnusableInput(path, f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     lines = data.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     kind = _kind_of(path, next((line for line in lines if line.strip()), b""))
     rows = tuple(_bounded(path, _READERS[kind](path, lines)))
     if not rows:
-        raise UnusableInput(path, "it has no rows")
+        raise UnusableInput(path, "has no rows")
     return Input(path, kind, rows)
 
 
@@ -112,11 +112,11 @@ def _bounded(path: Path, rows: Iterator[InputRow]) -> Iterator[InputRow]:
     """Pass on rows that fit into a message, and at most as many as the comparison can hold in memory."""
     for number, row in enumerate(rows, 1):
         if number > ROWS_MAX:
-            raise UnusableInput(path, f"it has more than the {ROWS_MAX:,} rows that the demo compares", row.line)
+            raise UnusableInput(path, f"has more than {ROWS_MAX:,} rows, the limit of the demo", row.line)
         try:
             size = len(row.to_message())
         except UnicodeEncodeError as error:
-            raise UnusableInput(path, "it holds half of a surrogate pair, which is not text", row.line) from error
+            raise UnusableInput(path, "contains half of a surrogate pair, which is not valid text", row.line) from error
         if size > ROW_BYTES_MAX:
             raise UnusableInput(path, f"the row is larger than {ROW_BYTES_MAX:,} bytes", row.line)
         yield row
@@ -126,7 +126,7 @@ def _text(path: Path, line: int, data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        reason = f"it is not UTF-8: byte 0x{data[error.start]:02x} at column {error.start + 1}"
+        reason = f"not UTF-8: byte 0x{data[error.start]:02x} at column {error.start + 1}"
         raise UnusableInput(path, reason, line) from error
 
 
@@ -150,7 +150,7 @@ def _check_rating(path: Path, line: int, row: dict[str, str]) -> None:
         if not form.fullmatch(value):
             raise UnusableInput(path, f"the {name} is not a number: {value!r}", line)
     if int(row["timestamp"]) > _TIMESTAMP_MAX:
-        raise UnusableInput(path, f"the timestamp lies after the year 9999: {row['timestamp']!r}", line)
+        raise UnusableInput(path, f"the timestamp is after the year 9999: {row['timestamp']!r}", line)
 
 
 def _read_csv(path: Path, lines: list[bytes]) -> Iterator[InputRow]:
@@ -163,7 +163,7 @@ def _read_csv(path: Path, lines: list[bytes]) -> Iterator[InputRow]:
             record = next(reader, None)
         except csv.Error as error:
             # The line on which the row begins: an unclosed quote is detected only at the end of the file.
-            raise UnusableInput(path, f"it is not CSV: {error}", begins) from error
+            raise UnusableInput(path, f"not CSV: {error}", begins) from error
         if record is None:
             return
         line, begins = begins, reader.line_num + 1
@@ -194,10 +194,10 @@ def _read_jsonl(path: Path, lines: list[bytes]) -> Iterator[InputRow]:
         try:
             document = json.loads(text)
         except json.JSONDecodeError as error:
-            raise UnusableInput(path, f"it is not JSON: {error.msg} at column {error.colno}", number) from error
+            raise UnusableInput(path, f"not JSON: {error.msg} at column {error.colno}", number) from error
         except (ValueError, RecursionError) as error:
             raise UnusableInput(
-                path, "it is not JSON that can be read: a number is too long, or it is too deep", number
+                path, "cannot be parsed as JSON: a number is too long, or the nesting is too deep", number
             ) from error
         if not isinstance(document, dict):
             raise UnusableInput(path, f"expected a JSON object, found {_JSON_NAMES[type(document)]}", number)

@@ -1,10 +1,10 @@
 """The job that the demo runs, kills and runs again: ``python -m txnframework_spark.demo.pipeline``.
 
-A topic of input is read as a stream, every row is enriched, some give an alert, and both go into topics of their own
-through one sink: one micro-batch is one transaction over both outputs and the acknowledgment of its input. Nothing in
-here knows of kills; what makes it exactly once are the options ``groupId`` and ``txnAppId``.
+It reads a topic as a stream and enriches every row; some rows produce an alert. One sink writes rows and alerts to two
+topics. One micro-batch is one transaction over both outputs and the acknowledgment of its input. This module has no
+code for kills: the options ``groupId`` and ``txnAppId`` make the pipeline exactly once.
 
-It stops when everything is read that was there when it started, and at once when whoever started it is gone.
+It stops when all input that existed at its start is read, and at once when its parent process has ended.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class DemoJob:
         parser.add_argument("--config", type=Path, required=True, help="configuration file that names the stores")
         parser.add_argument("--checkpoint", type=Path, required=True, help="Spark's checkpoint directory")
         parser.add_argument(
-            "--kind", type=InputFormat, required=True, help="what the rows are: movielens, csv or jsonl"
+            "--kind", type=InputFormat, required=True, help="format of the rows: movielens, csv or jsonl"
         )
         parser.add_argument("--source", required=True, help="topic to read")
         parser.add_argument("--enriched", required=True, help="topic for every row")
         parser.add_argument("--alerts", required=True, help="topic for some rows")
         parser.add_argument("--group", required=True, help="subscription on the source")
-        parser.add_argument("--application", required=True, help="name that stays through restarts")
+        parser.add_argument("--application", required=True, help="name that is the same after restarts")
         parser.add_argument("--batch", type=int, required=True, help="rows in a micro-batch")
         return cls(**vars(parser.parse_args(arguments)))
 

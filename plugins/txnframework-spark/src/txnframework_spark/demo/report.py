@@ -235,7 +235,7 @@ class Outcome:
 
 
 def _fault_table(outcome: Outcome) -> Table:
-    table = Table(title="What was done to the pipeline", box=SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table = Table(title="Faults", box=SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.add_column("start", justify="right")
     table.add_column("killed at")
     table.add_column("batch", justify="right")
@@ -249,7 +249,7 @@ def _fault_table(outcome: Outcome) -> Table:
 
 def _result_table(outcome: Outcome) -> Table:
     verdict = outcome.verdict
-    table = Table(title="What came of it", box=SIMPLE_HEAD, title_justify="left", title_style="bold")
+    table = Table(title="Result", box=SIMPLE_HEAD, title_justify="left", title_style="bold")
     table.add_column("")
     table.add_column("found", justify="right")
     table.add_column("expected", justify="right")
@@ -264,7 +264,7 @@ def _result_table(outcome: Outcome) -> Table:
     table.add_row("segments split under an open transaction", str(len(outcome.splits)), "")
     table.add_row("checkpoints lost", str(outcome.checkpoint_losses), "")
     table.add_row("transactions visible", f"{verdict.transactions:,}", "")
-    table.add_row("rows written by killed or repeated batches, which nobody sees", f"{outcome.discarded:,}", "")
+    table.add_row("rows of aborted transactions (not visible)", f"{outcome.discarded:,}", "")
     return table
 
 
@@ -275,7 +275,7 @@ def _against(found: int, expected: int) -> Text:
 def _summary(outcome: Outcome) -> Text:
     took = f"{outcome.seconds:.0f} s, {outcome.starts} starts of Spark"
     if outcome.ok:
-        return Text(f"Exactly once: every row came through once and whole ({took}).", style="bold green")
+        return Text(f"Exactly once: no loss, no duplicates, no partial transactions ({took}).", style="bold green")
     if outcome.verdict.exactly_once:
-        return Text(f"The rows are right, but not everything was done as planned ({took}).", style="bold red")
+        return Text(f"The rows are correct, but not all faults were applied as planned ({took}).", style="bold red")
     return Text(f"Not exactly once ({took}).", style="bold red")

@@ -193,7 +193,7 @@ class _Demo:
         reason = find_contradiction(stop.point, batch_records)
         killed = driver.kill()
         if reason is None and not killed.jvm:
-            reason = "its JVM was gone already"
+            reason = "its JVM had already ended"
         self._kills.append(
             KillOutcome(
                 stop.point,

@@ -136,11 +136,11 @@ def find_wrong(evidence: Evidence) -> Iterator[str]:
         where = f"line {row.line} in {row.output}"
         value = evidence.expected.get(row.output, {}).get(row.line) if row.line is not None else None
         if value is None:
-            yield f"{where}: it should not be there"
+            yield f"{where}: unexpected row"
         elif row.value != value:
-            yield f"{where}: it is {dict(row.value)} and should be {dict(value)}"
+            yield f"{where}: it is {dict(row.value)}, expected {dict(value)}"
         elif row.line is not None and row.place != (place := evidence.places.get(row.line)):
-            yield f"{where}: it says that its input stands at {row.place}, but it stands at {place}"
+            yield f"{where}: it names input position {row.place}, but its input is at {place}"
 
 
 def find_torn(evidence: Evidence) -> dict[str, str]:
@@ -155,7 +155,7 @@ def find_torn(evidence: Evidence) -> dict[str, str]:
     for txn, written in rows.items():
         reason = _torn_between_outputs(evidence, written) or _torn_from_input(evidence, written)
         if reason is None and evidence.outcomes.get(txn) != COMMITTED:
-            reason = f"its rows are visible and its outcome is {evidence.outcomes.get(txn, 'not known')}"
+            reason = f"its rows are visible, but its outcome is {evidence.outcomes.get(txn, 'not known')}"
         if reason is not None:
             torn[txn] = reason
     return torn
@@ -166,9 +166,9 @@ def _torn_between_outputs(evidence: Evidence, written: list[OutputRow]) -> str |
     alerts = {row.line for row in written if row.output == ALERTS and row.line is not None}
     implied = enriched & evidence.expected[ALERTS].keys()
     if implied - alerts:
-        return f"line {min(implied - alerts)} is in {ENRICHED} and its alert is not in {ALERTS}"
+        return f"line {min(implied - alerts)} is in {ENRICHED}, but its alert is not in {ALERTS}"
     if alerts - enriched:
-        return f"line {min(alerts - enriched)} is in {ALERTS} and not in {ENRICHED}"
+        return f"line {min(alerts - enriched)} is in {ALERTS}, but not in {ENRICHED}"
     return None
 
 
@@ -183,5 +183,5 @@ def _torn_from_input(evidence: Evidence, written: list[OutputRow]) -> str | None
             continue
         cursor = evidence.cursors.get(place.segment)
         if cursor is None or state_of(cursor, place.position) is not AckState.DELETED:
-            return f"line {row.line} is in {row.output} and its input at {place.position} is not acknowledged"
+            return f"line {row.line} is in {row.output}, but its input at {place.position} is not acknowledged"
     return None

@@ -34,16 +34,16 @@ def job_options(command: F) -> F:
             type=click.Path(path_type=Path, exists=True, dir_okay=False),
             envvar="TXNFRAMEWORK_CONFIG",
             metavar="FILE",
-            help=f"The configuration.  [default: {CONFIG_FILE} if it is there, otherwise the embedded database]",
+            help=f"Configuration file.  [default: {CONFIG_FILE} if it exists, otherwise the embedded database]",
         ),
         click.option(
             "--task-messages",
             type=click.IntRange(min=1),
             default=TASK_MESSAGES,
             show_default=True,
-            help="A task reads about so many messages.",
+            help="Approximate number of messages of a task.",
         ),
-        click.option("--master", default="local[*]", show_default=True, help="The Spark to run on."),
+        click.option("--master", default="local[*]", show_default=True, help="Spark master."),
     ):
         command = option(command)
     return command
@@ -52,23 +52,23 @@ def job_options(command: F) -> F:
 @click.group(no_args_is_help=True)
 def job() -> None:
     """
-    Work over whole topics, on Spark.
+    Run batch jobs over whole topics, on Spark.
 
-    What a job does becomes visible in one step at its end. One that was killed has changed nothing; run it again.
+    The result of a job becomes visible in one step at its end. A killed job has no effect; run it again.
     """
 
 
 @job.command()
 @click.argument("topic")
-@click.option("--segment", type=click.IntRange(min=0), help="Only this segment.  [default: all of them]")
+@click.option("--segment", type=click.IntRange(min=0), help="Compact only this segment.  [default: all segments]")
 @click.option(
     "--order",
     type=click.Choice(["commit", "position"]),
     default="commit",
     show_default=True,
-    help="By when transactions were committed, or by where messages stand.",
+    help="Order of messages: by the commit of their transactions, or by position.",
 )
-@click.option("--dry-run", is_flag=True, help="Read everything and say what would be kept; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Read all messages and report what would be kept; change nothing.")
 @job_options
 def compact(
     topic: str,
@@ -81,11 +81,11 @@ def compact(
     output: str,
 ) -> None:
     """
-    Write what is committed of TOPIC beside it, without what was aborted.
+    Write the committed messages of TOPIC to a compacted copy.
 
-    The topic stays as it is, and so does whoever reads or consumes it. 'topic consume --compacted' reads what was
-    written, and then goes on in the topic. Each segment is compacted up to what is decided; WAITS FOR names open
-    transactions that hold back the rest.
+    The topic, its readers and its consumers are unaffected. 'topic consume --compacted' reads the copy, and then
+    continues in the topic. Each segment is compacted up to its first undecided message; WAITS FOR names the open
+    transactions that delay the rest.
     """
     stores = stores_of(config)
     name = TopicName.parse(topic)
@@ -104,13 +104,13 @@ def compact(
 
 @job.command()
 @click.argument("topic")
-@click.option("--to", "folder", required=True, metavar="FOLDER", help="Where to; all machines must see it.")
+@click.option("--to", "folder", required=True, metavar="FOLDER", help="Target folder; all machines must share it.")
 @click.option(
     "--partition-by",
     type=click.Choice(["date"]),
-    help="Folders of their own for each day on which messages were sent (UTC), as the column date.",
+    help="One folder for each day on which messages were sent (UTC), as the column date.",
 )
-@click.option("--skip-trimmed", is_flag=True, help="Go on without messages that retention took before their export.")
+@click.option("--skip-trimmed", is_flag=True, help="Skip messages that retention removed before their export.")
 @job_options
 def export(
     topic: str,
@@ -123,10 +123,10 @@ def export(
     output: str,
 ) -> None:
     """
-    Write what was committed to TOPIC since the last export as Parquet.
+    Write the messages committed to TOPIC since the last export as Parquet.
 
-    Each run makes one folder below FOLDER, export=1, export=2 and so on, which appears at once when it is whole; run
-    again after it was killed, it loses nothing and repeats nothing. The folder itself remembers how far it came.
+    Each run creates one folder below FOLDER: export=1, export=2 and so on. The folder becomes visible in one step when
+    it is complete. A run after a kill loses and repeats nothing. FOLDER itself records the end of the last export.
     """
     stores = stores_of(config)
     name = TopicName.parse(topic)
@@ -157,7 +157,7 @@ def _print_open_transactions(found: list[CompactionReport]) -> None:
             whom = f"transaction {held_by[0]}" if len(held_by) == 1 else f"transactions {', '.join(held_by)}"
             place = f"{one.status.plan.upto} of {one.status.segment}"
             click.echo(
-                f"What stands behind {place} waits for {whom}: run this again when it has ended, or end it with"
-                " 'txnframework transaction abort ID'.",
+                f"Messages after {place} wait for {whom}: run this command again after they have ended, or end them"
+                " with 'txnframework transaction abort ID'.",
                 err=True,
             )

@@ -221,7 +221,7 @@ def writing(stores: StoreOptions, attempt: Attempt) -> Callable[[Batches], Batch
 COMPACTED: Final = "compacted"
 WOULD_BE: Final = "would be compacted"
 UP_TO_DATE: Final = "up to date"
-NOTHING_YET: Final = "nothing is decided yet"
+NOTHING_YET: Final = "no decided messages"
 
 
 @dataclass(frozen=True, slots=True)

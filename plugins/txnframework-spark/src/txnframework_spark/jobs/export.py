@@ -67,11 +67,11 @@ def check_topic(last: Exported | None, store: str, layout: Layout, folder: str) 
     if last is None or (last.store, last.topic, last.life) == (store, str(layout.topic), layout.life):
         return
     if last.topic != str(layout.topic):
-        reason = f"holds exports of {last.topic}; name another folder for {layout.topic}"
+        reason = f"contains exports of {last.topic}; use another folder for {layout.topic}"
     elif last.store != store:
-        reason = f"holds exports of {last.topic} of another store; name another folder"
+        reason = f"contains exports of {last.topic} of another store; use another folder"
     else:
-        reason = f"holds exports of a {last.topic} that was deleted since; name another folder for the new one"
+        reason = f"contains exports of a {last.topic} that was deleted since; use another folder for the new one"
     raise UnusableFolder(folder, reason)
 
 
@@ -160,8 +160,8 @@ class Export:
             return last, found, await cutting.tasks(found.ranges)
         except (DataLost, TopicLost) as error:
             raise JobFailed(
-                f"messages of {layout.topic} were trimmed before they were exported; --skip-trimmed goes on without"
-                " them, and a longer [retention] or more frequent exports keep it from happening"
+                f"messages of {layout.topic} were trimmed before they were exported; use --skip-trimmed to continue"
+                " without them; a longer [retention] or more frequent exports prevent this"
             ) from error
 
     def _options(self) -> SourceOptions:
@@ -240,7 +240,7 @@ def require_shared(path: Path, rows: int, messages: int) -> None:
     """Raise InvalidInput if this process does not see the executors' files: the export's positions would skip them."""
     if messages < rows:
         raise InvalidInput(
-            f"executors wrote {rows} messages and {messages} of them are in {path}; it has to be a folder that all"
+            f"executors wrote {rows} messages, but {path} contains {messages} of them; it must be a folder that all"
             " machines share"
         )
 

@@ -76,7 +76,7 @@ class ExportFolder:
             )
         path = Path("/" + rest.lstrip("/")) if scheme == "file" and colon else Path(named)
         if path.exists() and not path.is_dir():
-            raise UnusableFolder(named, "is a file; name a folder")
+            raise UnusableFolder(named, "is a file; use a folder")
         return cls(path.resolve())
 
     def last(self) -> Exported | None:
@@ -88,7 +88,9 @@ class ExportFolder:
         finished = [int(found[1]) for name in self._names() if (found := _FINISHED.fullmatch(name))]
         others = [name for name in self._names() if not _FINISHED.fullmatch(name) and not name.startswith(("_", "."))]
         if others:
-            raise UnusableFolder(str(self.path), f"holds {sorted(others)[0]}, which is no export; name an empty folder")
+            raise UnusableFolder(
+                str(self.path), f"contains {sorted(others)[0]}, which is not an export; use an empty folder"
+            )
         return self._read(max(finished)) if finished else None
 
     def _names(self) -> list[str]:

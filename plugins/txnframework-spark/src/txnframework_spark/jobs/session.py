@@ -118,7 +118,7 @@ def session(master: str, name: str, stores: StoreOptions) -> Iterator[SparkSessi
             kept = Path(tempfile.gettempdir()) / f"{scratch.name}.log"
             if log.exists() and log.stat().st_size:
                 shutil.copyfile(log, kept)
-                click.echo(f"What Spark said is in {kept}", err=True)
+                click.echo(f"Spark's log is {kept}", err=True)
             raise
 
 

@@ -98,7 +98,9 @@ class Pauses:
             if at and not batch.isdecimal():
                 raise InvalidOption(VARIABLE, f"{batch!r} is not the number of a batch")
             if at and point in WITHOUT_BATCH:
-                raise InvalidOption(VARIABLE, f"{point} stands without a batch: who arrives there knows of none")
+                raise InvalidOption(
+                    VARIABLE, f"{point} takes no batch number: the process that reaches it does not know the batch"
+                )
             before = points.get(point, frozenset())
             points[point] = None if not at or before is None else before | {int(batch)}
         return cls(Path(directory), points)
@@ -131,5 +133,5 @@ class Pauses:
         releases = [self.directory / name for name in (f"{mine}.release", f"{place}.release", "release")]
         while not any(release.exists() for release in releases):
             if os.getppid() != parent or not self.directory.is_dir():
-                raise PauseOrphaned(f"nobody is left to release pause point {place}")
+                raise PauseOrphaned(f"no process is left to release pause point {place}")
             time.sleep(_LOOK_EVERY_S)

@@ -133,9 +133,9 @@ class OptionParser:
             config = str(Path(config).expanduser().absolute())
         stores = StoreOptions(config, self.text("metadata"), self.text("ledger"))
         if stores.config is not None and (stores.metadata or stores.ledger):
-            raise InvalidOption("config", "the file names the stores already; leave metadata and ledger out")
+            raise InvalidOption("config", "the file already names the stores; remove metadata and ledger")
         if stores.ledger is not None and stores.metadata is None:
-            raise InvalidOption("ledger", "it needs the option metadata beside it")
+            raise InvalidOption("ledger", "it requires the option metadata")
         return stores
 
 

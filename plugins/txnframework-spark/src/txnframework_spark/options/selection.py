@@ -71,8 +71,8 @@ def compiled(pattern: str) -> Any:
         return re2.compile(pattern, options)
     except re2.error as error:
         (reason,) = error.args
-        told = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
-        raise ValueError(f"{told[:100]}..." if len(told) > 100 else told) from error
+        message = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        raise ValueError(f"{message[:100]}..." if len(message) > 100 else message) from error
 
 
 def parse_selection(options: OptionParser) -> TopicSelection:
@@ -81,10 +81,10 @@ def parse_selection(options: OptionParser) -> TopicSelection:
     if not given:
         raise InvalidOption(
             "subscribe",
-            "it is missing; name what to read by subscribe (topics, separated by commas), subscribePattern or assign",
+            "it is missing; choose what to read by subscribe (topics, separated by commas), subscribePattern or assign",
         )
     if len(given) > 1:
-        raise InvalidOption(given[1], f"the option {given[0]} already says what to read; keep one of the two")
+        raise InvalidOption(given[1], f"option {given[0]} already chooses what to read; remove one of the two")
     name, text = given[0], options.required(given[0], "what to read")
     if name == "topic":
         return TopicSelection((parse_topic(name, text),))
@@ -96,7 +96,7 @@ def parse_selection(options: OptionParser) -> TopicSelection:
         compiled(text)
     except ValueError as error:
         raise InvalidOption(
-            name, f"{excerpt(text)} is not a regular expression as RE2 knows them, without lookaround: {error}"
+            name, f"{excerpt(text)} is not a valid RE2 regular expression (RE2 has no lookaround): {error}"
         ) from error
     return TopicSelection(pattern=text)
 
@@ -160,7 +160,7 @@ def parse_bounds(options: OptionParser, side: str, selection: TopicSelection) ->
     text, at_ms = options.text(offsets), options.number(timestamp, 0, ", milliseconds since 1970")
     if at_ms is not None:
         if text is not None:
-            raise InvalidOption(timestamp, f"{offsets} already says where; keep one of the two")
+            raise InvalidOption(timestamp, f"{offsets} is set as well; remove one of the two")
         return Bounds(rest, at_ms=at_ms)
     if text is None:
         return None
@@ -184,11 +184,13 @@ def _named_bounds(option: str, text: str, rest: Edge, selection: TopicSelection)
         }
     for topic, places in named.items():
         if topic not in selection.topics if selection.pattern is None else not selection.matches(topic):
-            raise InvalidOption(option, f"it names {topic}, which is not among what is read; leave it out")
+            raise InvalidOption(option, f"it names {topic}, which is not read; remove it")
         stray = sorted(places.keys() - selection.assigned.get(topic, places.keys()))
         if stray:
-            raise InvalidOption(option, f"it names segment {stray[0]} of {topic}, which assign does not; leave it out")
+            raise InvalidOption(
+                option, f"it names segment {stray[0]} of {topic}, which assign does not name; remove it"
+            )
     missing = [topic for topic in selection.topics if topic not in named]
     if missing:
-        raise InvalidOption(option, f'it does not name {missing[0]}; add "{missing[0]}": {{}} for all of it')
+        raise InvalidOption(option, f'it does not name {missing[0]}; add "{missing[0]}": {{}} to read all of it')
     return Bounds(rest, named)

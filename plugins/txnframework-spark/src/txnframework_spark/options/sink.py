@@ -55,7 +55,7 @@ class SinkOptions:
         found = cls._parse(given)
         if found.version is not None:
             raise InvalidOption(
-                "txnVersion", "it goes with write only: a stream's batches are counted by Spark; leave it out"
+                "txnVersion", "it is for write only, because Spark counts the batches of a stream; remove it"
             )
         return found
 
@@ -65,14 +65,14 @@ class SinkOptions:
         options = OptionParser(given, _KNOWN, "a txnframework sink")
         for name in _OF_STREAMS:
             if options.text(name) is not None:
-                raise InvalidOption(name, "it goes with writeStream only; leave it out")
+                raise InvalidOption(name, "it is for writeStream only; remove it")
         found = cls._parse(given)
         if found.version is not None and found.application_id is None:
-            raise InvalidOption("txnVersion", "it needs the option txnAppId beside it, which names the application")
+            raise InvalidOption("txnVersion", "it requires the option txnAppId, which names the application")
         if found.application_id is not None and found.version is None:
             raise InvalidOption(
                 "txnAppId",
-                "in a batch job it needs the option txnVersion beside it, a number that grows from job to job",
+                "in a batch job it requires the option txnVersion, a number that increases from job to job",
             )
         return found
 
@@ -83,7 +83,7 @@ class SinkOptions:
         transactional = options.flag("transactional", True)
         for name in _OF_TRANSACTIONS:
             if not transactional and options.text(name) is not None:
-                raise InvalidOption(name, "with transactional=false there is no transaction that it could be about")
+                raise InvalidOption(name, "it applies to transactions, which transactional=false disables")
         return cls(
             stores=options.stores(),
             topic=None if topic is None else parse_topic("topic", topic),

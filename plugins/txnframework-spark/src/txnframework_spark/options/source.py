@@ -122,15 +122,15 @@ class SourceOptions:
         """Return the options of a stream, which begins at the end by default."""
         for name in self.one_sided:
             if name in _BATCH_ONLY:
-                raise InvalidOption(name, "a stream has no end; leave it out, or read a batch with spark.read")
+                raise InvalidOption(name, "a stream has no end; remove it, or read a batch with spark.read")
         starting = self.starting or Bounds(Edge.LATEST)
         for topic, places in starting.named.items():
             for number, place in places.items():
                 if isinstance(place, Position) and place.batch_index > 0:
                     raise InvalidOption(
                         "startingOffsets",
-                        f"a stream begins with a whole entry; leave the index of segment {number} of {topic} out,"
-                        " which reads the messages before it in its entry as well",
+                        f"a stream begins with a whole entry; remove the index of segment {number} of {topic}, so that"
+                        " the messages before it in its entry are read as well",
                     )
         return replace(self, starting=starting)
 
@@ -139,12 +139,12 @@ class SourceOptions:
         if self.group_id is not None:
             raise InvalidOption(
                 "groupId",
-                "a batch acknowledges nothing; leave it out, or use readStream with trigger(availableNow=True), which"
-                " goes on at the subscription's cursor and stops at the end",
+                "a batch does not acknowledge messages; remove it, or use readStream with trigger(availableNow=True),"
+                " which begins at the subscription's cursor and stops at the end",
             )
         for name in self.one_sided:
             if name in _STREAM_ONLY:
-                raise InvalidOption(name, "it is for readStream only; leave it out of spark.read")
+                raise InvalidOption(name, "it is for readStream only; remove it")
         starting = self.starting or Bounds(Edge.EARLIEST)
         if starting.edge is Edge.LATEST:
             raise InvalidOption("startingOffsets", "a batch that begins at latest is empty; use earliest or JSON")
@@ -153,7 +153,8 @@ class SourceOptions:
     def _check(self, has_delay: bool, has_refresh: bool) -> None:
         if self.group_id is not None and self.isolation is Isolation.READ_UNCOMMITTED:
             raise InvalidOption(
-                "isolationLevel", "read_uncommitted goes without groupId: what is not decided cannot be acknowledged"
+                "isolationLevel",
+                "read_uncommitted cannot be combined with groupId: undecided messages cannot be acknowledged",
             )
         if self.group_id is not None and self.starting is not None and self.starting.edge is None:
             name = "startingOffsets" if self.starting.at_ms is None else "startingTimestamp"
@@ -167,13 +168,15 @@ class SourceOptions:
             ending.edge is Edge.EARLIEST
             or any(place is Edge.EARLIEST for places in ending.named.values() for place in places.values())
         ):
-            raise InvalidOption("endingOffsets", "nothing ends at earliest; use latest or a place")
+            raise InvalidOption("endingOffsets", "reading cannot end at earliest; use latest or a position")
         least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
         if least is not None and most is not None and least > most:
-            raise InvalidOption("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger ({most}) lets in")
+            raise InvalidOption("minOffsetsPerTrigger", f"{least} is greater than maxOffsetsPerTrigger ({most})")
         if has_delay and least is None:
-            raise InvalidOption("maxTriggerDelay", "it bounds how long minOffsetsPerTrigger waits; give that as well")
+            raise InvalidOption(
+                "maxTriggerDelay", "it limits how long minOffsetsPerTrigger waits, and requires that option"
+            )
         if self.allow_unacknowledged and self.group_id is None:
-            raise InvalidOption("allowUnacknowledged", "it is about groupId, which is not given; leave it out")
+            raise InvalidOption("allowUnacknowledged", "it requires the option groupId")
         if has_refresh and self.selection.pattern is None:
-            raise InvalidOption("patternRefreshMs", "it is for subscribePattern, which is not given; leave it out")
+            raise InvalidOption("patternRefreshMs", "it requires the option subscribePattern")

@@ -77,7 +77,7 @@ def load_plan(frame: DataFrame) -> Operator:
     explained = frame.sparkSession.sql("EXPLAIN EXTENDED SELECT * FROM {frame}", frame=frame).collect()[0][0]
     plan = parse_plan(explained)
     if plan is None:
-        reason = "is less than the length of the plan, so that state in it cannot be seen; leave it out"
+        reason = "truncates the plan, so its state cannot be detected; remove it"
         raise ConfigurationError("spark.conf.spark.sql.maxPlanStringLength", reason)
     return plan
 
@@ -157,20 +157,20 @@ def analyse(pipeline: Pipeline, file: Path, log: Path | None) -> Analysis:
 def guarantee(pipeline: Pipeline, stateful: bool | None) -> str:
     """Return the guarantee of the pipeline's output and its conditions; ``stateful`` None: unknown."""
     if not is_transactional(pipeline):
-        return "at least once: the sink writes without transactions, so a batch that is run again is there twice"
+        return "at least once: the sink writes without transactions, so the rows of a repeated batch are stored twice"
     if stateful:
         return (
-            "exactly once, as long as the checkpoint is kept: it has the state; with another one the pipeline refuses"
-            " to go on"
+            "exactly once, as long as the checkpoint is kept: it contains the state, and the pipeline refuses to start"
+            " with another one"
         )
     if stateful is None:
         return (
             "exactly once, as long as the checkpoint is kept: the Python function was not called, and may keep state"
-            " there"
+            " in the checkpoint"
         )
     if all(source.group_id is not None for source in pipeline.sources):
-        return "exactly once, also with a checkpoint that is lost or older: the subscriptions know what was read"
-    return "exactly once, as long as the checkpoint is kept: without group_id only it knows what was read"
+        return "exactly once, also with a lost or older checkpoint: the subscriptions record what was read"
+    return "exactly once, as long as the checkpoint is kept: without group_id only the checkpoint records what was read"
 
 
 def notes(pipeline: Pipeline, stateful: bool | None) -> tuple[str, ...]:
@@ -178,19 +178,19 @@ def notes(pipeline: Pipeline, stateful: bool | None) -> tuple[str, ...]:
     found = []
     left_out = sorted(name for name in pipeline.spark.conf if not is_harmless(name))
     if left_out:
-        found.append(f"these settings of Spark were not used to look at the query: {', '.join(left_out)}")
+        found.append(f"these Spark settings were not used for the analysis: {', '.join(left_out)}")
     if stateful is None:
         found.append(
-            "the Python function was found and not called, so what it returns, and whether it keeps state, is not known"
+            "the Python function was found but not called, so its result, and whether it keeps state, are unknown"
         )
     local = is_local(pipeline.spark.master)
     if stateful and not local and "://" not in pipeline.pipeline.checkpoint:
         found.append(
-            f"executors keep state in {pipeline.pipeline.checkpoint}: it has to be one folder that driver and executors"
+            f"executors keep state in {pipeline.pipeline.checkpoint}: it must be a folder that driver and executors"
             " share"
         )
     if stateful and any(source.group_id is None for source in pipeline.sources):
-        found.append("a source without group_id begins anew when the checkpoint is lost")
+        found.append("a source without group_id starts over when the checkpoint is lost")
     return tuple(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import tempfile
 from pathlib import Path
@@ -17,13 +18,13 @@ from txnframework_spark.pipeline.frames import open_session
 from txnframework_spark.pipeline.loader import load_pipeline
 from txnframework_spark.pipeline.query import Start, StopRequests, run_query
 from txnframework_spark.pipeline.screen import Screen
-from txnframework_spark.pipeline.status import abort_open, at_stores, check_topics, load_status
+from txnframework_spark.pipeline.status import abort_open_transaction, check_topics, load_status
 
 STATUS_INTERRUPTED = 130
 
 EPILOG = """\
-Exit status: 0 if everything was read, or it was stopped by SIGTERM; 130 if it was stopped by Control-C; 1 if the query
-failed; 2 if something in the file, or that was typed, is wrong.
+Exit status: 0 if all input was read, or after SIGTERM; 130 after Control-C; 1 if the query failed; 2 if the file or the
+command line is invalid.
 """
 
 file_argument = click.argument("file", type=click.Path(path_type=Path), default="pipeline.toml")
@@ -32,7 +33,7 @@ log_option = click.option(
     "log",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where Spark's own log goes.  [default: on a terminal a temporary file, otherwise standard error]",
+    help="File for Spark's own log.  [default: on a terminal a temporary file, otherwise standard error]",
 )
 
 
@@ -42,7 +43,7 @@ def pipeline() -> None:
     Run a Spark pipeline that is described by a file.
 
     FILE (default: pipeline.toml) names topics to read, a query over them, and topics to write. Each micro-batch is one
-    transaction over all that it writes and what it has read.
+    transaction: its output and the acknowledgment of its input become visible together.
     """
 
 
@@ -51,30 +52,30 @@ def pipeline() -> None:
 @click.option(
     "--reset",
     is_flag=True,
-    help="Go on where nothing tells what was processed before (NotJudgeable, StateLost); for one start only.",
+    help="Continue although it is unknown what was processed before (NotJudgeable, StateLost); for one start only.",
 )
 @log_option
 @click.pass_context
 def run(ctx: click.Context, file: Path, reset: bool, log: Path | None) -> None:
     """
-    Run the pipeline in FILE until everything is read, or until it is stopped.
+    Run the pipeline in FILE until all input is read, or until it is stopped.
 
-    Relative paths in FILE begin at the working folder. SIGTERM and Control-C let the batch under way finish, for
-    stop_timeout_ms at most; sent again, they give it up. Whatever ends the pipeline, the next start goes on exactly
-    where the last committed batch ended.
+    Relative paths in FILE are relative to the working folder. After SIGTERM or Control-C the current batch may finish,
+    within stop_timeout_ms; a second signal aborts it. However the pipeline ends, the next start continues after the
+    last committed batch.
     """
-    told = load_pipeline(file)
-    at_stores(check_topics(told))
+    described = load_pipeline(file)
+    asyncio.run(check_topics(described))
     console = terminal.console()
-    with StopRequests() as requests, Screen(console, told.pipeline.name) as screen:
+    with StopRequests() as requests, Screen(console, described.pipeline.name) as screen:
         log = _log(log, console)
         if console.is_terminal:
             screen.say(f"Spark's own log is {log}.")
-        with open_session(told, log) as spark:
+        with open_session(described, log) as spark:
             requests.listen()
             never_ran = bool(requests.count)
-            stopped_run = None if never_ran else run_query(spark, Start(told, file, reset), screen, requests)
-        given_up = stopped_run is not None and at_stores(abort_open(told, stopped_run))
+            stopped_run = None if never_ran else run_query(spark, Start(described, file, reset), screen, requests)
+        given_up = stopped_run is not None and asyncio.run(abort_open_transaction(described, stopped_run))
         screen.say(shown.ending(screen, never_ran or stopped_run is not None, given_up))
     ctx.exit(STATUS_INTERRUPTED if requests.first == signal.SIGINT else 0)
 
@@ -85,19 +86,19 @@ def run(ctx: click.Context, file: Path, reset: bool, log: Path | None) -> None:
 @output_option
 def validate(file: Path, log: Path | None, output: str) -> None:
     """
-    Say what the pipeline in FILE would do, without doing it.
+    Check the pipeline in FILE and show what it would do, without running it.
 
-    Looks at the file, the stores, the topics that it names, and at its query as Spark analyses it; starts a small Spark
-    for that, whatever master the file names. Nothing that the file names is run: a command instead of a query is
-    refused, a function in Python is looked for and not called, and settings of Spark that may load code are left out.
+    Checks the file, the stores, the named topics, and the query as Spark analyses it. It starts a small local Spark for
+    that, whatever master the file names. No code that the file names is run: a command instead of a query is refused, a
+    Python function is searched but not called, and Spark settings that may load code are ignored.
     """
-    told = load_pipeline(file)
-    sources = at_stores(check_topics(told))
-    analysis = analyse(told, file, _log(log, terminal.console()))
+    described = load_pipeline(file)
+    sources = asyncio.run(check_topics(described))
+    analysis = analyse(described, file, _log(log, terminal.console()))
     if output == "json":
-        print_json(shown.analysis_document(told, analysis, sources))
+        print_json(shown.analysis_document(described, analysis, sources))
     else:
-        shown.print_analysis(told, analysis, sources)
+        shown.print_analysis(described, analysis, sources)
 
 
 @pipeline.command()
@@ -105,17 +106,17 @@ def validate(file: Path, log: Path | None, output: str) -> None:
 @output_option
 def status(file: Path, output: str) -> None:
     """
-    Show how far the pipeline in FILE is.
+    Show the progress of the pipeline in FILE.
 
-    From the stores alone, without Spark, whether it runs or not. BEHIND is how many messages of a segment it may read
-    and has not processed ("at most" where aborted ones may be among them).
+    It is read from the stores, without Spark, whether the pipeline runs or not. BEHIND is the number of readable
+    messages of a segment that are not processed yet ("at most" if aborted messages may be included).
     """
-    told = load_pipeline(file)
-    status = at_stores(load_status(told))
+    described = load_pipeline(file)
+    status = asyncio.run(load_status(described))
     if output == "json":
-        print_json(shown.status_document(told, status))
+        print_json(shown.status_document(described, status))
     else:
-        shown.print_status(told, status)
+        shown.print_status(described, status)
 
 
 def _log(chosen: Path | None, console: Console) -> Path | None:

@@ -26,31 +26,31 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class PipelineTable(Table, frozen=True, kw_only=True):
-    """What the pipeline is called, where Spark keeps its notes of it, and when it runs."""
+    """The name, checkpoint and trigger of the pipeline."""
 
     name: Annotated[
         Text,
-        Meta(description="The application, which outlives checkpoints: the sink's txnAppId. Never reuse."),
+        Meta(description="The application, independent of checkpoints: the sink's txnAppId. Do not reuse it."),
     ]
     checkpoint: Annotated[
         Text,
         Meta(
             description="Folder or URL of Spark's checkpoint. A stateful pipeline on a cluster needs one that all"
-            " of its machines reach.",
+            " machines can reach.",
         ),
     ]
     trigger: Annotated[
         Literal["processing_time", "available_now", "continuous"],
         Meta(
-            description="processing_time runs until it is stopped, available_now until all is read that was"
-            " there; continuous is refused, for it has no batches that could be committed."
+            description="processing_time runs until it is stopped; available_now until all messages that were stored"
+            " at its start are read; continuous is refused, because it has no batches that could be committed."
         ),
     ] = "processing_time"
     interval: Annotated[
-        str, Meta(description="With processing_time: how far apart batches begin; 0: one after the other.")
+        str, Meta(description="With processing_time: the time between the starts of batches; 0: no delay.")
     ] = "0 seconds"
     stop_timeout_ms: Annotated[
-        int, Meta(ge=0, description="When asked to stop: how long the batch under way may take to finish.")
+        int, Meta(ge=0, description="After a stop request: how long the current batch may take to finish.")
     ] = 30_000
 
     def __post_init__(self) -> None:
@@ -58,23 +58,23 @@ class PipelineTable(Table, frozen=True, kw_only=True):
         if self.trigger == "continuous":
             raise ValueError(
                 "trigger continuous has no batches that could be committed; use processing_time, with interval"
-                ' "0 seconds" for the least delay'
+                ' "0 seconds" for the lowest latency'
             )
         if not _DURATION.fullmatch(self.interval):
-            raise ValueError(f'interval {self.interval!r} is not a length of time such as "10 seconds"')
+            raise ValueError(f'interval {self.interval!r} is not a duration such as "10 seconds"')
 
 
 class SparkTable(Table, frozen=True, kw_only=True):
-    """The Spark that it runs on."""
+    """The Spark master and its settings."""
 
-    master: Annotated[Text, Meta(description="Such as local[2], or spark://host:7077 for a cluster's master.")] = (
-        "local[*]"
-    )
+    master: Annotated[
+        Text, Meta(description="For example local[2], or spark://host:7077 for the master of a cluster.")
+    ] = "local[*]"
     log_level: Annotated[
         Literal["ALL", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "OFF"],
-        Meta(description="What Spark writes into its own log."),
+        Meta(description="The level of Spark's own log."),
     ] = "WARN"
-    conf: Annotated[dict[str, OptionValue], Meta(description="Spark's own settings, by their names.")] = {}
+    conf: Annotated[dict[str, OptionValue], Meta(description="Spark's own settings, by name.")] = {}
 
     def __repr__(self) -> str:
         """Return the table without the values of settings, because some are secret."""
@@ -86,21 +86,23 @@ class SparkTable(Table, frozen=True, kw_only=True):
 
 
 class StoresTable(Table, frozen=True, kw_only=True):
-    """Where the topics are; without it, what ``txnframework`` finds by itself: ``./txnframework.toml``."""
+    """The stores of the topics; without this table, ``./txnframework.toml`` as for ``txnframework``."""
 
     config: Annotated[
         str | None,
-        Meta(description="A configuration file of txnframework. Executors of a cluster are sent it."),
+        Meta(description="A configuration file of txnframework. It is sent to the executors of a cluster."),
     ] = None
     metadata: Annotated[str | None, Meta(description="Instead of config: the URL of the metadata store.")] = None
-    ledger: Annotated[str | None, Meta(description="With metadata: the URL of the ledger store, if another.")] = None
+    ledger: Annotated[
+        str | None, Meta(description="With metadata: the URL of the ledger store, if it is a different one.")
+    ] = None
 
     def __post_init__(self) -> None:
         """Reject contradictory or incomplete locations of the stores."""
         if self.config is not None and (self.metadata is not None or self.ledger is not None):
-            raise ValueError("config names the stores already; leave metadata and ledger out")
+            raise ValueError("config already names the stores; remove metadata and ledger")
         if self.ledger is not None and self.metadata is None:
-            raise ValueError("ledger goes with metadata; name that as well, or config instead of both")
+            raise ValueError("ledger requires metadata; set metadata as well, or config instead of both")
 
     def __repr__(self) -> str:
         """Return the table without passwords."""
@@ -114,50 +116,50 @@ class StoresTable(Table, frozen=True, kw_only=True):
 
 
 class Watermark(Table, frozen=True, kw_only=True):
-    """How late a row may be, for aggregations over time; later ones are dropped."""
+    """How late a row may be, for aggregations over time; later rows are dropped."""
 
-    column: Annotated[Text, Meta(description="A column of the source that holds a time.")]
-    delay: Annotated[str, Meta(description='Such as "10 minutes".')]
+    column: Annotated[Text, Meta(description="A column of the source with a timestamp.")]
+    delay: Annotated[str, Meta(description='For example "10 minutes".')]
 
     def __post_init__(self) -> None:
         """Reject a delay that Spark cannot parse."""
         if not _DURATION.fullmatch(self.delay):
-            raise ValueError(f'delay {self.delay!r} is not a length of time such as "10 minutes"')
+            raise ValueError(f'delay {self.delay!r} is not a duration such as "10 minutes"')
 
 
 class Source(Table, frozen=True, kw_only=True):
-    """Topics that are read; a temporary view of SQL, and a DataFrame by this name for Python."""
+    """Topics to read; each source is a temporary view in SQL, and a DataFrame of this name in Python."""
 
-    view: Annotated[Name, Meta(description="Its name in SQL and in Python.")]
+    view: Annotated[Name, Meta(description="The name of the source in SQL and Python.")]
     subscribe: Annotated[
         str | list[str] | None,
-        Meta(description="The topic, or several. Without it, options name subscribePattern or assign."),
+        Meta(description="One topic or several. Alternatively, set subscribePattern or assign in options."),
     ] = None
     group_id: Annotated[
         Text | None,
         Meta(
-            description="The subscription that is acknowledged in the sinks' transaction. Without one the checkpoint"
-            " alone knows what was read.",
+            description="The subscription that is acknowledged in the sinks' transaction. Without it only the"
+            " checkpoint records what was read.",
         ),
     ] = None
     watermark: Annotated[
-        Watermark | None, Meta(description="For aggregations and joins over time: `sources.watermark` below.")
+        Watermark | None, Meta(description="For aggregations and joins over time; see `sources.watermark` below.")
     ] = None
     options: Annotated[
-        dict[str, OptionValue], Meta(description="Further options of the source, by their names in Spark.")
+        dict[str, OptionValue], Meta(description="Further options of the source, by their Spark names.")
     ] = {}
 
 
 class Transform(Table, frozen=True, kw_only=True):
-    """What becomes of the rows; without it, those of the only source are passed on."""
+    """The transformation of rows; without it, the rows of a single source are written unchanged."""
 
     sql: Annotated[Text | None, Meta(description="A query over the views.")] = None
     python: Annotated[
         FunctionName | None,
         Meta(
-            description="module:function; called with the session and a dict of DataFrames by view, it returns a"
-            " DataFrame, or a dict of them for sinks that name theirs by frame. The folder of the file is looked in"
-            " first.",
+            description="module:function; it is called with the session and a dict of DataFrames by view. It returns"
+            " a DataFrame, or a dict of DataFrames, which sinks select by frame. The module is searched in the folder"
+            " of the file first.",
         ),
     ] = None
 
@@ -168,24 +170,24 @@ class Transform(Table, frozen=True, kw_only=True):
 
 
 class Sink(Table, frozen=True, kw_only=True):
-    """A topic that is written, or several. All sinks together are one query and one transaction for each batch."""
+    """A topic to write, or several. All sinks together are one query, and one transaction for each batch."""
 
-    topic: Annotated[Text | None, Meta(description="The topic. Without one, each row's column topic names it.")] = None
-    frame: Annotated[Text | None, Meta(description="Which DataFrame, of those that the Python function returns.")] = (
-        None
-    )
-    where: Annotated[Text | None, Meta(description="A condition in SQL: which rows.")] = None
+    topic: Annotated[
+        Text | None, Meta(description="The topic. Without it, the column topic names the topic of each row.")
+    ] = None
+    frame: Annotated[Text | None, Meta(description="The name of a DataFrame that the Python function returns.")] = None
+    where: Annotated[Text | None, Meta(description="A condition in SQL that selects rows.")] = None
     key: Annotated[Text | None, Meta(description="The key, in SQL.  [default: column key, if any]")] = None
     value: Annotated[Text | None, Meta(description="The value, in SQL.  [default: column value]")] = None
     headers: Annotated[Text | None, Meta(description="The headers, in SQL.  [default: column headers, if any]")] = None
     options: Annotated[
         dict[str, OptionValue],
-        Meta(description="Further options of the sink, by their names in Spark; they hold for all sinks together."),
+        Meta(description="Further options of the sink, by their Spark names; they apply to all sinks together."),
     ] = {}
 
 
 class Pipeline(Table, frozen=True, kw_only=True):
-    """A pipeline: sources, what becomes of their rows, and sinks."""
+    """A pipeline: sources, a transformation, and sinks."""
 
     pipeline: PipelineTable
     sources: Annotated[tuple[Source, ...], Meta(description="At least one.")]

@@ -98,7 +98,7 @@ def build_output(spark: SparkSession, pipeline: Pipeline, file: Path) -> DataFra
     ]
     whole = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), parts)
     if not whole.isStreaming:
-        raise (top / "transform").error("makes no stream: none of the sources is in what it returns")
+        raise (top / "transform").error("does not return a stream: its result uses none of the sources")
     return whole
 
 
@@ -155,7 +155,7 @@ def _query(spark: SparkSession, text: str, place: KeyPath) -> DataFrame:
     except ConfigurationError as error:
         if not isinstance(error.__cause__, ParseException):
             raise
-        hint = "expected one query, which begins with SELECT, WITH, FROM, VALUES or TABLE, and no command"
+        hint = "expected one query, which begins with SELECT, WITH, FROM, VALUES or TABLE; commands are not allowed"
         raise place.error(f"{error.reason}; {hint}") from error.__cause__
 
 
@@ -169,11 +169,11 @@ def _sinks_by_frame(
         if name not in found or (None in made and sink.frame is not None):
             there = "only one, without a name" if None in made else ", ".join(sorted(map(str, made)))
             place = (top / "sinks").at(index) / "frame"
-            raise place.error(f"there is no DataFrame {sink.frame or sink.topic!r} (the function returns {there})")
+            raise place.error(f"no DataFrame is named {sink.frame or sink.topic!r} (the function returns {there})")
         found[name].append(index)
     for name, indexes in found.items():
         if not indexes:
-            raise (top / "sinks").error(f"no sink has frame {name!r}, so what the function returns by it goes nowhere")
+            raise (top / "sinks").error(f"no sink has frame {name!r}, so this DataFrame would not be written")
     return [(made[name], indexes) for name, indexes in found.items()]
 
 
@@ -207,13 +207,13 @@ def _columns(frame: DataFrame, sink: Sink, place: KeyPath) -> dict[str, Column]:
             found[name] = _typed(frame, name, text if text is not None else name, place / name)
         elif name == "value":
             columns = ", ".join(frame.columns)
-            raise (place / name).error(f"is missing, and there is no column value to stand in for it (only {columns})")
+            raise (place / name).error(f"is missing, and there is no column value (only {columns})")
     if sink.topic is not None:
         found["topic"] = f.lit(sink.topic.strip())
     elif "topic" in there:
         found["topic"] = _typed(frame, "topic", "topic", place / "topic")
     else:
-        raise (place / "topic").error("is missing, and there is no column topic that names each row's")
+        raise (place / "topic").error("is missing, and there is no column topic")
     if sink.where is not None:
         _analysed(lambda: frame.where(str(sink.where)).schema, place / "where")
     return found
@@ -225,8 +225,8 @@ def _typed(frame: DataFrame, name: str, text: str, place: KeyPath) -> Column:
     column = _analysed(lambda: f.expr(text), place)
     kind = _analysed(lambda: frame.select(column).schema[0].dataType.simpleString(), place)
     if name != "headers" and kind not in _TEXT:
-        hint = "to_json(...) makes text of it" if kind.startswith(("struct", "map", "array")) else "cast it to string"
-        raise place.error(f"has type {kind}, and a {name} is text or bytes: {hint}")
+        hint = "use to_json(...)" if kind.startswith(("struct", "map", "array")) else "cast it to string"
+        raise place.error(f"has type {kind}, but {name} must be a string or binary: {hint}")
     typed = column.cast(_TYPES[name])
     _analysed(lambda: frame.select(typed).schema, place)
     return typed

@@ -101,19 +101,19 @@ def load_pipeline(path: Path) -> Pipeline:
 def check_pipeline(pipeline: Pipeline, top: KeyPath) -> None:
     """Raise ConfigurationError for the first inconsistency; opens nothing."""
     if not pipeline.sources:
-        raise (top / "sources").error("is empty; a pipeline reads something")
+        raise (top / "sources").error("is empty; a pipeline needs at least one source")
     if not pipeline.sinks:
-        raise (top / "sinks").error("is empty; a pipeline writes something")
+        raise (top / "sinks").error("is empty; a pipeline needs at least one sink")
     _check_sources(pipeline, top / "sources")
     _check_sinks(pipeline, top / "sinks")
     _check_reserved(pipeline.spark.conf, RESERVED_SETTINGS, top / "spark" / "conf")
     if not is_local(pipeline.spark.master) and not store_options(pipeline):
         raise (top / "stores").error(
-            f"is missing: on {pipeline.spark.master}, driver and executors would each look for stores in a folder of"
-            " their own; name a configuration file, or URLs that all of them reach"
+            f"is missing: on {pipeline.spark.master}, the driver and each executor would use stores in their own"
+            " folders; set a configuration file, or URLs that all of them can reach"
         )
     if pipeline.transform is None and len(pipeline.sources) > 1:
-        raise (top / "transform").error("is missing: with several sources, something has to say what becomes of them")
+        raise (top / "transform").error("is missing: a pipeline with several sources needs a transform")
 
 
 def _check_sources(pipeline: Pipeline, sources: KeyPath) -> None:
@@ -123,15 +123,16 @@ def _check_sources(pipeline: Pipeline, sources: KeyPath) -> None:
         place = sources.at(index)
         first = seen.setdefault(source.view.lower(), index)
         if first != index:
-            raise (place / "view").error(f"{source.view!r} is the view of sources[{first}] already")
+            raise (place / "view").error(f"{source.view!r} is already the view of sources[{first}]")
         _check_reserved(source.options, RESERVED_SOURCE_OPTIONS, place / "options")
         read = _checked(partial(parsed_source, pipeline, source), place)
         for topic in () if source.group_id is None else map(str, read.topics):
             first = read_by.setdefault((topic, source.group_id or ""), index)
             if first != index:
                 raise (place / "group_id").error(
-                    f"sources[{first}] reads {topic} with {source.group_id!r} already, and what one of them read would"
-                    " count as read by the other; give each its own, or read it once and use the view twice"
+                    f"sources[{first}] already reads {topic} with {source.group_id!r}, and messages that one"
+                    " acknowledges would count as read by the other; give each source its own group_id, or read the"
+                    " topic once and use the view twice"
                 )
 
 
@@ -143,12 +144,12 @@ def _check_sinks(pipeline: Pipeline, sinks: KeyPath) -> None:
         if sink.topic is not None:
             _checked(partial(parse_topic, "topic", sink.topic), place)
         if sink.frame is not None and (pipeline.transform is None or pipeline.transform.python is None):
-            raise (place / "frame").error("goes with transform.python only, whose function returns DataFrames by name")
+            raise (place / "frame").error("requires transform.python, whose function returns DataFrames by name")
         for name, value in sink.options.items():
             before, first = given.setdefault(name.lower(), (str(value), index))
             if before != str(value):
                 raise (place / "options" / name).error(
-                    f"sinks[{first}] has another value for it, and all sinks are one query; give it once"
+                    f"sinks[{first}] has a different value, and all sinks belong to one query; set it once"
                 )
     _checked(partial(SinkOptions.of_stream, sink_options(pipeline, stateful=False)), sinks)
 
@@ -164,7 +165,7 @@ def _check_reserved(options: Iterable[str], own: Mapping[str, str], place: KeyPa
     for name in options:
         instead = own.get(name.lower())
         if instead is not None:
-            raise (place / name).error(f"stands elsewhere in this file: {instead}")
+            raise (place / name).error(f"cannot be set here; use {instead}")
 
 
 def parsed_source(pipeline: Pipeline, source: Source) -> SourceOptions:

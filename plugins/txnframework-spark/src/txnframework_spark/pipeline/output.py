@@ -14,7 +14,7 @@ from txnframework_spark.pipeline.screen import Screen, format_state
 from txnframework_spark.pipeline.status import PipelineStatus, SourceStatus, StateNote
 
 _ROWS_NAME_IT = "(column topic)"
-_UNKNOWN = "what the function returns"
+_UNKNOWN = "(result of the function)"
 
 
 def ending(screen: Screen, stopped: bool, given_up: bool) -> str:
@@ -22,10 +22,10 @@ def ending(screen: Screen, stopped: bool, given_up: bool) -> str:
     batches = "1 batch" if screen.batches == 1 else f"{screen.batches:,} batches"
     done = f"{batches}, {screen.rows_in:,} rows in, {screen.rows_out:,} rows out"
     if given_up:
-        return f"Stopped after {done}. The batch under way is aborted as a whole; the next start runs it again."
+        return f"Stopped after {done}. The current batch was aborted; the next start runs it again."
     if stopped:
-        return f"Stopped after {done}. Nothing is half done; the next start goes on behind it."
-    return f"Everything that was there is processed: {done}."
+        return f"Stopped after {done}. No batch is incomplete; the next start continues after it."
+    return f"All available input is processed: {done}."
 
 
 def analysis_document(pipeline: Pipeline, analysis: Analysis, sources: Sequence[SourceStatus]) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def print_analysis(pipeline: Pipeline, analysis: Analysis, sources: Sequence[Sou
         [
             {
                 "view": source.view,
-                "reads": ", ".join(one.topic for one in sources if one.view == source.view) or "what options choose",
+                "reads": ", ".join(one.topic for one in sources if one.view == source.view) or "(chosen by options)",
                 "as": source.group_id or "(checkpoint)",
                 "columns": ", ".join(analysis.views[source.view]),
             }
@@ -121,13 +121,14 @@ def print_status(pipeline: Pipeline, status: PipelineStatus) -> None:
             "pipeline": document["pipeline"],
             "last committed": "nothing yet" if document["committed"] is None else f"batch {document['committed']}",
             "query": document["query"],
-            "under way": "nothing" if opened is None else _under_way(opened),
+            "open batch": "none" if opened is None else _open_batch(opened),
             **_state_facts(status.state),
         }
     )
     if status.state is not None and status.state.late_rows:
         click.echo(
-            "Warning: rows came later than the watermark allows and are in no result; a longer delay keeps such."
+            "Warning: rows that were later than the watermark allows were dropped; a longer watermark delay keeps such"
+            " rows."
         )
     rows = [row for one in document["sources"] for row in _rows(one)]
     if rows:
@@ -156,7 +157,7 @@ def _state_facts(note: StateNote | None) -> dict[str, str]:
     }
 
 
-def _under_way(opened: dict[str, Any]) -> str:
+def _open_batch(opened: dict[str, Any]) -> str:
     age = f"batch {opened['batch']} for {duration_of(opened['age_ms'])} (transaction {opened['transaction']})"
     left = opened["left_ms"]
     return f"{age}, times out in {duration_of(left)}" if left > 0 else f"{age}, overdue"
@@ -188,7 +189,7 @@ def _status_of_source(source: SourceStatus) -> dict[str, Any]:
 def _rows(document: dict[str, Any]) -> list[dict[str, object]]:
     head = {"topic": document["topic"], "as": document["group_id"] or "(checkpoint)"}
     if document["segments"] is None:
-        why = "only the checkpoint knows" if document["group_id"] is None else "not begun yet"
+        why = "recorded in the checkpoint" if document["group_id"] is None else "not started"
         return [{**head, "segment": "all", "behind": why}]
     return [
         {

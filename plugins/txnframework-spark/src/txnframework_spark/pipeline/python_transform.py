@@ -26,10 +26,10 @@ def find_function(name: str, place: KeyPath) -> None:
     :raises ConfigurationError: the module does not exist, is not Python, or has no such function.
     """
     module_name, _, function_name = name.partition(":")
-    beside = Path(place.file or ".").absolute().parent
-    spec = _spec_of(module_name, beside)
+    folder = Path(place.file or ".").absolute().parent
+    spec = _find_module(module_name, folder)
     if spec is None:
-        raise place.error(f"there is no module {module_name}, neither in {beside} nor among what is installed")
+        raise place.error(f"module {module_name} not found, neither in {folder} nor among the installed packages")
     source = Path(spec.origin or "")
     if source.suffix != ".py":
         return  # a compiled module: only an import would show its functions
@@ -38,7 +38,7 @@ def find_function(name: str, place: KeyPath) -> None:
     except (SyntaxError, ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise place.error(f"module {module_name} is not Python ({source.name}{line}): {reason}") from error
+        raise place.error(f"module {module_name} is not valid Python ({source.name}{line}): {reason}") from error
     except OSError as error:
         raise place.error(f"module {module_name} cannot be read: {error.strerror}") from error
     names = set(_names_in(tree.body))
@@ -46,21 +46,21 @@ def find_function(name: str, place: KeyPath) -> None:
         raise place.error(f"module {module_name} has no function {excerpt(function_name)[1:-1]}")
 
 
-def _spec_of(name: str, beside: Path) -> ModuleSpec | None:
+def _find_module(name: str, folder: Path) -> ModuleSpec | None:
     """Return the spec of a module; ``importlib.util.find_spec`` would import the packages above it."""
     spec: ModuleSpec | None = None
     path: Sequence[str] | None = None
     parts = name.split(".")
     for number in range(1, len(parts) + 1):
-        spec = _found(".".join(parts[:number]), path, beside if number == 1 else None)
+        spec = _find_spec(".".join(parts[:number]), path, folder if number == 1 else None)
         if spec is None:
             return None
         path = list(spec.submodule_search_locations or ())
     return spec
 
 
-def _found(name: str, path: Sequence[str] | None, beside: Path | None) -> ModuleSpec | None:
-    if beside is not None and (spec := PathFinder.find_spec(name, [str(beside)])) is not None:
+def _find_spec(name: str, path: Sequence[str] | None, folder: Path | None) -> ModuleSpec | None:
+    if folder is not None and (spec := PathFinder.find_spec(name, [str(folder)])) is not None:
         return spec
     for finder in sys.meta_path:
         spec = finder.find_spec(name, path)
@@ -100,28 +100,28 @@ def call_function(
 ) -> Mapping[str | None, DataFrame]:
     """Return the DataFrames that ``module:function`` makes of the views, by name; a single one has the name None."""
     module_name, _, function_name = name.partition(":")
-    beside = Path(place.file or ".").absolute().parent
-    function = _function(_imported(module_name, beside, place), function_name, place)
-    _ship(spark, sys.modules[module_name], beside)
+    folder = Path(place.file or ".").absolute().parent
+    function = _function(_imported(module_name, folder, place), function_name, place)
+    _ship(spark, sys.modules[module_name], folder)
     try:
         made = function(spark, dict(views))
     except Exception as error:  # user code may raise any exception
-        raise place.error(f"{name} failed: {_told(error)}") from error
+        raise place.error(f"{name} failed: {_describe(error)}") from error
     return _frames(made, name, place)
 
 
-def _imported(name: str, beside: Path, place: KeyPath) -> ModuleType:
-    if str(beside) not in sys.path:
-        sys.path.insert(0, str(beside))
+def _imported(name: str, folder: Path, place: KeyPath) -> ModuleType:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise place.error(f"module {name} cannot be imported: {error}") from error
-        raise place.error(f"there is no module {name}, neither in {beside} nor among what is installed") from error
+        raise place.error(f"module {name} not found, neither in {folder} nor among the installed packages") from error
     except Exception as error:  # user code may raise any exception
-        raise place.error(f"module {name} cannot be imported: {_told(error)}") from error
+        raise place.error(f"module {name} cannot be imported: {_describe(error)}") from error
 
 
 def _function(module: ModuleType, name: str, place: KeyPath) -> Callable[..., Any]:
@@ -132,10 +132,10 @@ def _function(module: ModuleType, name: str, place: KeyPath) -> Callable[..., An
     return found
 
 
-def _ship(spark: SparkSession, module: ModuleType, beside: Path) -> None:
+def _ship(spark: SparkSession, module: ModuleType, folder: Path) -> None:
     """Send the module to executors if it is a file beside the pipeline's file, so that tasks can import it by name."""
     path = Path(module.__file__ or "")
-    if path.parent == beside and path.suffix == ".py":
+    if path.parent == folder and path.suffix == ".py":
         spark.sparkContext.addPyFile(str(path))
 
 
@@ -149,7 +149,7 @@ def _frames(made: object, name: str, place: KeyPath) -> Mapping[str | None, Data
     raise place.error(f"{name} returned a {type(made).__name__}, expected a DataFrame or a dict of DataFrames by name")
 
 
-def _told(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """Return the error with its location in the user's code."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -151,7 +151,7 @@ def _watch(query: StreamingQuery, pipeline: Pipeline, screen: Screen, requests: 
         status = query.status
         if requests.count and asked_at is None:
             asked_at, shown_when_asked = time.monotonic(), shown
-            screen.say("Asked to stop: the batch under way may finish first.")
+            screen.say("Stop requested: waiting for the current batch.")
         waited_ms = 0 if asked_at is None else round((time.monotonic() - asked_at) * 1000)
         now = StopState(requests.count, waited_ms, bool(status["isTriggerActive"]), shown > shown_when_asked)
         if should_stop(now, pipeline.pipeline.stop_timeout_ms):

@@ -66,8 +66,8 @@ def late_rows(number: int, shown: StateProgress) -> str:
     """Return the warning for the first batch that dropped rows."""
     rows = "1 row" if shown.late_rows == 1 else f"{shown.late_rows:,} rows"
     return (
-        f"Warning: batch {number} dropped {rows} as late, the first of this run: their time lies before the watermark,"
-        f" {shown.watermark}, and no result has them. A longer delay of the watermark keeps such rows."
+        f"Warning: batch {number} dropped {rows} as late, the first of this run: their time is before the watermark,"
+        f" {shown.watermark}, so no result contains them. A longer watermark delay keeps such rows."
     )
 
 

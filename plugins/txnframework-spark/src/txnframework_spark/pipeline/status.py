@@ -7,11 +7,10 @@ note, the note is one batch old.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -121,11 +120,6 @@ class PipelineStatus:
     state: StateNote | None = None
 
 
-def at_stores(work: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that reads the stores, for a command."""
-    return asyncio.run(work)
-
-
 async def check_topics(pipeline: Pipeline) -> tuple[SourceStatus, ...]:
     """Return the topics that are read, after a check that all named topics exist.
 
@@ -151,7 +145,7 @@ async def load_status(pipeline: Pipeline) -> PipelineStatus:
         return PipelineStatus(application, found, now_ms, sources, state)
 
 
-async def abort_open(pipeline: Pipeline, run: str) -> bool:
+async def abort_open_transaction(pipeline: Pipeline, run: str) -> bool:
     """Abort the transaction that a run of the pipeline has left open, if any, so that it no longer blocks readers.
 
     The transaction of a newer run, which has taken the pipeline over, is unaffected. If this is never called, the next

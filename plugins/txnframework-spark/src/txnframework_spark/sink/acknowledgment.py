@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _ONLY_THERE: Final = (
-    "this is called in a function of foreachBatch only, with the DataFrame and the number that Spark gives it"
+    "call this only in a foreachBatch function, with the DataFrame and the batch id that Spark passes to it"
 )
 
 
@@ -78,7 +78,7 @@ def _facts(batch: DataFrame, batch_id: int) -> MicroBatch:
         context = batch.sparkSession.sparkContext
     except PySparkException as error:
         raise Unsupported(
-            f"{_ONLY_THERE}; over Spark Connect, where such a function runs elsewhere, it cannot be"
+            f"{_ONLY_THERE}; it does not work over Spark Connect, where such a function runs in another process"
         ) from error
     query = context.getLocalProperty("sql.streaming.queryId")
     number = context.getLocalProperty("streaming.sql.batchId")

@@ -235,7 +235,7 @@ class BranchWriter:
         if largest > self._bounds.message_bytes_max:
             raise Unsupported(
                 f"a message of {largest} bytes is larger than client.message_bytes_max"
-                f" ({self._bounds.message_bytes_max}) of the configuration; raise that, or write smaller messages"
+                f" ({self._bounds.message_bytes_max}) of the configuration; increase it, or write smaller messages"
             )
 
     def _entry(self, rows: pa.RecordBatch) -> Append:

@@ -146,7 +146,8 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
     if len(one) != 1 or len(staged) != len(messages) or first.batch.batch != batch:
         await abort_staged(host, staged)
         raise BatchNotCommitted(
-            f"the tasks of batch {batch} wrote in different transactions, because the first one ended in mid-batch"
+            f"the tasks of batch {batch} wrote in different transactions, because the first transaction ended during"
+            " the batch"
         )
     decision = _BatchCommit(host, options, staged, first.batch)
     try:
@@ -222,7 +223,7 @@ class _BatchCommit:
         """Return the application record; raise if it no longer names this run and this transaction."""
         application = await coordinator.application(self._batch.application)
         if application is None or application.txn_id is None:
-            raise BatchNotCommitted(f"application {self._batch.application} is not known any more")
+            raise BatchNotCommitted(f"application {self._batch.application} no longer exists")
         if application.run != self._facts.run:
             raise Fenced(f"application {self._batch.application}", f"run {application.run}")
         if application.txn_id != self._txn_id:

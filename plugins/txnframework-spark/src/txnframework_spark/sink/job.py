@@ -120,7 +120,7 @@ async def commit_job(host: Host, job: BatchJob, messages: Sequence[Staged | None
 
     async def decide() -> None:
         if len(staged) != len(messages):
-            raise BatchNotCommitted(f"{len(messages) - len(staged)} tasks of the job wrote elsewhere or not at all")
+            raise BatchNotCommitted(f"{len(messages) - len(staged)} tasks of the job did not write in its transaction")
         if job.batch is not None:
             await _record_version(coordinator, job.batch, txn_id)
         # A newer job aborts this transaction before it begins its own: the first change of the header decides.

@@ -36,7 +36,7 @@ def check_sink_columns(schema: StructType, has_topic: bool) -> None:
     extra = [name for name in names if name not in _TYPES]
     if extra:
         raise Unsupported(
-            f"a txnframework sink has no use for column {extra[0]}; it takes {', '.join(_TYPES)}: select those, for"
+            f"a txnframework sink does not accept column {extra[0]}; it accepts {', '.join(_TYPES)}: select those, for"
             " example with to_json(struct(*)) as value"
         )
     if "value" not in names:
@@ -214,7 +214,7 @@ def group_by_topic(rows: pa.RecordBatch, topic: TopicName | None) -> Iterator[tu
         return
     given = rows.column("topic")
     if given.null_count:
-        raise Unsupported("column topic has a null and there is no option topic to stand in for it")
+        raise Unsupported("column topic contains a null, and the option topic is not set")
     named = pc.dictionary_encode(given)
     columns = rows.select([name for name in rows.schema.names if name != "topic"])
     option_texts = [parse_topic("column topic", name) for name in named.dictionary.to_pylist()]

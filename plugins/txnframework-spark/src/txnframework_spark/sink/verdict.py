@@ -58,8 +58,8 @@ def judge_batch(acknowledged: Sequence[AcknowledgedRange]) -> BatchVerdict:
         return BatchVerdict.UNACKNOWLEDGED
     if len(verdicts) > 1:
         raise MixedBatch(
-            "the batch holds messages that were processed before together with others that were not; restore the"
-            " checkpoint that belongs to the subscriptions, or delete it to go on from the cursors"
+            "the batch contains both messages that were processed before and messages that were not; restore the"
+            " checkpoint that belongs to the subscriptions, or delete it to continue from the cursors"
         )
     return verdicts.pop()
 
@@ -102,8 +102,9 @@ def judge_by_version(application: Application, batch: BatchID, rows: int, reset:
         # nothing is known about it.
         return BatchVerdict.REPLAY
     raise NotJudgeable(
-        f"query {batch.query} is new to application {batch.application}, and without groupId nothing tells whether its"
-        " messages were processed before; restore the checkpoint, use another txnAppId, or set txnAppReset=true if they"
+        f"query {batch.query} is new to application {batch.application}, and without groupId it is unknown whether its"
+        " messages were processed before; restore the checkpoint, use another txnAppId, or set txnAppReset=true if"
+        " they"
         " may be processed again"
     )
 
@@ -140,6 +141,9 @@ def require_whole_state(application: Application, batch: BatchID) -> None:
         return
     mine = [known.version for known in application.committed if known.query == batch.query]
     if not mine:
-        raise StateLost(batch.application, f"query {batch.query} is new to it, so its state is empty")
+        raise StateLost(batch.application, f"query {batch.query} is new to the application, so its state is empty")
     if batch.version < max(mine):
-        raise StateLost(batch.application, f"its batch {max(mine)} is committed and batch {batch.version} came again")
+        raise StateLost(
+            batch.application,
+            f"it has committed batch {max(mine)}, but the checkpoint continues with batch {batch.version}",
+        )

@@ -138,8 +138,7 @@ async def resolve_bound(host: Host, segment: str, place: Bound, readable: Positi
     if before(place) > (await ledger.tail()).last_confirmed:
         raise InvalidOption(
             "startingOffsets",
-            f"{segment} has no entry {place.entry} yet, and so none after it; its last one is"
-            f" {(await ledger.tail()).last_confirmed}",
+            f"{segment} has no entry {place.entry} yet; its last one is {(await ledger.tail()).last_confirmed}",
         )
     return before(place)
 

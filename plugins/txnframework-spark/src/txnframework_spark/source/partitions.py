@@ -136,8 +136,8 @@ class RangePartitioner:
         buffer = (await self.host.segment(planned.segment)).buffer
         if not IPlannableBuffer.providedBy(buffer):
             raise Unsupported(
-                f"the buffer of {planned.segment} cannot be read from its ledger alone, which a Spark source needs; use"
-                " buffer metadata"
+                f"the buffer of {planned.segment} cannot be read from its ledger alone, as a Spark source requires;"
+                " use buffer metadata"
             )
         try:
             plan = await buffer.plan(planned.start, planned.end)

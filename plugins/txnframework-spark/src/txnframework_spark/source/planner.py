@@ -256,8 +256,8 @@ class InputPlanner:
             if not self.options.selection.includes(TopicName.parse(topic)):
                 raise InvalidOption(
                     "subscribe",
-                    f"the checkpoint is in {topic}, which is not to be read any more; name it again, or delete the"
-                    " checkpoint: with groupId a new one goes on at the cursors",
+                    f"the checkpoint contains an offset in {topic}, which the options no longer include; include it"
+                    " again, or delete the checkpoint (with groupId, a new checkpoint begins at the cursors)",
                 )
 
     async def _hold(self, topic: TopicName, start: str) -> None:
@@ -298,7 +298,8 @@ class InputPlanner:
                 raise Diverged(
                     topic,
                     held.subscription,
-                    f"its cursor on {planned.segment} was moved by a seek; delete the checkpoint to go on from there",
+                    f"its cursor on {planned.segment} was moved by a seek; delete the checkpoint to continue from"
+                    " there",
                 )
         return Registration(topic, held.subscription, held.epoch, mine)
 

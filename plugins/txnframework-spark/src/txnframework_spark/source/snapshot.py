@@ -105,7 +105,7 @@ async def _bounds(host: Host, options: SourceOptions, topic: TopicName, name: st
         if upto > end:
             raise InvalidOption("endingOffsets", f"{name} can be read up to {end} only, which is before {stop}")
         if isinstance(start, Position) and stop < start:
-            raise InvalidOption("startingOffsets", f"{name} would begin at {start}, behind its end at {stop}")
+            raise InvalidOption("startingOffsets", f"the start {start} of {name} is after its end {stop}")
     return _SegmentBounds(
         str(topic),
         name,

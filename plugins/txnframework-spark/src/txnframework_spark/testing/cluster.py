@@ -175,7 +175,7 @@ class StandaloneCluster:
         for found in list_processes(session):
             kill_process(found.pid, session)
         if not wait_for_exit(session, _GONE_SECONDS_MAX):
-            raise RuntimeError(f"processes of the cluster in {self.folder} outlived SIGKILL: {list_processes(session)}")
+            raise RuntimeError(f"processes of the cluster in {self.folder} survived SIGKILL: {list_processes(session)}")
 
     def _start_master(self) -> None:
         self._master = self._start("master.Master", self.folder / "master", [])

@@ -69,7 +69,7 @@ class PipelineProcess:
         """Return the reason of a failure after the end, None after success; Spark's whole output is in ``log``."""
         deadline = time.monotonic() + self._wait_s
         while (status := self._driver.status()) is None:
-            assert time.monotonic() < deadline, f"it goes on\n{self.log[-4_000:]}"
+            assert time.monotonic() < deadline, f"it is still running\n{self.log[-4_000:]}"
             time.sleep(_LOOK_EVERY_S)
         if status == 0:
             return None

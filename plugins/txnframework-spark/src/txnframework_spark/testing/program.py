@@ -72,8 +72,8 @@ def totals(frame: DataFrame) -> DataFrame:
         .agg(f.count("*").alias("count"), f.sum("number").alias("total"))
     )
     first = f.unix_seconds("of.start").cast("string")
-    told = f.concat_ws(" ", first, f.col("count").cast("string"), f.col("total").cast("string"))
-    return both(windows.select(first.cast("binary").alias("key"), told.cast("binary").alias("value")))
+    text = f.concat_ws(" ", first, f.col("count").cast("string"), f.col("total").cast("string"))
+    return both(windows.select(first.cast("binary").alias("key"), text.cast("binary").alias("value")))
 
 
 def windows(frame: DataFrame) -> DataFrame:
@@ -92,8 +92,8 @@ def windows(frame: DataFrame) -> DataFrame:
         .agg(f.count("*").alias("count"), f.sum("amount").alias("total"))
     )
     first = f.unix_seconds("of.start").cast("string")
-    told = f.concat_ws(" ", first, "name", f.col("count").cast("string"), f.col("total").cast("string"))
-    return both(found.select(f.col("name").cast("binary").alias("key"), told.cast("binary").alias("value")))
+    text = f.concat_ws(" ", first, "name", f.col("count").cast("string"), f.col("total").cast("string"))
+    return both(found.select(f.col("name").cast("binary").alias("key"), text.cast("binary").alias("value")))
 
 
 PLANS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {"both": both, "totals": totals, "windows": windows}

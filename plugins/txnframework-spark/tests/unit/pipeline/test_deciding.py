@@ -114,7 +114,7 @@ def test_what_is_promised() -> None:
     """It rests on the checkpoint, unless subscriptions know what was read and there is no state."""
     grouped, state = guarantee(TOLD, stateful=False), guarantee(TOLD, stateful=True)
     assert "lost or older" in grouped
-    assert "refuses to go on" in state
+    assert "refuses to start" in state
     alone = msgspec.structs.replace(TOLD, sources=(Source(view="a", subscribe="a"),))
     assert "without group_id" in guarantee(alone, stateful=False)
     assert notes(alone, stateful=True)
@@ -174,8 +174,8 @@ def test_the_first_row_that_is_dropped_is_warned_of() -> None:
     )
     assert written.getvalue().splitlines() == [
         told.format(0),
-        "Warning: batch 1 dropped 12 rows as late, the first of this run: their time lies before the watermark,"
-        " 2026-01-01T00:00:00.000Z, and no result has them. A longer delay of the watermark keeps such rows.",
+        "Warning: batch 1 dropped 12 rows as late, the first of this run: their time is before the watermark,"
+        " 2026-01-01T00:00:00.000Z, so no result contains them. A longer watermark delay keeps such rows.",
         f"{told.format(1)}, 12 dropped as late",
         f"{told.format(2)}, 12 dropped as late",
     ]
@@ -203,8 +203,8 @@ def test_no_terminal_gets_a_line_for_each_batch() -> None:
     assert written.getvalue().splitlines() == [
         "batch 0: 1,000 rows in, 7 rows out, 3 behind, 1.2 s",
         "batch 1: 1 rows in, 1 rows out, 0.5 s",
-        "Stopped after 2 batches, 1,001 rows in, 8 rows out. The batch under way is aborted as a whole; the next start"
-        " runs it again.",
+        "Stopped after 2 batches, 1,001 rows in, 8 rows out. "
+        "The current batch was aborted; the next start runs it again.",
     ]
 
 

@@ -105,23 +105,23 @@ def test_a_configuration_beside_it_is_found(tmp_path: Path, monkeypatch: pytest.
         (("group_id", "groop_id"), "sources[0]: unknown key 'groop_id'; did you mean 'group_id'?"),
         (("[transform]", "[transfrom]"), "unknown key 'transfrom'; did you mean 'transform'?"),
         (("maxOffsetsPerTrigger", "maxOffsetPerTrigger"), "did you mean maxOffsetsPerTrigger?"),
-        (("maxOffsetsPerTrigger", "groupId"), "sources[0].options.groupId: stands elsewhere in this file: group_id"),
-        (("transactionTimeoutMs", "txnAppId"), "sinks[0].options.txnAppId: stands elsewhere in this file: [pipeline]"),
+        (("maxOffsetsPerTrigger", "groupId"), "sources[0].options.groupId: cannot be set here; use group_id"),
+        (("transactionTimeoutMs", "txnAppId"), "sinks[0].options.txnAppId: cannot be set here; use [pipeline]"),
         (("= 1000", "= -1"), "sinks: option transactionTimeoutMs"),
         (('"available_now"', '"continuous"'), "pipeline: trigger continuous has no batches"),
         (('"available_now"', '"availablenow"'), "did you mean 'available_now'?"),
-        (('"available_now"', '"processing_time"\ninterval = "often"'), "interval 'often' is not a length of time"),
-        (('"10 minutes"', '"ten"'), "sources[0].watermark: delay 'ten' is not a length of time"),
+        (('"available_now"', '"processing_time"\ninterval = "often"'), "interval 'often' is not a duration"),
+        (('"10 minutes"', '"ten"'), "sources[0].watermark: delay 'ten' is not a duration"),
         (('"orders", "returns"', '"orders", "orders"'), "sources[0]: option subscribe: it names a topic twice"),
         (('topic = "alerts"', 'topic = "persistent://public/default/alerts"'), "sinks[1]: option topic: persistent"),
-        (('topic = "alerts"', 'topic = "alerts"\nframe = "x"'), "sinks[1].frame: goes with transform.python only"),
-        (('"spark.ui.enabled"', '"spark.master"'), 'spark.conf."spark.master": stands elsewhere in this file: [spark]'),
+        (('topic = "alerts"', 'topic = "alerts"\nframe = "x"'), "sinks[1].frame: requires transform.python"),
+        (('"spark.ui.enabled"', '"spark.master"'), 'spark.conf."spark.master": cannot be set here; use [spark]'),
         (("sql =", "sequel ="), "transform: unknown key 'sequel'; did you mean 'sql'?"),
         (("sql =", 'python = "a:b"\nsql ='), "transform: expected either sql or python"),
-        (('metadata = "', 'config = "a.toml"\nmetadata = "'), "stores: config names the stores already"),
+        (('metadata = "', 'config = "a.toml"\nmetadata = "'), "stores: config already names the stores"),
         (
             ('where = "key IS NULL"', "options = { transactionTimeoutMs = 2000 }"),
-            "sinks[1].options.transactionTimeoutMs: sinks[0] has another value for it",
+            "sinks[1].options.transactionTimeoutMs: sinks[0] has a different value",
         ),
     ],
     ids=lambda value: value[-1] if isinstance(value, tuple) else "",
@@ -144,9 +144,11 @@ def test_sources_that_would_take_from_each_other(tmp_path: Path) -> None:
     """One subscription of one topic is read once in a query; one name on two topics are two subscriptions."""
     other = '\n[[sources]]\nview = "again"\nsubscribe = "TOPIC"\ngroup_id = "pricing"\n\n[transform]'
     said = refused(tmp_path, ("[transform]", other.replace("TOPIC", "returns")))
-    assert said.startswith("sources[1].group_id: sources[0] reads topic://public/default/returns with 'pricing'")
+    assert said.startswith(
+        "sources[1].group_id: sources[0] already reads topic://public/default/returns with 'pricing'"
+    )
     same_view = other.replace("TOPIC", "payments").replace('"again"', '"Orders"')
-    assert "is the view of sources[0] already" in refused(tmp_path, ("[transform]", same_view))
+    assert "is already the view of sources[0]" in refused(tmp_path, ("[transform]", same_view))
     path = tmp_path / "pipeline.toml"
     path.write_text(WHOLE.replace("[transform]", other.replace("TOPIC", "payments")), encoding="utf-8")
     assert len(load_pipeline(path).sources) == 2

@@ -65,11 +65,11 @@ def test_found(place: KeyPath, module: str, function: str) -> None:
     [
         ("module_of_a_test:method", "has no function method"),
         ("module_of_a_test:nothing", "has no function nothing"),
-        ("not_there_of_a_test:f", "there is no module not_there_of_a_test, neither in"),
-        ("above_of_a_test.not_there:f", "there is no module above_of_a_test.not_there"),
-        ("module_of_a_test.inner:f", "there is no module module_of_a_test.inner"),
-        ("broken:f", r"is not Python \(broken.py, line 1\)"),
-        ("nul:f", "is not Python"),
+        ("not_there_of_a_test:f", "module not_there_of_a_test not found, neither in"),
+        ("above_of_a_test.not_there:f", "module above_of_a_test.not_there not found"),
+        ("module_of_a_test.inner:f", "module module_of_a_test.inner not found"),
+        ("broken:f", r"is not valid Python \(broken.py, line 1\)"),
+        ("nul:f", "is not valid Python"),
     ],
 )
 def test_refused(place: KeyPath, name: str, said: str) -> None:

@@ -72,7 +72,7 @@ class Checkpoint:
         return None if found is None else msgspec.json.decode(found.value, type=CheckpointContent)
 
     async def make(self, kept: CheckpointContent) -> None:
-        """Create it anew with the saved content of another one."""
+        """Create it with the saved content of another one."""
         put = Put(self._key, msgspec.json.encode(kept), Expect.ANY)
         await retry_unavailable(self._host, lambda: self._host.metadata.put(put))
 

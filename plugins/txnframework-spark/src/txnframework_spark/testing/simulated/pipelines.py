@@ -100,14 +100,14 @@ class Pipelines(Workload[PipelineOptions]):
         for value in written:
             source, _, incarnation = value.partition(ARROW)
             incarnations[source].add(int(incarnation or 0))
-        stands = {seen.value: seen.place.segment for seen in read}
+        segments = {seen.value: seen.place.segment for seen in read}
         last: dict[str, int] = {}
         for value, found in incarnations.items():
-            if value not in stands:
+            if value not in segments:
                 sentences.append(f"{value} was processed and cannot be read")
             else:
-                last[stands[value]] = max(last.get(stands[value], 0), *found)
-        for value, segment in stands.items():
+                last[segments[value]] = max(last.get(segments[value], 0), *found)
+        for value, segment in segments.items():
             if last.get(segment, 0) not in incarnations.get(value, ()):
                 sentences.append(f"{value} was not processed, in the last incarnation of the cursor on {segment}")
         return [Violation(NAME, one, sends_of(history, one.split()[0].partition(ARROW)[0])) for one in sentences]
