@@ -25,7 +25,7 @@ class Caller(Protocol):
         """
 
 
-class Proxy:
+class RemoteProxy:
     """Proxy for one object; a subclass is made for each class and its interfaces."""
 
     def __init__(self, caller: Caller, reference: Reference) -> None:
@@ -35,28 +35,28 @@ class Proxy:
         self._wait: asyncio.Future[Any] | None = None
 
 
-def proxy_of(caller: Caller, reference: Reference) -> Proxy:
+def proxy_of(caller: Caller, reference: Reference) -> RemoteProxy:
     """Return a proxy for an object of another process."""
-    made: Proxy = _proxy_class(reference.kind, reference.interfaces)(caller, reference)
+    made: RemoteProxy = _proxy_class(reference.kind, reference.interfaces)(caller, reference)
     return made
 
 
 @cache
-def _proxy_class(kind: type, interfaces: tuple[Any, ...]) -> type[Proxy]:
+def _proxy_class(kind: type, interfaces: tuple[Any, ...]) -> type[RemoteProxy]:
     methods: dict[str, Any] = {}
     for interface in interfaces:
         for name, description in interface.namesAndDescriptions(all=True):
             if isinstance(description, Method):
                 waits = interface.extends(IWatch, strict=False) and name == "changed"
                 methods[name] = (_waiting if waits else _forwarding)(getattr(kind, name))
-    made = type(f"{kind.__name__}Elsewhere", (Proxy,), methods)
+    made = type(f"{kind.__name__}Elsewhere", (RemoteProxy,), methods)
     classImplements(made, *interfaces)  # type: ignore[misc]  # the plugin for mypy wants a class statement
     return made
 
 
 def _forwarding(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
-    async def forward(self: Proxy, *arguments: Any) -> Any:
+    async def forward(self: RemoteProxy, *arguments: Any) -> Any:
         value, facts = await self._caller.begin(self._number, method.__name__, arguments)
         vars(self).update(facts)
         return value
@@ -72,7 +72,7 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(method)
-    async def wait(self: Proxy) -> Any:
+    async def wait(self: RemoteProxy) -> Any:
         waiting = self._wait
         if waiting is None:
             waiting = self._wait = self._caller.begin(self._number, method.__name__, ())

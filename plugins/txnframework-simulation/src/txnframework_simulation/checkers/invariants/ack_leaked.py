@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework_simulation.checkers.facts import Facts
-from txnframework_simulation.checkers.invariants.missing import missing
+from txnframework_simulation.checkers.invariants.undelivered import find_undelivered
 from txnframework_simulation.checkers.violations import Violation, violation
 
 NAME = "ack leaked"
@@ -12,7 +12,7 @@ NAME = "ack leaked"
 def check(facts: Facts) -> list[Violation]:
     """Check a history."""
     found = []
-    for one in missing(facts):
+    for one in find_undelivered(facts):
         if one.tried:
             sentence = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
             ends = [call for ack in one.tried if ack.transaction is not None for call in ack.transaction.aborted[:1]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework_simulation.checkers.facts import Facts, is_aside, place_of, send_of
-from txnframework_simulation.checkers.invariants.missing import missing
+from txnframework_simulation.checkers.invariants.undelivered import find_undelivered
 from txnframework_simulation.checkers.segments import descends
 from txnframework_simulation.checkers.violations import Violation, violation
 from txnframework_simulation.history import (
@@ -41,7 +41,7 @@ def check(facts: Facts) -> list[Violation]:
     for call in facts.calls:
         if isinstance(call.operation, DrainConsumer) and isinstance(call.reply, Drained):
             found += _stranded(facts, call, call.operation, call.reply)
-    for one in missing(facts):
+    for one in find_undelivered(facts):
         if not one.tried:
             sentence = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
             sends = facts.sends.get((one.seen.place.topic, one.seen.value), [])

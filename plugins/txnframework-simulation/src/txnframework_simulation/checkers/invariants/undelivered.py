@@ -1,4 +1,4 @@
-"""What a subscription still owed in the end and did not deliver: an ack leaked, or a reader is stuck."""
+"""Messages that a subscription had to deliver in the end and did not: an ack leaked, or a reader is stuck."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from txnframework_simulation.history import Call, Drained, DrainTopic, SeenMessa
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
-    """A committed message that a drain did not bring; ``tried``: acknowledgments of it, none of which counts."""
+class UndeliveredMessage:
+    """A committed message that is missing in a drain; ``tried``: acknowledgments of it, none of which counts."""
 
     seen: SeenMessage
     subscription: Subscription
@@ -23,8 +23,8 @@ class Missing:
     tried: list[Ack]
 
 
-def missing(facts: Facts) -> Iterator[Missing]:
-    """Return what should have come for certain: it was there when the drain began."""
+def find_undelivered(facts: Facts) -> Iterator[UndeliveredMessage]:
+    """Yield the messages that certainly had to be delivered."""
     topics: defaultdict[str, list[Call]] = defaultdict(list)
     for call in facts.calls:
         if isinstance(call.operation, DrainTopic) and isinstance(call.reply, Drained):
@@ -40,10 +40,10 @@ def missing(facts: Facts) -> Iterator[Missing]:
             came = {seen.place for seen in drain.reply.messages}
             for seen in topic_drain.reply.messages:
                 if seen.place not in came and seen.value not in moved and not facts.is_trimmed(seen.place):
-                    yield from _owed(facts, Missing(seen, subscription, topic_drain, drain, []))
+                    yield from _owed(facts, UndeliveredMessage(seen, subscription, topic_drain, drain, []))
 
 
-def _owed(facts: Facts, one: Missing) -> Iterator[Missing]:
+def _owed(facts: Facts, one: UndeliveredMessage) -> Iterator[UndeliveredMessage]:
     place = one.seen.place
     start = one.subscription.start(place)
     if start is None or start.after > one.drain.began:
@@ -54,4 +54,4 @@ def _owed(facts: Facts, one: Missing) -> Iterator[Missing]:
     if not start.everything and not (sends and all(call.began > start.after for call in sends)):
         return
     tried = one.subscription.acks.tried(place, start.began)
-    yield Missing(one.seen, one.subscription, one.topic_drain, one.drain, tried)
+    yield UndeliveredMessage(one.seen, one.subscription, one.topic_drain, one.drain, tried)
