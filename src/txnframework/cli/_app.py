@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from txnframework.cli._error_reporting import run_reporting
+from txnframework.cli._error_report import run_reporting
 from txnframework.cli._groups import CommandGroup, LoadedPlugins
 from txnframework.cli._options import global_config_option
 from txnframework.errors import PluginError

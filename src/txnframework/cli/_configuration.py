@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from txnframework.broker import NoPlugins, plugins_of
-from txnframework.cli._error_reporting import STATUS_FAILED, report
+from txnframework.cli._error_report import STATUS_FAILED, report
 from txnframework.cli._groups import LoadedPlugins
 from txnframework.cli._options import CONFIG_FILE, CONFIG_VARIABLE
 from txnframework.cli.output import duration_of, output_option, print_json, print_records

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from txnframework.cli._error_reporting import STATUS_FAILED
+from txnframework.cli._error_report import STATUS_FAILED
 from txnframework.cli._groups import CommandGroup
 from txnframework.cli.output import duration_of, output_option, print_facts, print_json, print_records, time_of
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client

@@ -5,7 +5,7 @@ import logging
 import click
 import pytest
 
-from txnframework.cli._error_reporting import run_reporting
+from txnframework.cli._error_report import run_reporting
 from txnframework.errors import Unavailable
 
 
