@@ -16,7 +16,7 @@ class CountingStore(ForwardingProxy):
     ``rewritten`` counts those of them that replaced an earlier version.
     """
 
-    _target: IAtomicBatchStore
+    _behind: IAtomicBatchStore
 
     def __init__(self, behind: IMetadataStore) -> None:
         super().__init__(behind)
@@ -30,13 +30,13 @@ class CountingStore(ForwardingProxy):
 
     async def put(self, write: Put) -> int:
         self._count(write)
-        return await self._target.put(write)
+        return await self._behind.put(write)
 
     async def put_sequential(self, write: PutSequential) -> Key:
         self._count(write)
-        return await self._target.put_sequential(write)
+        return await self._behind.put_sequential(write)
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         for put in batch.puts:
             self._count(put)
-        return await self._target.apply(batch)
+        return await self._behind.apply(batch)

@@ -1,8 +1,8 @@
 """
-PostgreSQL, and asyncpg on held connections beside the framework.
+The framework on PostgreSQL, compared with asyncpg on open connections.
 
-The server is one of our own, started for the run, with everything on disk before it is confirmed; or the one that
-TXN_TEST_POSTGRESQL_URL names, where both sides get what durability it has.
+By default a server is started for the run, with every confirmed write on disk. If TXN_TEST_POSTGRESQL_URL names a
+server, that one is used, and both sides have its durability.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Postgresql:
-    made: ExitStack
+    stack: ExitStack
     name: str = "postgresql"
     versions: dict[str, str] = field(default_factory=dict)
     databases: dict[str, str] = field(default_factory=dict)
@@ -32,21 +32,21 @@ class Postgresql:
         return {"metadata": {"url": self.url(database)}, "ledger": {"url": self.url(database)}}
 
     def url(self, database: str) -> str:
-        """Return the URL of a database, which is made when it is first asked for."""
+        """Return the URL of a database, which the first call creates."""
         from txnframework_sql.testing.servers.databases import fresh_database
 
         if database not in self.databases:
-            self.databases[database] = self.made.enter_context(fresh_database())
+            self.databases[database] = self.stack.enter_context(fresh_database())
         return self.databases[database]
 
     async def rows(self, database: str, statement: str) -> list[tuple[object, ...]]:
-        """Run a statement on what the framework keeps."""
+        """Run a statement on the framework's tables."""
         async with self.raw(database) as (connection,):
             return [tuple(row) for row in await connection.fetch(statement)]
 
     @asynccontextmanager
     async def raw(self, database: str, connections: int = 1) -> AsyncIterator[list[asyncpg.Connection]]:
-        """Connections of the driver alone, which are held, and prepare each statement once."""
+        """Yield open connections of the driver alone, which prepare each statement once."""
         import asyncpg
 
         async with AsyncExitStack() as stack:
@@ -58,7 +58,7 @@ class Postgresql:
 
     @asynccontextmanager
     async def raw_update(self) -> AsyncIterator[Side]:
-        async with opened(self.config("raw")):  # which makes the tables
+        async with opened(self.config("raw")):  # creates the tables
             pass
         async with self.raw("raw") as (connection,):
             value, version = b"x" * 180, 0
@@ -80,9 +80,9 @@ class Postgresql:
 
 @contextmanager
 def postgresql(_: Path) -> Iterator[Postgresql]:
-    """Make databases on a server; they go at the end, and a server of our own with this process."""
-    with ExitStack() as made:
-        backend = Postgresql(made)
+    """Yield the backend; its databases are dropped at the end, and its own server ends with this process."""
+    with ExitStack() as stack:
+        backend = Postgresql(stack)
         ((version,),) = asyncio.run(backend.rows("version", "SHOW server_version"))
         backend.versions["postgresql"] = str(version)
         yield backend

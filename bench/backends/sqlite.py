@@ -1,4 +1,4 @@
-"""SQLite files, and the standard library's driver beside the framework."""
+"""The framework on SQLite files, compared with the standard library's driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend import Side
 from measurement import opened, timed
 
 FULL_DURABILITY = ("PRAGMA synchronous = FULL", "PRAGMA wal_autocheckpoint = 4000", "PRAGMA cache_size = -16384")
-"""What the SQL plugin sets for its own connection, for the raw side; the file is in WAL mode already."""
+"""The settings of the SQL plugin's own connection, for the raw side; the file is already in WAL mode."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Sqlite:
         return {"metadata": {"url": url}, "ledger": {"url": url}}
 
     async def rows(self, database: str, statement: str) -> list[tuple[object, ...]]:
-        """Run a statement on what the framework keeps."""
+        """Run a statement on the framework's tables."""
         with closing(sqlite3.connect(self._path(database))) as connection, connection:
             return connection.execute(statement).fetchall()
 
     @contextmanager
     def raw(self, database: str) -> Iterator[sqlite3.Connection]:
-        """The driver alone, in autocommit, as durable as the plugin."""
+        """Yield a connection of the driver alone, in autocommit, as durable as the plugin."""
         with closing(
             sqlite3.connect(self._path(database), isolation_level=None, check_same_thread=False)
         ) as connection:
@@ -43,7 +43,7 @@ class Sqlite:
 
     @asynccontextmanager
     async def raw_update(self) -> AsyncIterator[Side]:
-        async with opened(self.config("raw")):  # which makes the tables
+        async with opened(self.config("raw")):  # creates the tables
             pass
         with self.raw("raw") as connection:
             value, version = b"x" * 180, 0
@@ -66,5 +66,5 @@ class Sqlite:
 
 @contextmanager
 def sqlite(directory: Path) -> Iterator[Sqlite]:
-    """Keep the databases in a directory."""
+    """Yield the backend, whose databases are in a directory."""
     yield Sqlite(directory)
