@@ -46,7 +46,7 @@ def redact_url(url: str) -> str:
 
 
 def _without_login(text: str) -> str:
-    """Return a text without the part between its first colon and its last at-sign."""
+    """Return a text without what stands between its first colon and its last at-sign."""
     login, at, place = text.rpartition("@")
     user, colon, _ = login.partition(":")
     return f"{user}:{HIDDEN}@{place}" if at and colon else text
@@ -56,7 +56,7 @@ def store_name(url: str) -> str:
     """
     Return the name of the store that ``url`` asks for: its scheme, without a driver (``postgresql+psycopg``).
 
-    Empty if the text has no scheme, and so is no URL; the part before its colon may then belong to a secret.
+    Empty if the text has no scheme and so is no URL; what then stands before a colon may be a part of a secret.
     """
     found = _SCHEME.match(url)
     return found[1].lower() if found else ""

@@ -19,7 +19,7 @@ from txnframework_sql.testing import SqlMetadataHarness
 class NeverKeptAlive(LeaseSession):
     """Says once that it is there."""
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         await asyncio.Event().wait()
 
 
@@ -40,8 +40,8 @@ class IgnoresTheClock(LeaseSession):
 class CountsTooLong(LeaseSession):
     """Relies on its leases for longer than the database keeps them."""
 
-    def _rely_until(self, expires_ms: int) -> None:
-        super()._rely_until(expires_ms + self._ttl_ms)
+    def _extend_validity(self, expires_ms: int) -> None:
+        super()._extend_validity(expires_ms + self._ttl_ms)
 
 
 BROKEN = [

@@ -227,7 +227,7 @@ def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[
         # The tutorial's store has no atomic batches, and no ledgers.
         yield Stores(f"notebook:///{tmp_path}/book.jsonl", registry, ledger_url=f"memory://end-to-end-{next(_names)}")
     elif backend == "postgresql":
-        from txnframework_sql.testing.databases import clean_database
+        from txnframework_sql.testing.servers.databases import clean_database
 
         with clean_database() as url:
             yield Stores(url, registry)

@@ -49,8 +49,8 @@ from txnframework_sidecar.parts import MessageRun, Part, Span
 from txnframework_sidecar.state import CommitMarkers, SidecarState, TopicState
 from txnframework_simulation import history
 from txnframework_sql.postgresql._payloads import changes_of, payloads
-from txnframework_sql.steps.changes import LedgerChange, RecordChange
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
+from txnframework_sql.steps.statements import LedgerChange, RecordChange
 from txnframework_zookeeper import _root as zookeeper_root
 from txnframework_zookeeper.connection._requests import Node, Stat
 from txnframework_zookeeper.tree._records import decode_node, encode_node

@@ -1,4 +1,4 @@
-"""Files, and other processes."""
+"""Fixtures for database URLs and for other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
-    """A database with nothing in it: a file that is not there yet; with TXN_BACKENDS=postgresql, one of a server."""
+    """
+    Return the URL of an empty database: a file that does not exist yet or, with TXN_BACKENDS=postgresql, one on a
+    server.
+    """
     if os.environ.get("TXN_BACKENDS") != "postgresql":
         yield f"sqlite:///{tmp_path / 'data' / 'txn.db'}"
         return
@@ -27,7 +30,7 @@ def url(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start ``worker.py`` in another process, which is killed at the end."""
+    """Start ``worker.py`` in another process, which is killed at the end of the test."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""Whatever breaks on the database's thread, nobody waits for ever."""
+"""After any failure on the database's thread, every caller gets an answer."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
-from txnframework_sql.sqlite._database import SqliteDatabase
-from txnframework_sql.steps.calls import Steps
+from txnframework_sql.sqlite._connection import SqliteConnection
+from txnframework_sql.steps.statements import Steps
 
 KEY = Key("/a")
 PATIENCE_S = 60
 """Only a hang takes longer; a disk that others write to may take seconds."""
 
 
-async def opened(url: str, kind: type[SqliteDatabase] = SqliteDatabase) -> SqlMetadataStore:
+async def opened(url: str, kind: type[SqliteConnection] = SqliteConnection) -> SqlMetadataStore:
     """Open the records."""
     return await open_metadata_store(url, SystemEnvironment(), MetadataOptions(), kind)
 
@@ -35,7 +35,7 @@ async def put(store: SqlMetadataStore) -> None:
 
 
 def test_file_system_without_locks(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where files cannot be locked, writes go on without turns."""
+    """If files cannot be locked, writes continue without the fairness lock."""
 
     def refuse(*_: object) -> NoReturn:
         raise OSError(errno.ENOLCK, "no locks")
@@ -51,7 +51,9 @@ def test_file_system_without_locks(url: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_turn_of_a_stopped_process(url: str) -> None:
-    """A process that was stopped while it has the writers' turn holds nobody up: only the database's lock excludes."""
+    """
+    A process that was stopped while it holds the fairness lock blocks no other: only the database's lock excludes.
+    """
 
     async def main() -> None:
         store = await opened(url)
@@ -65,7 +67,7 @@ def test_turn_of_a_stopped_process(url: str) -> None:
 
 
 def test_loop_closed_during_a_commit(url: str) -> None:
-    """A watch whose loop is closed while a commit is told to it does not disturb the others."""
+    """A watch whose loop is closed while a commit is reported to it does not disturb the others."""
     abandoned = asyncio.new_event_loop()
     first = abandoned.run_until_complete(opened(url))
     abandoned.run_until_complete(first.watch(KEY))
@@ -91,8 +93,8 @@ def test_loop_closed_during_a_commit(url: str) -> None:
     asyncio.run(first.close())
 
 
-class Broken(SqliteDatabase):
-    """A connection that raises what no database does."""
+class Broken(SqliteConnection):
+    """A connection that raises an error which no database raises."""
 
     error: BaseException | None = None
 
@@ -110,7 +112,7 @@ class Broken(SqliteDatabase):
 
 
 def test_unexpected_error(url: str) -> None:
-    """An error nobody expects is answered, as an unknown outcome to a write, and the thread goes on."""
+    """An unexpected error is reported to its caller, as an unknown outcome for a write, and the thread continues."""
 
     class Kind(Broken):
         pass
@@ -131,7 +133,7 @@ def test_unexpected_error(url: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_end_of_the_thread(url: str) -> None:
-    """If the thread ends, what is asked later is refused, and the next opening begins a new one."""
+    """After the end of the thread, later calls are refused, and the next opening starts a new thread."""
 
     class Kind(Broken):
         pass

@@ -1,4 +1,4 @@
-"""``txnframework sql``: what it says of a database, and that only ``upgrade`` changes one."""
+"""``txnframework sql``: its output, and that only ``upgrade`` changes a database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from txnframework_sql.schema import REVISION
 
 
 def said(*arguments: str) -> str:
-    """Run a command; return its one line behind the URL."""
+    """Run a command; return its only line, without the URL."""
     result = CliRunner().invoke(sql, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     (line,) = result.output.splitlines()
@@ -24,13 +24,13 @@ def said(*arguments: str) -> str:
 
 
 def test_status_makes_nothing(url: str) -> None:
-    """A database that is not there is not made by asking for it."""
+    """``status`` does not create a missing database."""
     assert said("status", "--url", url) == f"no schema yet; it gets {REVISION} when it is first opened"
     assert not Path(url.removeprefix("sqlite:///")).exists()
 
 
 def test_upgrade_makes_what_is_opened(url: str) -> None:
-    """A database made by the command has an identity, which a second upgrade leaves alone."""
+    """A database created by the command has an identity, which a second upgrade does not change."""
     assert said("upgrade", "--url", url) == f"schema {REVISION} now, none before"
 
     async def identity() -> str:
@@ -39,13 +39,13 @@ def test_upgrade_makes_what_is_opened(url: str) -> None:
         return store.identity
 
     before = asyncio.run(identity())
-    assert said("upgrade", "--url", url) == f"schema {REVISION}, current; nothing was to be done"
+    assert said("upgrade", "--url", url) == f"schema {REVISION}, already up to date"
     assert asyncio.run(identity()) == before
     assert said("status", "--url", url) == f"schema {REVISION}, current"
 
 
 def test_earlier_schema_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A database of an earlier release is not upgraded by being opened; the refusal names the command that does it."""
+    """Opening does not upgrade a database of an earlier release; the refusal names the upgrade command."""
     said("upgrade", "--url", url)
     monkeypatch.setattr(_revisions, "REVISION", "9999")
     with pytest.raises(InvalidInput, match="txnframework sql upgrade"):

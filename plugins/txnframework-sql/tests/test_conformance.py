@@ -1,4 +1,4 @@
-"""The stores keep the rules of their roles."""
+"""The stores pass the suites of their roles."""
 
 from __future__ import annotations
 

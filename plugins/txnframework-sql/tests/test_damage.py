@@ -1,4 +1,4 @@
-"""A damaged file is told as what it is: trying again does not help."""
+"""A damaged file is reported as Corrupt: a retry does not help."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def file_of(url: str) -> Path:
 
 
 async def write(url: str) -> None:
-    """Make a database with one record."""
+    """Create a database with one record."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     await store.put(Put(KEY, b"value", Expect.ANY))
     await store.close()
@@ -41,7 +41,7 @@ async def read(url: str) -> TxnFrameworkError:
 
 
 def test_value_that_is_not_text(url: str) -> None:
-    """A value that SQLite has as text and that is none is damage; the file is named, and the value is not printed."""
+    """Invalid text in a text column is damage; the error names the file, and does not contain the value."""
     asyncio.run(write(url))
     database = sqlite3.connect(file_of(url))
     with database:
@@ -49,11 +49,11 @@ def test_value_that_is_not_text(url: str) -> None:
     database.close()
     error = asyncio.run(read(url))
     assert isinstance(error, Corrupt)
-    assert str(error) == f"{url} is damaged: a value in its column 'value' is not the text it claims to be"
+    assert str(error) == f"{url} is damaged: a value in its column 'value' is not valid text"
 
 
 def test_overwritten_page(url: str) -> None:
-    """A page with something else in it is damage."""
+    """A page with other content is damage."""
     asyncio.run(write(url))
     database = sqlite3.connect(file_of(url))
     (root,) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'records'").fetchone()
@@ -71,7 +71,7 @@ PAGES_OF_RECORDS = 40
 
 
 async def fill(url: str) -> dict[str, bytes]:
-    """Make a database of some dozens of pages, in which every record has an index entry; return the records."""
+    """Create a database of some dozens of pages, in which every record has an index entry; return the records."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     wrote = {f"/r/{number:04}": bytes((number % 251,)) * 3_900 for number in range(4 * PAGES_OF_RECORDS)}
     for path, value in wrote.items():
@@ -81,7 +81,7 @@ async def fill(url: str) -> dict[str, bytes]:
 
 
 async def read_all(url: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Return the records as the table has them, and as the index does."""
+    """Return the records as found in the table, and as found by the index."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     try:
         scanned = await store.scan(KeyRange("/r/", "/r0"), 1_000)
@@ -93,7 +93,7 @@ async def read_all(url: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
 
 @pytest.mark.parametrize("damage", ["cut off before", "zeros in", "ones in"])
 def test_every_page(url: str, damage: str) -> None:
-    """Whichever page of a file is lost or overwritten: what is read is what was written, or the damage is told."""
+    """For each lost or overwritten page of a file, reads return what was written, or report the damage."""
     wrote = asyncio.run(fill(url))
     whole = file_of(url).read_bytes()
     size = int.from_bytes(whole[16:18], "big")
@@ -125,7 +125,7 @@ def test_every_page(url: str, damage: str) -> None:
     ],
 )
 def test_disk_errors(code: int, kind: type[TxnFrameworkError]) -> None:
-    """Of the disk's errors those are damage that say so; others may pass."""
+    """Disk errors with a code for damage are Corrupt; other disk errors may pass."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = code
     told = translated(error, "sqlite:///txn.db")

@@ -11,10 +11,10 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Append, Expect, Key, Put
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
-from txnframework_sql.sqlite._database import SqliteDatabase, locate
-from txnframework_sql.sqlite._executor import SqliteExecutor
-from txnframework_sql.steps.calls import Steps
+from txnframework_sql.sqlite._connection import SqliteConnection, locate
+from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.steps.records import put_record
+from txnframework_sql.steps.statements import Steps
 
 
 def put(path: str, expected: Expect = Expect.ABSENT) -> Put:
@@ -23,7 +23,7 @@ def put(path: str, expected: Expect = Expect.ABSENT) -> Put:
 
 
 def test_concurrent_writes_share_commits(url: str) -> None:
-    """Hundreds of writes that wait at once, to records and ledgers alike, take a handful of commits."""
+    """Hundreds of simultaneous writes, to records and to ledgers, take a handful of commits."""
 
     async def main() -> None:
         environment = SystemEnvironment()
@@ -44,7 +44,7 @@ def test_concurrent_writes_share_commits(url: str) -> None:
 
 
 def test_refused_write_leaves_its_group(url: str) -> None:
-    """A write that is refused changes nothing; those that share its commit are confirmed."""
+    """A refused write changes nothing; the writes that share its commit are confirmed."""
 
     async def main() -> None:
         store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
@@ -58,7 +58,7 @@ def test_refused_write_leaves_its_group(url: str) -> None:
 
 
 def test_write_that_fails_half_way_is_undone_alone(url: str) -> None:
-    """If work fails after it has written, what it wrote is undone, and the others of its group are confirmed."""
+    """If work fails after it has written, its writes are rolled back, and the others of its group are confirmed."""
 
     async def main() -> None:
         store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
@@ -79,8 +79,8 @@ def test_write_that_fails_half_way_is_undone_alone(url: str) -> None:
     asyncio.run(main())
 
 
-class Unsure(SqliteDatabase):
-    """A connection whose second commit is done without an answer."""
+class Unsure(SqliteConnection):
+    """A connection whose second commit takes effect without a reply."""
 
     commits = 0
 
@@ -93,7 +93,7 @@ class Unsure(SqliteDatabase):
 
 
 def test_commit_without_an_answer(url: str) -> None:
-    """When COMMIT fails, every write that shared it is of unknown outcome, and a refused one is refused."""
+    """When COMMIT fails, every write that shared it has an unknown outcome; a refused write stays refused."""
 
     async def main() -> None:
         store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions(), Unsure)
@@ -110,7 +110,7 @@ def test_commit_without_an_answer(url: str) -> None:
 
 
 def test_locked_for_too_long(url: str) -> None:
-    """A write that does not get the lock in time raises Unavailable and has changed nothing; reads go on."""
+    """A write that does not get the lock in time raises Unavailable and has changed nothing; reads continue."""
 
     async def main() -> None:
         store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions(lock_timeout_ms=50))
@@ -128,10 +128,10 @@ def test_locked_for_too_long(url: str) -> None:
 
 
 def test_queue_is_bounded(url: str) -> None:
-    """No more than ``queue_max`` operations are with the thread; the others wait, and all are done."""
+    """At most ``queue_max`` operations are queued for the thread; the others wait, and all are performed."""
 
     async def main() -> None:
-        executor = await SqliteExecutor.open(locate(url), MetadataOptions(queue_max=2), "identity")
+        executor = await SqliteDatabase.open(locate(url), MetadataOptions(queue_max=2), "identity")
         await asyncio.gather(
             *(
                 executor.write(lambda number=number: put_record(put(f"/{number}")))  # type: ignore[misc]

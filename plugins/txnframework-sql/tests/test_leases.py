@@ -1,4 +1,4 @@
-"""Leases under a clock that moves only when a test says so."""
+"""Leases under a clock that only tests advance."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from txnframework.model import KeyRange
 from txnframework.testing import run_ready
 from txnframework_sql import SqlMetadataStore
 from txnframework_sql.schema import leases, sessions
-from txnframework_sql.steps.calls import Steps, rows
+from txnframework_sql.steps.statements import Steps, rows
 from txnframework_sql.testing import SESSION_TTL_MS, SqlMetadataHarness
 
 STEP_MS = 200
 
 
 async def pass_time(harness: SqlMetadataHarness, by_ms: int) -> None:
-    """Let time pass in steps that are short beside a session's life, with everything done that falls due."""
+    """Advance the clock in steps that are short compared to a session's lifetime, and run everything that is due."""
     for _ in range(by_ms // STEP_MS):
         await harness.pass_time(STEP_MS)
         await harness.settle()
 
 
 def sql(store: IMetadataStore) -> SqlMetadataStore:
-    """Return the store as what it is."""
+    """Return the store with its own type."""
     assert isinstance(store, SqlMetadataStore)
     return store
 
 
 @contextmanager
 def busy(store: SqlMetadataStore) -> Iterator[None]:
-    """Keep the store's database thread from everything that is asked within the block."""
+    """Block the store's database thread within the block."""
     gate = threading.Event()
 
     def wait() -> Steps[None]:
@@ -54,7 +54,7 @@ def busy(store: SqlMetadataStore) -> Iterator[None]:
 
 
 def test_heartbeat_keeps_a_lease(tmp_path: Path) -> None:
-    """A lease outlives many times its session's life while its holder runs."""
+    """A lease outlives its session's lifetime many times while its holder runs."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -71,7 +71,9 @@ def test_heartbeat_keeps_a_lease(tmp_path: Path) -> None:
 
 
 def test_expired_lease_goes_to_another(tmp_path: Path) -> None:
-    """Without heartbeats a lease can be taken once its session's life is over, not before, with a higher fencing."""
+    """
+    Without heartbeats, a lease can be acquired after its session's lifetime, not before, with a higher fencing number.
+    """
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -89,7 +91,7 @@ def test_expired_lease_goes_to_another(tmp_path: Path) -> None:
 
 
 def test_lost_before_it_is_granted_to_another(tmp_path: Path) -> None:
-    """A holder whose heartbeats do not get through learns of its loss before another session can have the lease."""
+    """A holder whose heartbeats fail learns of its loss before another session can acquire the lease."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -110,7 +112,7 @@ def test_lost_before_it_is_granted_to_another(tmp_path: Path) -> None:
 
 
 def test_lapsed_lease_does_not_come_back(tmp_path: Path) -> None:
-    """A session that goes on after it has lapsed does not keep the leases that it gave up."""
+    """A session that continues after it has lapsed does not keep the leases that it lost."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -132,7 +134,7 @@ def test_lapsed_lease_does_not_come_back(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
-    """Neither a record nor a row stays behind when sessions end, by a close or by expiry."""
+    """No record and no row remains after sessions end, by a close or by expiry."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -153,7 +155,7 @@ def test_nothing_is_left_of_a_session(tmp_path: Path) -> None:
 
 
 def test_lapse_during_an_acquisition(tmp_path: Path) -> None:
-    """What lapses while another lease is being taken goes to others, and what is then taken is lost from the start."""
+    """Leases that lapse during an acquisition go to others, and the acquired lease is lost from the start."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -181,7 +183,7 @@ def test_lapse_during_an_acquisition(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["lapse", "release", "lost reply"])
 def test_session_that_holds_nothing_writes_nothing(tmp_path: Path, end: str) -> None:
-    """However a session comes to hold nothing, it ends with its next heartbeat, and can be begun again."""
+    """A session without leases ends with its next heartbeat, and can start again."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -212,7 +214,7 @@ def test_session_that_holds_nothing_writes_nothing(tmp_path: Path, end: str) -> 
 
 
 def test_refused_acquisition_writes_nothing(tmp_path: Path) -> None:
-    """Whoever is refused a lease has no session by that."""
+    """A refused acquisition creates no session."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -227,7 +229,7 @@ def test_refused_acquisition_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_acquisition_during_close(tmp_path: Path) -> None:
-    """A lease that is asked for before or while the store is closed is refused, and nothing of it stays behind."""
+    """An acquisition before or during a close is refused, and leaves nothing behind."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)
@@ -250,7 +252,7 @@ def test_acquisition_during_close(tmp_path: Path) -> None:
 
 
 def test_watch_during_close(tmp_path: Path) -> None:
-    """A watch that is asked for before or while the store is closed is refused: nobody would wake it."""
+    """A watch requested before or during a close is refused, because nothing would wake it."""
 
     async def main() -> None:
         harness = SqlMetadataHarness(tmp_path)

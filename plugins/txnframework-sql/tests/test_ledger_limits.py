@@ -1,4 +1,4 @@
-"""What keeps ledgers bounded: rolling, trimming, forgetting."""
+"""What keeps ledgers bounded: rolling, trimming, and forgetting producers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txnframework.model import EARLIEST, Append, Appended, EntryRange, Limit, Po
 from txnframework.testing import VirtualEnvironment
 from txnframework_sql import LedgerOptions, SqlLedgerStore, SqlManagedLedger, open_ledger_store
 from txnframework_sql.schema import metadata
-from txnframework_sql.steps.calls import Steps, row
+from txnframework_sql.steps.statements import Steps, row
 
 DAY_MS = 24 * 3_600_000
 
@@ -34,7 +34,7 @@ async def opened(
 
 
 async def rows_in(store: SqlLedgerStore, table: str) -> int:
-    """Return how many rows a table has."""
+    """Return the number of rows of a table."""
 
     def count() -> Steps[int]:
         found = yield from row(select(func.count()).select_from(metadata.tables[table]))
@@ -55,7 +55,9 @@ async def send(ledger: SqlManagedLedger, *entries: Append) -> tuple[Appended, ..
 
 
 def test_full_ledger_is_closed_by_the_append_that_fills_it(url: str) -> None:
-    """After the append that reaches a limit the tail names a new open ledger, and the full one takes no more."""
+    """
+    After the append that reaches a limit, the tail names a new open ledger, and the full one accepts no more entries.
+    """
 
     async def main() -> None:
         for options in (LedgerOptions(ledger_entries_max=3), LedgerOptions(ledger_bytes_max=30)):
@@ -76,9 +78,10 @@ def test_full_ledger_is_closed_by_the_append_that_fills_it(url: str) -> None:
 
 @pytest.mark.parametrize(("entries_max", "bounds"), [(4, (0, 1, 4, 9, 100)), (1, (7, 100))])
 def test_count_over_many_ledgers(url: str, entries_max: int, bounds: tuple[int, ...]) -> None:
-    """Counting agrees with adding up, for every range and every bound, with messages of several sizes.
+    """
+    Counting agrees with adding up, for every range and every bound, with messages of several sizes.
 
-    Also over more ledgers than a count asks for at a time.
+    This includes more ledgers than a count reads at once.
     """
     sizes = [1, 3, 2, 5, 1, 1, 4, 2, 2, 7, 1] * (1 if entries_max > 1 else 2)
 
@@ -105,7 +108,7 @@ def test_count_over_many_ledgers(url: str, entries_max: int, bounds: tuple[int, 
 
 
 def test_window_is_bounded(url: str) -> None:
-    """A producer's last sequences are remembered, older ones are forgotten, and rows do not pile up."""
+    """A producer's last sequences are remembered, older ones are forgotten, and rows do not accumulate."""
 
     async def main() -> None:
         async with opened(url, LedgerOptions(deduplication_window_sequences=100), VirtualEnvironment()) as (
@@ -135,7 +138,7 @@ def test_window_counts_sequences_not_their_distance(url: str) -> None:
 
 
 def test_trim_forgets_silent_producers(url: str) -> None:
-    """Trimming forgets producers that have been silent for long, and no others."""
+    """Trimming forgets producers that were silent for long, and no others."""
 
     async def main() -> None:
         environment = VirtualEnvironment()
@@ -152,7 +155,7 @@ def test_trim_forgets_silent_producers(url: str) -> None:
 
 
 def test_trim_in_steps(url: str) -> None:
-    """One trim stops after its limit; repeated, it leaves nothing of what was below."""
+    """One trim stops after its limit; repeated, it removes everything below the given ledger."""
 
     async def main() -> None:
         options = LedgerOptions(ledger_entries_max=10, trim_entries_max=20)
@@ -174,15 +177,15 @@ def test_trim_in_steps(url: str) -> None:
 
 def test_interrupted_trim_is_finished_by_the_next(url: str) -> None:
     """Entries of a trimmed ledger that a crash left behind are never seen, and are removed by the next trim."""
-    from txnframework_sql.steps import trimming
+    from txnframework_sql.steps import retention
 
     async def main() -> None:
         async with opened(url, LedgerOptions(ledger_entries_max=2_500), VirtualEnvironment()) as (store, ledger):
             await send(ledger, *(Append(b"x") for _ in range(2_500)))
             managed = ledger.managed
             open_id = (await ledger.tail()).open_ledger_id
-            await store.database.write(lambda: trimming.hide_oldest(managed, open_id))
-            await store.database.write(lambda: trimming.remove_hidden(managed.id))
+            await store.database.write(lambda: retention.hide_oldest(managed, open_id))
+            await store.database.write(lambda: retention.remove_hidden(managed.id))
             assert await rows_in(store, "entries") == 1_500
             (position,) = [one.position for one in await send(ledger, Append(b"new"))]
             (entry,) = await ledger.read(EntryRange(Position(open_id, -1), position), Limit(10))
@@ -194,7 +197,7 @@ def test_interrupted_trim_is_finished_by_the_next(url: str) -> None:
 
 
 def test_deleted_ledger_leaves_nothing(url: str) -> None:
-    """Deleting removes every row, also what an interrupted delete of another ledger has left."""
+    """Deleting removes every row, including those of an interrupted delete of another ledger."""
     from txnframework_sql.steps import ledgers
 
     async def main() -> None:
@@ -211,7 +214,7 @@ def test_deleted_ledger_leaves_nothing(url: str) -> None:
 
 
 def test_clock_of_a_ledger_never_goes_back(url: str) -> None:
-    """Entries are found by time also when the clock was set back between appends."""
+    """Entries are found by time, also if the clock was set back between appends."""
 
     async def main() -> None:
         environment = VirtualEnvironment()

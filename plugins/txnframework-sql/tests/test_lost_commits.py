@@ -1,4 +1,4 @@
-"""What is read after an error of the disk stays true."""
+"""The results of reads after a disk error stay valid."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model import Expect, Key, Put, Record
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
-from txnframework_sql.sqlite._database import SqliteDatabase
-from txnframework_sql.steps.calls import Steps, rows
+from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.steps.records import get_record
+from txnframework_sql.steps.statements import Steps, rows
 
 KEY = Key("/a")
 # What says how far the log goes: both copies of its index's header, and where checkpoints are.
 INDEX_HEADER_BYTES = 136
 
 
-class FailingSync(SqliteDatabase):
+class FailingSync(SqliteConnection):
     """
-    A connection whose commit leaves what SQLite leaves when the sync of its log fails.
+    A connection whose commit leaves the state that SQLite leaves when the sync of its log fails.
 
-    The pages are in the log, and the log's index does not know them.
+    The pages are in the log, but not in the log's index.
     """
 
     fails = False
     cannot_write = False
 
     def commit(self) -> None:
-        """Commit, and put the index back to what it was."""
+        """Commit, and restore the earlier index."""
         if not self.fails:
             super().commit()
             return
         type(self).fails = False
         # Closing a file of SQLite's drops the locks that this process has on it; no other process is there.
-        index = os.open(f"{self.connection.engine.url.database}-shm", os.O_RDWR)
+        index = os.open(f"{self.sqlalchemy_connection.engine.url.database}-shm", os.O_RDWR)
         before = os.pread(index, INDEX_HEADER_BYTES, 0)
         super().commit()
         os.pwrite(index, before, 0)
@@ -56,13 +56,13 @@ class FailingSync(SqliteDatabase):
         super().begin_write()
 
 
-async def opened(url: str, kind: type[SqliteDatabase] = SqliteDatabase) -> SqlMetadataStore:
+async def opened(url: str, kind: type[SqliteConnection] = SqliteConnection) -> SqlMetadataStore:
     """Open the records."""
     return await open_metadata_store(url, SystemEnvironment(), MetadataOptions(), kind)
 
 
 async def after_a_crash(url: str, directory: Path) -> Record | None:
-    """Return the record as whoever opens the files finds it when every process was killed now."""
+    """Return the record as found after a kill of every process at this moment."""
     store = await opened(copy_without_index(url, directory))
     try:
         return await store.get(KEY)
@@ -80,7 +80,7 @@ def copy_without_index(url: str, directory: Path) -> str:
 
 
 def test_lost_commit_is_decided_before_it_is_read(url: str, tmp_path: Path) -> None:
-    """What a read says after a commit of unknown outcome is what every crash leaves."""
+    """The result of a read after a commit of unknown outcome survives every crash."""
 
     class Kind(FailingSync):
         pass
@@ -98,7 +98,7 @@ def test_lost_commit_is_decided_before_it_is_read(url: str, tmp_path: Path) -> N
 
 
 def test_lost_commit_that_cannot_be_decided(url: str, tmp_path: Path) -> None:
-    """As long as nothing can be written after a lost commit nothing is read either; it goes on by itself."""
+    """While no write is possible after a lost commit, reads fail as well; both recover by themselves."""
 
     class Kind(FailingSync):
         def commit(self) -> None:
@@ -124,7 +124,7 @@ def test_lost_commit_that_cannot_be_decided(url: str, tmp_path: Path) -> None:
 
 
 def test_reads_after_an_error_have_a_view(url: str) -> None:
-    """An error that ends the transaction of several reads does not take the view from those behind it."""
+    """An error that ends the shared transaction of several reads does not take the view from the following ones."""
 
     def fail() -> Steps[NoReturn]:
         yield from rows(text("ROLLBACK"))

@@ -1,4 +1,4 @@
-"""What a configuration may say for which kind of database."""
+"""The options that a configuration may set for each kind of database."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from txnframework_sql import LedgerOptions, MetadataOptions
-from txnframework_sql._options import completed
+from txnframework_sql._options import with_defaults
 from txnframework_sql.plugin import txnframework_ledger_stores, txnframework_metadata_stores
 
 KINDS = {provider.name: provider.options for provider in txnframework_metadata_stores()}
@@ -20,18 +20,18 @@ LEDGER_KINDS = {provider.name: provider.options for provider in txnframework_led
 def test_option_of_the_other_database_is_refused(
     kinds: dict[str, type[msgspec.Struct]], name: str, option: str
 ) -> None:
-    """An option that means nothing for the database is refused, as one that nobody knows."""
+    """An option that does not apply to the kind of database is refused like an unknown one."""
     with pytest.raises(msgspec.ValidationError, match=f"unknown field `{option}`"):
         msgspec.convert({option: 1}, kinds[name])
 
 
 @pytest.mark.parametrize("name", ["sqlite", "postgresql"])
 def test_options_of_both(name: str) -> None:
-    """What means something is taken as it stands, within its bounds; what is not given has its default."""
+    """Applicable options are used within their bounds; omitted ones have their defaults."""
     own = {"sqlite": {"poll_ms": 7}, "postgresql": {"connections_max": 7}}[name]
     given = {"lock_timeout_ms": 5, "group_max": 3, **own}
-    assert completed(msgspec.convert(given, KINDS[name]), MetadataOptions) == MetadataOptions(**given)
-    assert completed(msgspec.convert(given, LEDGER_KINDS[name]), LedgerOptions) == LedgerOptions(**given)
-    assert completed(None, MetadataOptions) == MetadataOptions()
+    assert with_defaults(msgspec.convert(given, KINDS[name]), MetadataOptions) == MetadataOptions(**given)
+    assert with_defaults(msgspec.convert(given, LEDGER_KINDS[name]), LedgerOptions) == LedgerOptions(**given)
+    assert with_defaults(None, MetadataOptions) == MetadataOptions()
     with pytest.raises(msgspec.ValidationError, match="lock_timeout_ms"):
         msgspec.convert({"lock_timeout_ms": 0}, KINDS[name])

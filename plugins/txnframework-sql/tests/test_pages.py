@@ -1,4 +1,4 @@
-"""A file has pages of a size that large entries like; one that was made with others keeps them."""
+"""A new file has a page size that suits large entries; an existing file keeps its own."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import MetadataOptions, open_metadata_store
-from txnframework_sql.sqlite._database import SqliteDatabase, locate
+from txnframework_sql.sqlite._connection import SqliteConnection, locate
 
 LOG_BYTES = 16 << 20
 
 
 async def write(url: str) -> None:
-    """Make a database with one record."""
+    """Create a database with one record."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     await store.put(Put(Key("/a"), b"value", Expect.ANY))
     await store.close()
@@ -25,7 +25,7 @@ async def write(url: str) -> None:
 
 @pytest.mark.parametrize(("made_with", "size"), [(None, 16_384), (4_096, 4_096)])
 def test_pages_and_log(url: str, made_with: int | None, size: int) -> None:
-    """Whatever the pages, the log is copied into the file once for 16 MiB."""
+    """For every page size, the log is copied into the file once per 16 MiB."""
     path = Path(url.removeprefix("sqlite:///"))
     if made_with is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def test_pages_and_log(url: str, made_with: int | None, size: int) -> None:
     reader = sqlite3.connect(path)
     assert reader.execute("PRAGMA page_size").fetchone() == (size,)
     reader.close()
-    database = SqliteDatabase(locate(url), 1_000)
-    (pages,) = database.connection.exec_driver_sql("PRAGMA wal_autocheckpoint").fetchone() or (0,)
+    database = SqliteConnection(locate(url), 1_000)
+    (pages,) = database.sqlalchemy_connection.exec_driver_sql("PRAGMA wal_autocheckpoint").fetchone() or (0,)
     database.close()
     assert pages * size == LOG_BYTES

@@ -1,4 +1,4 @@
-"""Who may read the files of a database."""
+"""The permissions of a database's files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from txnframework_sql import MetadataOptions, open_metadata_store
 
 @pytest.fixture(autouse=True)
 def umask() -> Iterator[None]:
-    """Let others read what nobody says anything about, as on most machines."""
+    """Set a umask that lets other users read, as on most machines."""
     before = os.umask(0o022)
     yield
     os.umask(before)
 
 
 async def use(path: Path) -> list[int]:
-    """Write to a database; return the modes of what stands in its directory meanwhile, its own mode first."""
+    """Write to a database; return the modes of its directory and of the files in it, the directory's first."""
     store = await open_metadata_store(f"sqlite:///{path}", SystemEnvironment(), MetadataOptions())
     await store.put(Put(Key("/a"), b"secret", Expect.ANY))
     found = [mode_of(path.parent), *(mode_of(one) for one in sorted(path.parent.iterdir()))]
@@ -38,7 +38,7 @@ def mode_of(path: Path) -> int:
 
 
 def test_new_files_are_this_users_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The database, what SQLite and this plugin put beside it, and every directory that is made."""
+    """The database, the other files of SQLite and of this plugin, and every created directory are private."""
     path = tmp_path / "above" / "data" / "txn.db"
     directory, *files = asyncio.run(use(path))
     assert len(files) >= 3, "the database, its log and the log's index"
@@ -49,7 +49,7 @@ def test_new_files_are_this_users_own(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 def test_what_is_there_stays_as_it_is_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody may share it on purpose; whoever does not is told what to do."""
+    """Existing modes are not changed, because they may be intended; one warning says what to do."""
     path = tmp_path / "txn.db"
     path.touch(mode=0o644)
     tmp_path.chmod(0o755)
@@ -64,7 +64,7 @@ def test_what_is_there_stays_as_it_is_and_is_said_once(tmp_path: Path, caplog: p
 
 
 def test_a_private_directory_is_enough(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Where nobody else can enter, nobody can read."""
+    """In a private directory, no other user can read the file, so there is no warning."""
     path = tmp_path / "txn.db"
     path.touch(mode=0o644)
     tmp_path.chmod(0o700)

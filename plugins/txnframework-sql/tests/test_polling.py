@@ -1,4 +1,4 @@
-"""How soon one process hears of what another one commits in SQLite, which tells nobody."""
+"""The delay after which one process notices another's commits in SQLite, which sends no notifications."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def test_watch_is_as_late_as_poll_ms_says(tmp_path: Path, start: Start) -> None:
-    """What another process commits in SQLite is heard of after ``poll_ms``, and not looked for before."""
+    """Another process's commit is noticed after ``poll_ms``, and not polled for before."""
     url = f"sqlite:///{tmp_path}/txn.db"
 
     async def check() -> None:

@@ -1,4 +1,4 @@
-"""Several processes at once, and what is left when one is killed."""
+"""Several processes at once, and the state after a kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP_MS = 100
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
-    """Wait for the end of a process; return what it said."""
+    """Wait for the end of a process; return its output."""
     said, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     return said.splitlines()
@@ -42,7 +42,7 @@ async def read_all(store: ILedgerStore, name: str) -> list[LedgerEntry]:
 
 
 def test_compare_and_set_by_several_processes(url: str, start: Start) -> None:
-    """No increment is lost, no number is given twice, and the index has the last value only."""
+    """No increment is lost, no number is given twice, and the index has only the last value."""
     processes = [start("count", url, "40") for _ in range(3)]
     numbered = [path for process in processes for path in lines_of(process)]
     assert len(set(numbered)) == 120
@@ -62,7 +62,7 @@ def test_compare_and_set_by_several_processes(url: str, start: Start) -> None:
 
 
 def test_appends_by_several_processes(url: str, start: Start) -> None:
-    """Every entry stands exactly once where its process was told, without gaps, over ledgers that roll."""
+    """Every entry is stored exactly once at its confirmed position, without gaps, over ledgers that roll."""
     processes = [start("append", url, f"p{number}", "200") for number in range(3)]
     told = dict(line.split(" ") for process in processes for line in lines_of(process))
     assert len(told) == 600
@@ -81,7 +81,7 @@ def test_appends_by_several_processes(url: str, start: Start) -> None:
 
 
 def test_killed_writer_loses_nothing_confirmed(url: str, start: Start) -> None:
-    """After ``kill -9`` of a process in the middle of its appends everything it was told is there."""
+    """After ``kill -9`` of a process during its appends, every confirmed entry is stored."""
     process = start("append", url, "p", "0")
     assert process.stdout is not None
     told = [process.stdout.readline() for _ in range(300)]
@@ -107,7 +107,7 @@ def test_killed_writer_loses_nothing_confirmed(url: str, start: Start) -> None:
     "target", [Key("/a"), KeyRange("/a", "/b"), IndexRange("kind", b"k", b"l")], ids=["record", "range", "index"]
 )
 def test_watch_across_processes(url: str, start: Start, target: Key | KeyRange | IndexRange) -> None:
-    """A watch wakes for what another process writes."""
+    """A watch wakes for the writes of another process."""
 
     async def check() -> None:
         store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions(poll_ms=5))
@@ -128,7 +128,7 @@ def test_watch_across_processes(url: str, start: Start, target: Key | KeyRange |
 
 
 def test_lease_of_a_killed_process(url: str, start: Start) -> None:
-    """The lease of a killed process goes to who waits for it, with a higher fencing number."""
+    """A waiting process gets the lease of a killed one, with a higher fencing number."""
 
     async def check() -> None:
         # Whoever looks has a clock of its own, so that no process has to be quick to keep what it has.

@@ -1,4 +1,4 @@
-"""The readme's example runs as it stands there, and its tables name the options that there are."""
+"""The README's example runs, and its tables name the existing options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 
 def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The example makes its file where it says, and can be run again."""
+    """The example creates its file at the stated place, and can be run again."""
     monkeypatch.chdir(tmp_path)
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     for _ in range(2):
@@ -22,7 +22,7 @@ def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options() -> None:
-    """The tables name every option, and none that there is not."""
+    """The tables name every option, and no others."""
     rows = re.findall(r"^\| (`[^|]*`) \|", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == {
         *MetadataOptions.__struct_fields__,

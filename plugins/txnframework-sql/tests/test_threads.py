@@ -1,4 +1,4 @@
-"""Event loops, threads and forks around one file."""
+"""Event loops, threads and forks that use one file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from txnframework.errors import Closed, InvalidInput
 from txnframework.model import Expect, Key, Put
 from txnframework.testing import run_ready
 from txnframework_sql import LedgerOptions, MetadataOptions, SqlMetadataStore, open_ledger_store, open_metadata_store
-from txnframework_sql.sqlite._database import Location, SqliteDatabase
-from txnframework_sql.steps.calls import Steps
+from txnframework_sql.sqlite._connection import Location, SqliteConnection
+from txnframework_sql.steps.statements import Steps
 
 PATIENCE_S = 60
 
@@ -26,23 +26,23 @@ async def opened(url: str, options: MetadataOptions | None = None) -> SqlMetadat
 
 
 async def put(store: SqlMetadataStore, path: str) -> None:
-    """Make a record."""
+    """Create a record."""
     await store.put(Put(Key(path), b"", Expect.ABSENT))
 
 
 def wait_for(gate: threading.Event) -> Steps[None]:
-    """Keep the thread busy."""
+    """Block the thread."""
     gate.wait()
     yield from ()
 
 
 def threads() -> int:
-    """Return how many database threads run."""
+    """Return the number of running database threads."""
     return sum(thread.name == "txnframework-sql" for thread in threading.enumerate())
 
 
 def test_stores_of_one_file_share_a_thread(url: str) -> None:
-    """Stores of a process on one file share a connection until the last one is closed, unless told otherwise."""
+    """Stores of a process on one file share a connection until the last one is closed, unless configured otherwise."""
 
     async def main() -> None:
         first = await opened(url)
@@ -63,7 +63,7 @@ def test_stores_of_one_file_share_a_thread(url: str) -> None:
 
 
 def test_another_event_loop(url: str) -> None:
-    """A store that was opened in another loop says so, where that loop runs and where it ended, and is not harmed."""
+    """A store of another event loop raises Closed, while that loop runs and after it ended, and stays usable."""
 
     async def main() -> SqlMetadataStore:
         store = await opened(url)
@@ -81,7 +81,7 @@ def test_another_event_loop(url: str) -> None:
 
 
 def test_loops_in_several_threads(url: str) -> None:
-    """Loops in several threads use one file at once, each through an opening of its own."""
+    """Loops in several threads use one file at once, each through its own opening."""
 
     async def main(name: str) -> None:
         store = await opened(url)
@@ -104,7 +104,7 @@ def test_loops_in_several_threads(url: str) -> None:
 
 
 def test_a_loop_that_is_busy_holds_up_nobody_else(url: str) -> None:
-    """Watches are told without waiting for their loop: the database thread goes on, and the watch wakes later."""
+    """The database thread does not wait for a busy loop when it wakes watches; the watch wakes later."""
     armed, go_on = threading.Event(), threading.Event()
     woken: list[str] = []
 
@@ -137,7 +137,7 @@ def test_a_loop_that_is_busy_holds_up_nobody_else(url: str) -> None:
 
 
 def test_closing_answers_what_is_under_way(url: str) -> None:
-    """Operations under way when a store is closed get their true answer; later ones are refused."""
+    """Operations that run when a store is closed get their true result; later ones are refused."""
 
     async def main() -> None:
         store = await opened(url)
@@ -155,10 +155,12 @@ def test_closing_answers_what_is_under_way(url: str) -> None:
 
 
 def test_cancelled_opening(url: str) -> None:
-    """Cancelling one opening of a file leaves the others of it alone, and a cancelled close the thread."""
+    """
+    A cancelled opening does not affect other openings of the file, and a cancelled close does not affect the thread.
+    """
     gate = threading.Event()
 
-    class Slow(SqliteDatabase):
+    class Slow(SqliteConnection):
         def __init__(self, location: Location, lock_timeout_ms: int) -> None:
             gate.wait()
             super().__init__(location, lock_timeout_ms)
@@ -218,7 +220,7 @@ def test_ledger_closed_while_its_watch_is_armed(url: str) -> None:
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("share_connection", [True, False])
 def test_fork(url: str, share_connection: bool) -> None:
-    """A child cannot use what its parent had open, by no path, and leaves it alone; other files are its own."""
+    """A child cannot use its parent's open files, by any path, and does not disturb them; it can use other files."""
     options = MetadataOptions(share_connection=share_connection)
     loop = asyncio.new_event_loop()
     closed = loop.run_until_complete(opened(f"{url}-closed", options))

@@ -1,4 +1,4 @@
-"""How a database is made, recognized and refused."""
+"""How a database is created, recognized and refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def make(url: str) -> str:
 
 
 def test_several_creators(url: str, start: Start) -> None:
-    """Processes that make one store at once all succeed, and agree on its identity."""
+    """Processes that create one store at once all succeed, with the same identity."""
     processes = [start("create", url) for _ in range(4)]
     said = [process.communicate(timeout=240)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
@@ -44,14 +44,14 @@ def test_several_creators(url: str, start: Start) -> None:
 
 
 def test_opening_a_current_store_needs_no_alembic(url: str, start: Start) -> None:
-    """Alembic is imported only to make or upgrade a database."""
+    """Alembic is imported only to create or upgrade a database."""
     asyncio.run(make(url))
     said, _ = start("imports", url).communicate(timeout=240)
     assert said.splitlines()[-1] == "False"
 
 
 def test_migrations_make_the_schema(url: str) -> None:
-    """The migrations lead to the tables that the code uses, and to the revision that it names."""
+    """The migrations create the tables that the code uses, with the revision that it names."""
     asyncio.run(make(url))
     engine = create_engine(url)
     with engine.connect() as connection:
@@ -62,7 +62,7 @@ def test_migrations_make_the_schema(url: str) -> None:
 
 
 def test_later_format_is_refused(url: str) -> None:
-    """A database of a later release is refused and left alone."""
+    """A database of a later release is refused and not changed."""
     asyncio.run(make(url))
     connection = sqlite3.connect(path_of(url))
     connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
@@ -74,7 +74,7 @@ def test_later_format_is_refused(url: str) -> None:
 
 
 def test_database_of_another_program_is_refused(url: str) -> None:
-    """A database with other tables is refused and left as it was."""
+    """A database with other tables is refused and not changed."""
     path = path_of(url)
     path.parent.mkdir()
     connection = sqlite3.connect(path)
@@ -88,7 +88,7 @@ def test_database_of_another_program_is_refused(url: str) -> None:
 
 
 def test_file_that_is_no_database_is_refused(url: str) -> None:
-    """A file of another kind is refused and left as it was."""
+    """A file of another kind is refused and not changed."""
     path = path_of(url)
     path.parent.mkdir()
     path.write_bytes(b"a letter to a friend, and nothing else" * 100)
@@ -103,19 +103,19 @@ def test_file_that_is_no_database_is_refused(url: str) -> None:
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
         ("sqlite:///a.db?mode=ro", "names no file"),
-        ("mysql://user:secret@host/db", "SQLite and PostgreSQL only"),
+        ("mysql://user:secret@host/db", "only SQLite and PostgreSQL"),
         ("no url", "not a database URL"),
     ],
 )
 def test_url_that_names_no_file(wrong: str, reason: str) -> None:
-    """What cannot be opened is refused in one sentence, without the password."""
+    """An unusable URL is refused with one sentence, without the password."""
     with pytest.raises(InvalidInput, match=reason) as caught:
         asyncio.run(make(wrong))
     assert "secret" not in str(caught.value)
 
 
 def test_ledgers_belong_to_one_metadata_store(url: str) -> None:
-    """Ledgers take on the identity they are first opened with; another one is refused, with both in the error."""
+    """Ledgers belong to the identity they are first opened with; another one is refused, with both in the error."""
 
     async def main() -> None:
         environment = SystemEnvironment()
@@ -131,7 +131,7 @@ def test_ledgers_belong_to_one_metadata_store(url: str) -> None:
 
 
 def test_ledgers_take_on_the_identity_of_their_file(url: str) -> None:
-    """Opened without an identity, ledgers belong to the records in the same file."""
+    """Ledgers opened without an identity belong to the records in the same file."""
 
     async def main() -> None:
         ledgers = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
@@ -142,7 +142,7 @@ def test_ledgers_take_on_the_identity_of_their_file(url: str) -> None:
 
 
 def test_upgrade_from_0001(url: str) -> None:
-    """A file of an earlier release is refused until it is upgraded by command, which keeps what is in it."""
+    """A file of an earlier release is refused until the upgrade command was run, which keeps its data."""
     before = asyncio.run(make(url))
     with sqlite3.connect(path_of(url)) as connection:
         connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0001'")

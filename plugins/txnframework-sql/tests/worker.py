@@ -1,4 +1,4 @@
-"""What the tests run in other processes: ``python worker.py <what> <url> <argument>...``."""
+"""The programs that tests run in other processes: ``python worker.py <program> <url> <argument>...``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 
 async def count(url: str, times: str) -> None:
-    """Add one to the counter, by compare and set, so many times; put a numbered record each time."""
+    """Increment the counter by compare and set, this many times; put a numbered record each time."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     for _ in range(int(times)):
         while True:
@@ -39,7 +39,7 @@ async def count(url: str, times: str) -> None:
 
 
 async def append(url: str, producer: str, times: str) -> None:
-    """Append so many entries, 16 at a time, and name each position once it is confirmed; 0: without end."""
+    """Append this many entries, 16 at a time, and print each position once it is confirmed; 0: without end."""
     store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(ledger_entries_max=100), None)
     ledger = await store.create("shared")
     following = iter(range(int(times) or sys.maxsize))
@@ -65,7 +65,7 @@ async def put(url: str, path: str) -> None:
 
 
 async def hold(url: str, name: str) -> None:
-    """Take a lease, and keep it."""
+    """Acquire a lease, and hold it."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     lease = await store.acquire_lease(name, "the other process")
     say(str(lease.fencing))
@@ -73,14 +73,14 @@ async def hold(url: str, name: str) -> None:
 
 
 async def create(url: str) -> None:
-    """Make the store, and name its identity."""
+    """Create the store, and print its identity."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     say(store.identity)
     await store.close()
 
 
 async def imports(url: str) -> None:
-    """Say whether opening a store that is current needs Alembic."""
+    """Print whether opening a current store needs Alembic."""
     await create(url)
     say(str("alembic" in sys.modules))
 

@@ -53,7 +53,7 @@ def header_cas(metrics: Metrics) -> Counter:
 class MeasuredCoordinator(ForwardingProxy):
     """Measures the time to end transactions."""
 
-    _target: ITransactionCoordinator
+    _behind: ITransactionCoordinator
 
     def __init__(self, behind: ITransactionCoordinator, metrics: Metrics) -> None:
         super().__init__(behind)
@@ -72,7 +72,7 @@ class MeasuredCoordinator(ForwardingProxy):
         began_s = clock()
         result = OK
         try:
-            return await self._target.end(request)
+            return await self._behind.end(request)
         except BaseException as error:
             result = result_of(error, REJECT)
             if result == REJECT:
@@ -90,7 +90,7 @@ def measured_coordinator(coordinator: ITransactionCoordinator, metrics: Metrics 
 class MeasuredMetadataStore(ForwardingProxy):
     """Counts writes that belong to transactions, and measures the time of index queries."""
 
-    _target: IAtomicBatchStore
+    _behind: IAtomicBatchStore
 
     def __init__(self, behind: IMetadataStore, metrics: Metrics) -> None:
         super().__init__(behind)
@@ -104,21 +104,21 @@ class MeasuredMetadataStore(ForwardingProxy):
 
     async def put(self, write: Put) -> int:
         """Write a record and count it."""
-        return await self._counted((write,), self._target.put(write))
+        return await self._counted((write,), self._behind.put(write))
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number and count it."""
-        return await self._counted((write,), self._target.put_sequential(write))
+        return await self._counted((write,), self._behind.put_sequential(write))
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply a batch and count its writes."""
-        return await self._counted(batch.puts, self._target.apply(batch))
+        return await self._counted(batch.puts, self._behind.apply(batch))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of an index and measure the time."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
-        page = await self._target.scan_index(entries, items_max)
+        page = await self._behind.scan_index(entries, items_max)
         self._queries.observe(clock() - began_s)
         return page
 
@@ -146,7 +146,7 @@ def measured_store(store: IMetadataStore, metrics: Metrics | None) -> IMetadataS
 class MeasuredPendingAcks(ForwardingProxy):
     """Counts conflicts between acknowledgments."""
 
-    _target: IPendingAckStore
+    _behind: IPendingAckStore
 
     def __init__(self, behind: IPendingAckStore, metrics: Metrics) -> None:
         super().__init__(behind)
@@ -158,7 +158,7 @@ class MeasuredPendingAcks(ForwardingProxy):
     async def add(self, request: AckRequest) -> None:
         """Acknowledge in a transaction and count conflicts."""
         try:
-            await self._target.add(request)
+            await self._behind.add(request)
         except TransactionConflict:
             self._conflicts.inc()
             raise

@@ -15,7 +15,6 @@ from txnframework.client import Client, Consumer, Message
 from txnframework.errors import InvalidInput, ReceiveTimeout
 from txnframework.model.dispatch import DEFAULT_TYPE
 from txnframework.model.names import SegmentName, parse_name
-from txnframework.model.reads import Isolation
 
 BATCH_MESSAGES = 1_000
 """The number of messages that are received and acknowledged together."""
@@ -44,7 +43,7 @@ BATCH_MESSAGES = 1_000
 )
 @click.option(
     "--isolation",
-    type=click.Choice([one.value for one in Isolation]),
+    type=click.Choice(["read_committed", "read_uncommitted"]),
     show_default="read_committed",
     help="Without --subscription: whether to print uncommitted messages too, marked as such.",
 )

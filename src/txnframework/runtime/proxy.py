@@ -8,15 +8,15 @@ from zope.interface import directlyProvides, providedBy
 
 
 class ForwardingProxy:
-    """Forwards all attributes that a subclass does not define, and provides the interfaces of its target."""
+    """Passes on whatever a subclass does not measure, and promises what the one behind it promises."""
 
-    def __init__(self, target: Any) -> None:
-        self._target = target
-        # Callers choose their algorithm by these interfaces.
-        directlyProvides(self, providedBy(target))
+    def __init__(self, behind: Any) -> None:
+        self._behind = behind
+        # Its capabilities, too, or it would be used in another way.
+        directlyProvides(self, providedBy(behind))
 
     def __getattr__(self, name: str) -> Any:
-        """Return the attribute of the target."""
-        if name.startswith("__"):  # looked up by Python and zope on the proxy itself
+        """Return what the one behind has of that name."""
+        if name.startswith("__"):  # what Python and zope ask an object about itself
             raise AttributeError(name)
-        return getattr(self._target, name)
+        return getattr(self._behind, name)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 OWN_WAITS = {
     "txnframework_sql/_leases.py": "a heartbeat: it comes at its time, whether the last one got through or not",
     "txnframework_sql/postgresql/_listener.py": "a heartbeat",
-    "txnframework_sql/sqlite/_polling.py": "a poll at the configured interval",
+    "txnframework_sql/sqlite/_poller.py": "a poll at the configured interval",
     "broker/maintenance.py": "rounds at the configured interval",
     "broker/dispatch/acknowledgments.py": "gathers acknowledgments; no attempt failed",
 }

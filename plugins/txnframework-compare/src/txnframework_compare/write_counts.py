@@ -44,7 +44,7 @@ class Counts:
 class CountingMetadata(ForwardingProxy):
     """Counts the records that are put and deleted."""
 
-    _target: IAtomicBatchStore
+    _behind: IAtomicBatchStore
 
     def __init__(self, behind: IMetadataStore, counts: Counts) -> None:
         super().__init__(behind)
@@ -52,24 +52,24 @@ class CountingMetadata(ForwardingProxy):
 
     async def put(self, write: Put) -> int:
         """Put a record and count it."""
-        version = await self._target.put(write)
+        version = await self._behind.put(write)
         self._counts.records += 1
         return version
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Put a record under the next number and count it."""
-        key = await self._target.put_sequential(write)
+        key = await self._behind.put_sequential(write)
         self._counts.records += 1
         return key
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Delete a record and count it."""
-        await self._target.delete(key, expected)
+        await self._behind.delete(key, expected)
         self._counts.deletions += 1
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply a batch and count each of its puts and deletions."""
-        written = await self._target.apply(batch)
+        written = await self._behind.apply(batch)
         self._counts.records += len(batch.puts)
         self._counts.deletions += len(batch.deletes)
         return written
@@ -78,7 +78,7 @@ class CountingMetadata(ForwardingProxy):
 class CountingLedger(ForwardingProxy):
     """Counts the entries that are appended to one ledger."""
 
-    _target: IManagedLedger
+    _behind: IManagedLedger
 
     def __init__(self, behind: IManagedLedger, counts: Counts) -> None:
         super().__init__(behind)
@@ -87,7 +87,7 @@ class CountingLedger(ForwardingProxy):
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append entries and count those that are not duplicates."""
-        appended = await self._target.append(entries, ledger_id)
+        appended = await self._behind.append(entries, ledger_id)
         count = _new(appended)
         if self._is_topic:
             self._counts.topic_entries += count
@@ -99,7 +99,7 @@ class CountingLedger(ForwardingProxy):
 class CountingLedgers(ForwardingProxy):
     """Returns ledgers that count."""
 
-    _target: ILedgerStore
+    _behind: ILedgerStore
 
     def __init__(self, behind: ILedgerStore, counts: Counts) -> None:
         super().__init__(behind)
@@ -107,11 +107,11 @@ class CountingLedgers(ForwardingProxy):
 
     async def create(self, name: str) -> IManagedLedger:
         """Create or open a counting ledger."""
-        return self._counted(await self._target.create(name))
+        return self._counted(await self._behind.create(name))
 
     async def open(self, name: str) -> IManagedLedger:
         """Open a counting ledger."""
-        return self._counted(await self._target.open(name))
+        return self._counted(await self._behind.open(name))
 
     def _counted(self, ledger: IManagedLedger) -> IManagedLedger:
         return IManagedLedger(CountingLedger(ledger, self._counts))

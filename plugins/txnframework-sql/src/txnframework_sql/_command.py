@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -10,10 +11,13 @@ import click
 from txnframework.config import load_config
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput
-from txnframework_sql._opening import is_postgresql
+from txnframework_sql._backends import is_postgresql, postgresql_needed
+from txnframework_sql._options import DatabaseOptions
 from txnframework_sql._revisions import Schema
-from txnframework_sql._upkeep import Standing, standing_of, upgrade_database
 from txnframework_sql.schema import REVISION
+from txnframework_sql.sqlite import SqliteConnection, locate
+from txnframework_sql.sqlite import _schema as file_schema
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 
 _CONFIG_FILE = Path("txnframework.toml")
 
@@ -22,9 +26,18 @@ _config = click.option(
     type=click.Path(path_type=Path),
     envvar="TXNFRAMEWORK_CONFIG",
     metavar="FILE",
-    help=f"The configuration.  [default: {_CONFIG_FILE} if it is there, otherwise the embedded database]",
+    help=f"The configuration file.  [default: {_CONFIG_FILE} if it exists, otherwise the embedded database]",
 )
-_url = click.option("--url", metavar="URL", help="This database, and not those that the configuration names.")
+_url = click.option("--url", metavar="URL", help="Use this database instead of those in the configuration.")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    """The schema state of a database; ``revision`` is None if the database has no schema yet."""
+
+    shown_url: str
+    schema: Schema
+    revision: str | None
 
 
 @click.group("sql")
@@ -32,8 +45,8 @@ def sql() -> None:
     """
     Show and upgrade the schema of SQL databases.
 
-    An empty database gets its schema when it is first opened. One of an earlier release is refused until 'sql upgrade'
-    was run: an upgrade cannot be taken back, and earlier releases refuse the database afterwards.
+    An empty database gets its schema when it is first opened. A database of an earlier release is refused until 'sql
+    upgrade' is run. An upgrade is irreversible, and earlier releases refuse the database afterwards.
     """
 
 
@@ -41,10 +54,10 @@ def sql() -> None:
 @_config
 @_url
 def status(config: Path | None, url: str | None) -> None:
-    """Show the schema of each database; nothing is changed."""
+    """Show the schema of each database."""
     for each in _urls(config, url):
-        found = asyncio.run(standing_of(each, SystemEnvironment()))
-        click.echo(f"{found.shown_url}: {_told(found)}")
+        found = asyncio.run(_schema_status(each))
+        click.echo(f"{found.shown_url}: {_described(found)}")
 
 
 @sql.command()
@@ -52,19 +65,20 @@ def status(config: Path | None, url: str | None) -> None:
 @_url
 def upgrade(config: Path | None, url: str | None) -> None:
     """
-    Bring each database to the schema of this release.
+    Upgrade each database to the schema of this release.
 
-    Close everything that uses it, and back it up, before. It is one transaction: if it fails, nothing is changed.
+    Before the upgrade, stop all processes that use the database, and back it up. The upgrade is one transaction: if it
+    fails, nothing is changed.
     """
     for each in _urls(config, url):
-        found = asyncio.run(upgrade_database(each, SystemEnvironment()))
+        found = asyncio.run(_schema_status(each, f"sql-{SystemEnvironment().random_bits(64):016x}"))
         if found.schema is Schema.CURRENT:
-            click.echo(f"{found.shown_url}: {_told(found)}; nothing was to be done")
+            click.echo(f"{found.shown_url}: schema {found.revision}, already up to date")
         else:
             click.echo(f"{found.shown_url}: schema {REVISION} now, {found.revision or 'none'} before")
 
 
-def _told(found: Standing) -> str:
+def _described(found: SchemaStatus) -> str:
     if found.schema is Schema.NONE:
         return f"no schema yet; it gets {REVISION} when it is first opened"
     if found.schema is Schema.OLDER:
@@ -82,3 +96,49 @@ def _urls(config: Path | None, url: str | None) -> list[str]:
     if not urls:
         raise InvalidInput("the configuration names no SQL database; name one with --url")
     return urls
+
+
+async def _schema_status(url: str, new_identity: str | None = None) -> SchemaStatus:
+    """
+    Return the schema state of a database; with ``new_identity``, then upgrade or create the database.
+
+    :param new_identity: the identity of a store that this call creates; None: nothing is created or changed.
+    :raises InvalidInput: the URL names no usable database, or the database of another program.
+    :raises UnknownFormat: the database was created or upgraded by a later release.
+    """
+    return await _server_status(url, new_identity) if is_postgresql(url) else _file_status(url, new_identity)
+
+
+def _file_status(url: str, new_identity: str | None) -> SchemaStatus:
+    location = locate(url)
+    if new_identity is None and not location.path.exists():
+        return SchemaStatus(location.shown_url, Schema.NONE, None)
+    try:
+        connection = SqliteConnection(location, DatabaseOptions().lock_timeout_ms)
+        try:
+            schema = file_schema.found_schema(connection)
+            revision = None if schema is Schema.NONE else file_schema.stored_revision(connection)
+            if new_identity is not None:
+                file_schema.upgrade(connection, new_identity)
+        finally:
+            connection.close()
+    except DATABASE_ERRORS as error:
+        raise translated(error, location.shown_url) from error
+    return SchemaStatus(location.shown_url, schema, revision)
+
+
+async def _server_status(url: str, new_identity: str | None) -> SchemaStatus:
+    with postgresql_needed(url):
+        from txnframework_sql.postgresql import _schema as server_schema
+        from txnframework_sql.postgresql._pool import Pool
+        from txnframework_sql.postgresql._server import locate as locate_server
+    pool = Pool(locate_server(url), SystemEnvironment(), DatabaseOptions())
+    try:
+        async with pool.lend() as connection:
+            schema = await server_schema.found_schema(connection, pool.shown_url)
+            revision = await server_schema.stored_revision(connection)
+            if new_identity is not None:
+                await server_schema.upgrade(connection, new_identity, pool.shown_url)
+    finally:
+        await pool.close()
+    return SchemaStatus(pool.shown_url, schema, revision)

@@ -2,61 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol
 
+from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
-from txnframework_sql.steps.calls import Steps
-from txnframework_sql.steps.changes import Change
+from txnframework.model import (
+    Append,
+    Appended,
+    Batch,
+    Delete,
+    EntryRange,
+    IndexRange,
+    Key,
+    KeyRange,
+    LedgerEntry,
+    Limit,
+    Put,
+    PutSequential,
+    Record,
+    RecordPage,
+    Tail,
+)
+from txnframework_sql._options import LedgerOptions, MetadataOptions
+from txnframework_sql._watch import WakeUps, Watches
+from txnframework_sql.steps import appends, ledgers, reads
+from txnframework_sql.steps.leases import Clock
+from txnframework_sql.steps.ledgers import LedgerRef
+from txnframework_sql.steps.statements import Executor
 
-if TYPE_CHECKING:
-    from txnframework.environment import Environment
-    from txnframework_sql._entries import Entries
-    from txnframework_sql._options import LedgerOptions, MetadataOptions
-    from txnframework_sql._records import Records
-    from txnframework_sql._watch import WakeUps, Watches
-    from txnframework_sql.steps.leases import Clock
 
-T = TypeVar("T")
-
-Observer = Callable[[tuple[Change, ...]], None]
-"""Called after a commit, in any thread, with its changes; must return quickly and not raise."""
-
-
-class Executor(Protocol):
+class Records(Protocol):
     """
-    Performs steps in the event loop in which it was opened.
+    The operations of a metadata store on records; IMetadataStore describes what each method promises.
 
-    The argument of ``read`` and ``write`` returns new steps on each call, because steps may be performed more than
-    once.
-
-    :raises Closed: it was closed, or this process was forked from the one that opened it.
+    SQLite performs them as steps, PostgreSQL by statements of its own.
     """
 
-    shown_url: str
-    """The database's URL without secrets, fit to be printed."""
+    async def get(self, key: Key) -> Record | None:
+        """Return the record, or None."""
 
-    async def read(self, work: Callable[[], Steps[T]]) -> T:
-        """Return the result of steps that read one view; the view holds every write confirmed before this call."""
+    async def put(self, write: Put) -> int:
+        """Write a record and its index entries; return its new version."""
 
-    async def write(self, work: Callable[[], Steps[T]]) -> T:
-        """
-        Return the result of the steps once their writes are durable.
+    async def delete(self, step: Delete) -> None:
+        """Delete a record and its index entries."""
 
-        Steps raise before they write, or all their writes are rolled back.
-        """
+    async def put_sequential(self, write: PutSequential) -> Key:
+        """Write a record under the next number; return its key."""
 
-    def observe(self, observer: Observer) -> None:
-        """Call ``observer`` after every commit of this executor, including commits with an unknown outcome."""
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply all steps of a checked batch, or none."""
 
-    def ignore(self, observer: Observer) -> None:
-        """Stop calling ``observer``."""
+    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        """Return a page of records in key order."""
 
-    def require_open(self) -> None:
-        """Raise Closed if this can no longer be used."""
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return a page of records in the order of an index."""
 
     async def close(self) -> None:
-        """Finish the running operations and release the database; idempotent."""
+        """Wait for the running operations; each still returns its true result."""
+
+
+class Entries(Protocol):
+    """The entries of one store's ledgers; IManagedLedger describes what each method promises."""
+
+    async def append(
+        self, managed: LedgerRef, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
+    ) -> tuple[Appended, ...]:
+        """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
+
+    async def tail(self, managed: LedgerRef) -> Tail:
+        """Return last confirmed position, open ledger and sealed flag, read at one moment."""
+
+    async def read(self, managed: LedgerRef, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+        """Return the first entries of the range in order."""
+
+    async def close(self) -> None:
+        """Wait for the running operations; each still returns its true result."""
+
+
+class EntrySteps:
+    """Entries by steps: all operations in SQLite, and the exceptional cases in PostgreSQL."""
+
+    def __init__(self, executor: Executor, options: LedgerOptions) -> None:
+        self._executor = executor
+        self._options = options
+
+    async def append(
+        self, managed: LedgerRef, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
+    ) -> tuple[Appended, ...]:
+        """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
+        return await self._executor.write(lambda: appends.append(managed, entries, ledger_id, now_ms, self._options))
+
+    async def tail(self, managed: LedgerRef) -> Tail:
+        """Return last confirmed position, open ledger and sealed flag, read at one moment."""
+        return await self._executor.read(lambda: ledgers.tail_of(managed))
+
+    async def read(self, managed: LedgerRef, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+        """Return the first entries of the range in order."""
+        return await self._executor.read(lambda: reads.read(managed, range_, limit))
+
+    async def close(self) -> None:
+        """Return at once: the executor waits for its own running operations."""
 
 
 class Database(Executor, Protocol):
@@ -65,17 +112,20 @@ class Database(Executor, Protocol):
     def records(self, options: MetadataOptions) -> Records:
         """Return the operations on records."""
 
+    def entries(self, options: LedgerOptions) -> Entries:
+        """Return the operations that append and read the entries of one store's ledgers."""
+
     def clock(self, environment: Environment) -> Clock:
         """Return the clock by which leases expire for all users of the database."""
 
     def wake_ups(self, watches: Watches, environment: Environment) -> WakeUps:
         """Return the wake-ups of one store's watches after the commits of other processes."""
 
-    def entries(self, options: LedgerOptions) -> Entries:
-        """Return the operations that append and read the entries of one store's ledgers."""
+    async def close(self) -> None:
+        """Finish the running operations and release the database; idempotent."""
 
 
-def copy_of(error: TxnFrameworkError, cause: BaseException | None) -> TxnFrameworkError:
+def copy_error(error: TxnFrameworkError, cause: BaseException | None) -> TxnFrameworkError:
     """Return a copy of an error for one caller: one object raised in several tasks would mix up their tracebacks."""
     own = type(error)(*error.args)
     own.__cause__ = cause

@@ -9,19 +9,19 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
-from txnframework_sql._database import Executor
 from txnframework_sql.steps.leases import (
     Clock,
     Granted,
+    LeaseRequest,
     Refused,
-    Request,
+    acquire_lease,
     end_expired,
     end_session,
     extend,
-    give_up,
     has_expired,
-    take,
+    release_lease,
 )
+from txnframework_sql.steps.statements import Executor
 
 # The session expires locally this fraction of its lifetime before other processes may take its leases.
 _MARGIN = 6
@@ -69,10 +69,10 @@ class LeaseSession:
         self._clock = clock
         self._held: dict[Lease, None] = {}
         # The time until which the database surely keeps the session, minus the margin.
-        self._relied_on_ms = 0
+        self._valid_until_ms = 0
         # How often the held leases were dropped locally, and how many of those times are stored in the database.
         self._lapses = 0
-        self._told_lapses = 0
+        self._stored_lapses = 0
         self._is_known = False
         self._is_closed = False
         # Serializes a heartbeat that ends a lapsed session with an acquisition that starts the session again.
@@ -84,30 +84,30 @@ class LeaseSession:
         async with self._changing:
             self._require_open()
             now_ms = self._environment.now_ms()
-            if now_ms >= self._relied_on_ms:
+            if now_ms >= self._valid_until_ms:
                 self._lapse()
             lapses = self._lapses
-            request = Request(name, holder, self.name, self._ttl_ms, lapses > self._told_lapses)
+            request = LeaseRequest(name, holder, self.name, self._ttl_ms, lapses > self._stored_lapses)
             was_known, self._is_known = self._is_known, True
             # Called before the reply, which may be lost, so that the session does not outlive the leases it holds.
-            self.look_after_expired()
-            answer = await self._executor.write(lambda: take(request, self._clock))
+            self.start_expiry()
+            answer = await self._executor.write(lambda: acquire_lease(request, self._clock))
             # Leases that lapsed during the commit are still granted in the database: the session's next step ends them.
-            self._told_lapses = lapses
+            self._stored_lapses = lapses
             if isinstance(answer, Refused):
                 self._is_known = was_known
                 raise LeaseHeld(name, answer.holder, answer.key)
             self._require_open()
-            self._rely_until(now_ms + self._ttl_ms)
+            self._extend_validity(now_ms + self._ttl_ms)
             lease = Lease(self, name, answer)
             self._held[lease] = None
-        if self._lapses > lapses or self._environment.now_ms() >= self._relied_on_ms:
+        if self._lapses > lapses or self._environment.now_ms() >= self._valid_until_ms:
             # The session lapsed before the reply, or the reply took longer than its lifetime: the lease is lost at
             # once.
             self._lapse()
         return lease
 
-    def look_after_expired(self) -> None:
+    def start_expiry(self) -> None:
         """
         Start ending expired leases of other sessions, because a caller waits for one.
 
@@ -116,7 +116,7 @@ class LeaseSession:
         if not self._tasks and not self._is_closed:
             loop = asyncio.get_running_loop()
             self._tasks = (
-                loop.create_task(self._beat(), name="txnframework-sql heartbeat"),
+                loop.create_task(self._heartbeat(), name="txnframework-sql heartbeat"),
                 loop.create_task(self._expire(), name="txnframework-sql session"),
             )
 
@@ -124,7 +124,7 @@ class LeaseSession:
         """Release a lease; every copy of it in this session ends."""
         if lease not in self._held:
             return
-        await self._executor.write(lambda: give_up(self.name, lease.name, lease.fencing))
+        await self._executor.write(lambda: release_lease(self.name, lease.name, lease.fencing))
         for held in tuple(self._held):
             if (held.name, held.fencing) == (lease.name, lease.fencing):
                 del self._held[held]
@@ -159,10 +159,10 @@ class LeaseSession:
         if self._is_closed:
             raise Closed("the store is being closed, and its leases with it")
 
-    def _rely_until(self, expires_ms: int) -> None:
-        self._relied_on_ms = max(self._relied_on_ms, expires_ms - self._ttl_ms // _MARGIN)
+    def _extend_validity(self, expires_ms: int) -> None:
+        self._valid_until_ms = max(self._valid_until_ms, expires_ms - self._ttl_ms // _MARGIN)
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         """Write a new expiry time every third of the session's lifetime."""
         while True:
             await self._environment.sleep_until(self._environment.now_ms() + self._ttl_ms // _HEARTBEATS)
@@ -186,10 +186,10 @@ class LeaseSession:
             # This also ends leases taken by an acquisition of unknown outcome. The next acquisition starts the session
             # again.
             await self._executor.write(lambda: end_session(self.name))
-            self._told_lapses, self._is_known = lapses, False
+            self._stored_lapses, self._is_known = lapses, False
             return
         if await self._executor.write(lambda: extend(self.name, self._ttl_ms, self._clock)):
-            self._rely_until(now_ms + self._ttl_ms)
+            self._extend_validity(now_ms + self._ttl_ms)
         else:
             self._lapse()
 
@@ -199,9 +199,9 @@ class LeaseSession:
             now_ms = self._environment.now_ms()
             # A lease acquired in the meantime extends the session beyond this time.
             await self._environment.sleep_until(
-                self._relied_on_ms if self._held else now_ms + self._ttl_ms // _HEARTBEATS
+                self._valid_until_ms if self._held else now_ms + self._ttl_ms // _HEARTBEATS
             )
-            if self._held and self._environment.now_ms() >= self._relied_on_ms:
+            if self._held and self._environment.now_ms() >= self._valid_until_ms:
                 self._lapse()
 
     def _lapse(self) -> None:

@@ -9,6 +9,7 @@ from txnframework.interfaces import (
     IAtomicBatchStore,
     IDurableStore,
     ILease,
+    IMetadataStore,
     INotifyingStore,
     IRestorable,
     ISharedStore,
@@ -26,18 +27,19 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
+from txnframework.plugin import Provider, StoreContext
+from txnframework_sql._backends import check_url, is_postgresql, open_database
 from txnframework_sql._database import Database
 from txnframework_sql._leases import LeaseSession
-from txnframework_sql._opening import Kind, is_postgresql, open_database
-from txnframework_sql._options import MetadataOptions
+from txnframework_sql._options import MetadataOptions, for_postgresql, for_sqlite, with_defaults
 from txnframework_sql._watch import Watches
-from txnframework_sql.sqlite import SqliteDatabase
+from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps.identities import identity, take_identity
 from txnframework_sql.steps.leases import Clock, end_lease
 from txnframework_sql.steps.records import check_batch
 
 _LEASES = "/lease/"
-_BEHIND_LEASES = "/lease0"
+_AFTER_LEASES = "/lease0"
 
 
 @implementer(IAtomicBatchStore, ISharedStore, IDurableStore, IRestorable)
@@ -99,7 +101,7 @@ class SqlMetadataStore:
         """Return an armed watch."""
         self.database.require_open()
         if _holds_leases(target):
-            self._leases.look_after_expired()
+            self._leases.start_expiry()
         return await self._watches.arm(target)
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
@@ -140,14 +142,29 @@ def _holds_leases(target: Key | KeyRange | IndexRange) -> bool:
     """Return whether a watcher of this target may be waiting for the end of a lease."""
     if isinstance(target, Key):
         return target.path.startswith(_LEASES)
-    return isinstance(target, KeyRange) and target.start < _BEHIND_LEASES and target.stop > _LEASES
+    return isinstance(target, KeyRange) and target.start < _AFTER_LEASES and target.stop > _LEASES
+
+
+def metadata_providers() -> list[Provider[StoreContext, IMetadataStore]]:
+    """Return the providers ``sqlite`` and ``postgresql``."""
+    return [
+        Provider("sqlite", _open, SqlMetadataStore, options=for_sqlite(MetadataOptions), check_url=check_url),
+        Provider(
+            "postgresql", _open, PostgresqlMetadataStore, options=for_postgresql(MetadataOptions), check_url=check_url
+        ),
+    ]
+
+
+async def _open(context: StoreContext) -> IMetadataStore:
+    options = with_defaults(context.options, MetadataOptions)
+    return await open_metadata_store(context.url, context.environment, options)
 
 
 async def open_metadata_store(
     url: str,
     environment: Environment,
     options: MetadataOptions,
-    kind: Kind = SqliteDatabase,
+    kind: Kind = SqliteConnection,
     clock: Clock | None = None,
 ) -> SqlMetadataStore:
     """

@@ -7,26 +7,102 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
-from txnframework_sql.postgresql._options import PostgresqlOptions
+_REPLY_MARGIN_S = 5
+
+
+class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of connections to PostgreSQL; of these, only ``lock_timeout_ms`` applies to SQLite."""
+
+    connections_max: Annotated[
+        int,
+        Meta(ge=1, description="The maximum number of connections of one process, without the listening connection."),
+    ] = 8
+    connect_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, description="The time limit for connecting; the URL's connect_timeout takes precedence."),
+    ] = 10_000
+    require_tls: Annotated[
+        bool,
+        Meta(description="Refuse a server on another machine unless the URL's sslmode requires TLS."),
+    ] = False
+    statement_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1 << 30,
+            description="The time after which the server rolls a statement back; after 5 s more without a reply, the"
+            " connection counts as lost.",
+        ),
+    ] = 30_000
+    lock_timeout_ms: Annotated[
+        int,
+        Meta(ge=1, le=1 << 30, description="How long a write waits for other writers before it fails."),
+    ] = 10_000
+    retries_max: Annotated[
+        int,
+        Meta(ge=0, description="How often a write is retried that the server rolled back because of a conflict."),
+    ] = 16
+    statements_max: Annotated[
+        int, Meta(ge=1, description="The maximum number of prepared statements of each connection.")
+    ] = 256
+    keepalive_idle_s: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=32_767,
+            description="A connection that was unused for this many seconds must answer before it is used. After the"
+            " same time, the server starts to check by TCP keepalive whether this process still exists.",
+        ),
+    ] = 10
+    keepalive_interval_s: Annotated[
+        int, Meta(ge=1, le=32_767, description="The seconds between two such checks by the server.")
+    ] = 3
+    keepalive_count: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=127,
+            description="The number of unanswered checks after which the server drops the connection. This process"
+            " waits as long for an answer.",
+        ),
+    ] = 3
+    heartbeat_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How often the listening connection is checked. Without an answer for the same time, it is"
+            " replaced, and every watch is woken.",
+        ),
+    ] = 3_000
+    reconnect_max_ms: Annotated[
+        int, Meta(ge=1, description="The longest pause between two attempts to replace a lost listening connection.")
+    ] = 5_000
+
+    @property
+    def reply_timeout_s(self) -> float:
+        """The time limit for a reply, in seconds."""
+        return self.statement_timeout_ms / 1000 + _REPLY_MARGIN_S
 
 
 class DatabaseOptions(PostgresqlOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Options of both stores; an option for one kind of database has no effect on the other."""
 
-    group_max: Annotated[int, Meta(ge=1, description="How many waiting writes share one commit at most.")] = 512
+    group_max: Annotated[int, Meta(ge=1, description="The maximum number of waiting writes that share one commit.")] = (
+        512
+    )
     queue_max: Annotated[
         int,
-        Meta(ge=1, description="How many operations of one store are under way at most; further ones wait."),
+        Meta(ge=1, description="The maximum number of concurrent operations of one store; further operations wait."),
     ] = 4_096
     poll_ms: Annotated[
         int,
-        Meta(ge=1, description="How often a waiting watch asks whether another process has committed."),
+        Meta(ge=1, description="How often a waiting watch checks whether another process has committed."),
     ] = 20
     share_connection: Annotated[
         bool,
         Meta(
-            description="Let the stores of this process that name one database use the same connections; in SQLite"
-            " their writes then share commits instead of waiting for each other."
+            description="Stores of this process with the same database use the same connections. In SQLite, their"
+            " writes then share commits instead of waiting for each other."
         ),
     ] = True
 
@@ -38,7 +114,7 @@ class MetadataOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, 
         int,
         Meta(
             ge=30,
-            description="How long a lease outlives its holder's last heartbeat; one comes every third of it.",
+            description="How long a lease outlives its holder's last heartbeat, which is sent every third of it.",
         ),
     ] = 6_000
 
@@ -47,33 +123,36 @@ class LedgerOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw
     """Options of ledger stores, in addition to those of both stores."""
 
     ledger_entries_max: Annotated[
-        int, Meta(ge=1, le=1 << 31, description="The append that reaches so many entries closes its ledger.")
+        int, Meta(ge=1, le=1 << 31, description="The append that reaches this number of entries closes its ledger.")
     ] = 50_000
     ledger_bytes_max: Annotated[
-        int, Meta(ge=1, description="The append that reaches so many bytes closes its ledger.")
+        int, Meta(ge=1, description="The append that reaches this number of bytes closes its ledger.")
     ] = 256 * 1024 * 1024
     group_bytes_max: Annotated[
         int,
-        Meta(ge=1, description="Waiting appends to one ledger are sent together up to so many bytes (PostgreSQL)."),
+        Meta(
+            ge=1,
+            description="The maximum bytes of waiting appends to one ledger that are sent together (PostgreSQL).",
+        ),
     ] = 4 * 1024 * 1024
     deduplication_window_sequences: Annotated[
         int,
         Meta(
             ge=1,
-            description="Of how many of its last messages in a segment a producer may send one again and have it"
-            " stored once; an older one is stored again.",
+            description="The number of a producer's last messages in a segment for which duplicates are detected. An"
+            " older message that is sent again is stored again.",
         ),
     ] = 10_000
     producer_idle_ms: Annotated[
         int,
         Meta(
             ge=1,
-            description="A producer that was silent for so long may be forgotten when ledgers are trimmed.",
+            description="How long a producer must be silent before it may be forgotten when ledgers are trimmed.",
         ),
     ] = 7 * 24 * 3_600_000
     trim_entries_max: Annotated[
         int,
-        Meta(ge=1, description="After how many entries one call of trim stops; ledgers are dropped whole."),
+        Meta(ge=1, description="The number of entries after which one call of trim stops; ledgers are dropped whole."),
     ] = 10_000
 
 
@@ -95,7 +174,7 @@ def for_postgresql(kind: type[DatabaseOptions]) -> type[msgspec.Struct]:
     return _without(kind, _SQLITE_ONLY)
 
 
-def completed(given: object, kind: type[T]) -> T:
+def with_defaults(given: object, kind: type[T]) -> T:
     """Return options of one kind of database as options of both kinds; None gives the defaults."""
     return msgspec.convert(given or {}, kind, from_attributes=True)
 

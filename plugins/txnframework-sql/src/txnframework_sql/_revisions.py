@@ -38,8 +38,8 @@ def schema_of(found: str | None, has_tables: bool, shown_url: str) -> Schema:
     if found is None:
         if has_tables:
             raise InvalidInput(
-                f"{shown_url} holds the tables of another program; name another database (in PostgreSQL also: a schema"
-                " of its own, by ?options=-csearch_path%3Dname)"
+                f"{shown_url} contains the tables of another program; name another database (in PostgreSQL also: a"
+                " schema of its own, by ?options=-csearch_path%3Dname)"
             )
         return Schema.NONE
     if found not in known_revisions():
@@ -56,7 +56,7 @@ def refuse_older(schema: Schema, shown_url: str) -> None:
     """
     if schema is Schema.OLDER:
         raise InvalidInput(
-            f"{shown_url} has the schema of an earlier release: close everything that uses it, back it up, and run"
+            f"{shown_url} has the schema of an earlier release: stop all processes that use it, back it up, and run"
             " 'txnframework sql upgrade'"
         )
 

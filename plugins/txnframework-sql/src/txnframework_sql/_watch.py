@@ -11,8 +11,7 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed
 from txnframework.interfaces import IWatch
-from txnframework_sql._database import Executor
-from txnframework_sql.steps.changes import Change, Target, concerns
+from txnframework_sql.steps.statements import Change, Executor, Target, concerns
 
 # A notification may carry many names: to read again costs less than to compare so many.
 _COMPARED_MAX = 100_000

@@ -46,14 +46,14 @@ def _postgresql() -> Iterator[Server]:
 @hookimpl
 def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
     """Provide ``sqlite`` and ``postgresql``."""
-    from txnframework_sql._providers import metadata_stores
+    from txnframework_sql._metadata_store import metadata_providers
 
-    return metadata_stores()
+    return metadata_providers()
 
 
 @hookimpl
 def txnframework_ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
     """Provide ``sqlite`` and ``postgresql``."""
-    from txnframework_sql._providers import ledger_stores
+    from txnframework_sql._ledger_store import ledger_providers
 
-    return ledger_stores()
+    return ledger_providers()

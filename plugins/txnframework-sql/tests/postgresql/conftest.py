@@ -1,4 +1,4 @@
-"""A server to kill, and a database in it for each test."""
+"""A server that tests may kill, with one database for each test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = count()
 
 
 class Stores:
-    """The stores of one database, in real time; every opening is another client with connections of its own."""
+    """The stores of one database, in real time; every opening is another client with its own connections."""
 
     def __init__(self, server: PostgresServer, database: str) -> None:
         self.server = server
@@ -52,7 +52,7 @@ class Stores:
             await store.close()
 
     def disconnect_everybody(self) -> int:
-        """Let the server end every connection to this database; return how many there were."""
+        """Let the server end every connection to this database; return their number."""
         ended = self.server.run(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
             f" WHERE datname = '{self.database}' AND pid <> pg_backend_pid()"
@@ -61,7 +61,7 @@ class Stores:
 
     @staticmethod
     def run(test: Callable[[], Awaitable[T]]) -> T:
-        """Run a test's coroutine function; one that hangs fails."""
+        """Run a test's coroutine function, with a timeout."""
 
         async def bounded() -> T:
             async with asyncio.timeout(PATIENCE_S):
@@ -78,14 +78,14 @@ def _server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def stores(_server: PostgresServer) -> Iterator[Stores]:
-    """A database of one's own on a server that is running; the test may kill it."""
+    """Return the stores of a separate database on a running server, which the test may kill."""
     with _database(_server) as stores:
         yield stores
 
 
 @pytest.fixture
 def other_stores(_server: PostgresServer) -> Iterator[Stores]:
-    """Another database of the same server."""
+    """Return the stores of another database on the same server."""
     with _database(_server) as stores:
         yield stores
 

@@ -1,4 +1,4 @@
-"""What is asked for at the same time goes together."""
+"""Simultaneous calls are performed together."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from txnframework_sql.postgresql._call_groups import CallGroups
     ],
 )
 def test_groups(calls: int, share_min: int | None, sizes: list[int]) -> None:
-    """Few calls are one group; many are as many as may be under way, of equal size and at once, as far as one holds."""
+    """Few calls form one group; many form as many groups as may run at once, of equal size up to the limit."""
 
     async def test() -> None:
         under_way: list[int] = []
@@ -36,7 +36,7 @@ def test_groups(calls: int, share_min: int | None, sizes: list[int]) -> None:
             return list(group)
 
         together = CallGroups(perform, queue_max=100, group_max=30, under_way_max=2, share_min=share_min)
-        asked = [asyncio.create_task(together.ask(number)) for number in range(calls)]
+        asked = [asyncio.create_task(together.submit(number)) for number in range(calls)]
         for _ in range(5):
             await asyncio.sleep(0)
         assert under_way == sizes
@@ -49,7 +49,7 @@ def test_groups(calls: int, share_min: int | None, sizes: list[int]) -> None:
 
 
 class Groups:
-    """Performs calls when it is told to, and keeps which group each task performed."""
+    """Performs calls when told to, and records which task performed which group."""
 
     def __init__(self) -> None:
         self.performed: list[tuple[asyncio.Task[int] | None, tuple[int, ...]]] = []
@@ -65,16 +65,16 @@ class Groups:
         return list(group)
 
     async def asked(self, together: CallGroups[int, int], *numbers: int) -> list[asyncio.Task[int]]:
-        """Ask, and return when what can be is under way."""
-        tasks = [asyncio.create_task(together.ask(number)) for number in numbers]
+        """Submit calls, and return when as many as possible are running."""
+        tasks = [asyncio.create_task(together.submit(number)) for number in numbers]
         for _ in range(5):
             await asyncio.sleep(0)
         return tasks
 
     async def used_alone(self, together: CallGroups[int, int]) -> None:
-        """Ask twice, one after the other, and forget it."""
+        """Submit two calls one after the other, and forget their groups."""
         self.go_on.set()
-        assert [await together.ask(number) for number in range(2)] == [0, 1]
+        assert [await together.submit(number) for number in range(2)] == [0, 1]
         self.go_on.clear()
         self.performed.clear()
 
@@ -84,7 +84,7 @@ def alone(groups: Groups, under_way_max: int) -> CallGroups[int, int]:
 
 
 def test_who_is_alone_waits_for_nobody() -> None:
-    """Where nobody else asked since the last call, the next one goes at once, in its caller's own task."""
+    """If no other call was made since the last one, the next call runs at once in its caller's task."""
 
     async def test() -> None:
         groups = Groups()
@@ -103,7 +103,7 @@ def test_who_is_alone_waits_for_nobody() -> None:
 
 
 def test_a_lone_call_leaves_nobody_behind() -> None:
-    """However it ends, those that came meanwhile, and found no place beside it, are performed."""
+    """However a single call ends, the calls that arrived meanwhile are performed."""
 
     async def test() -> None:
         groups = Groups()
@@ -121,7 +121,7 @@ def test_a_lone_call_leaves_nobody_behind() -> None:
 
 
 def test_closing_waits_for_a_lone_call() -> None:
-    """What was asked for before is done when the store has closed; what comes after that is refused."""
+    """Closing waits for earlier calls and refuses later ones."""
 
     async def test() -> None:
         groups = Groups()
@@ -136,6 +136,6 @@ def test_closing_waits_for_a_lone_call() -> None:
         await closing
         assert await asked == 1
         with pytest.raises(Closed):
-            await together.ask(2)
+            await together.submit(2)
 
     asyncio.run(test())

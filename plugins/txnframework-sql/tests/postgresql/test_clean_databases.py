@@ -1,4 +1,4 @@
-"""The databases that the harness hands on from test to test: whoever gets one finds what a new one has."""
+"""The databases that the harness reuses between tests look like new ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.model import Append, Expect, Key, Put, PutSequential
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
-from txnframework_sql.testing import databases
-from txnframework_sql.testing.databases import clean_database, give_back, take_database
-from txnframework_sql.testing.servers.databases import fresh_database, run
+from txnframework_sql.testing.servers import databases
+from txnframework_sql.testing.servers.databases import clean_database, fresh_database, give_back, run, take_database
 
 NAMES = """
 SELECT quote_ident(relname) FROM pg_class WHERE relkind IN ('r', 'S') AND relnamespace = 'public'::regnamespace
@@ -25,7 +24,7 @@ def _none_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def used(url: str) -> str:
-    """Open both stores, and leave something in every one of them; return the identity."""
+    """Open both stores, and write to every table; return the identity."""
     environment = SystemEnvironment()
     store = await open_metadata_store(url, environment, MetadataOptions())
     ledgers = await open_ledger_store(url, environment, LedgerOptions(), store.identity)
@@ -39,14 +38,14 @@ async def used(url: str) -> str:
 
 
 async def opened(url: str) -> str:
-    """Open a store and nothing else; return the identity."""
+    """Open a store without writing; return the identity."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
     await store.close()
     return store.identity
 
 
 async def content(url: str, identity: str) -> dict[str, str]:
-    """Return what is in every table and sequence, but for the identity and what the channel is made of."""
+    """Return the content of every table and sequence, without the identity and the channel's token."""
     connection = await asyncpg.connect(url)
     try:
         token = await connection.fetchval("SELECT value FROM store WHERE name = 'channel'")
@@ -62,7 +61,7 @@ async def content(url: str, identity: str) -> dict[str, str]:
 
 
 def test_nothing_is_left() -> None:
-    """Neither rows nor numbers that were given are there any more; identity and channel are others."""
+    """Rows and counters are reset; identity and channel are new."""
 
     async def test() -> None:
         with fresh_database() as url:
@@ -81,7 +80,9 @@ def test_nothing_is_left() -> None:
 
 
 def test_whoever_was_left_behind_finds_none() -> None:
-    """Who is connected is disconnected, and cannot connect again: what a test forgot does not disturb the next one."""
+    """
+    Connected clients are disconnected and cannot reconnect, so that a forgotten client does not disturb the next test.
+    """
 
     async def test() -> None:
         url = take_database()
@@ -98,7 +99,7 @@ def test_whoever_was_left_behind_finds_none() -> None:
 
 @pytest.mark.parametrize("is_opened", [True, False])
 def test_with_tables_of_a_test(is_opened: bool) -> None:
-    """A database in which a test has made tables of its own is not handed on, nor one that has none of ours."""
+    """A database with a test's own tables, or without ours, is not reused."""
     with clean_database() as url:
         if is_opened:
             asyncio.run(opened(url))

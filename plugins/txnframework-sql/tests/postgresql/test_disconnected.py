@@ -1,4 +1,4 @@
-"""The server ends connections, also the one that listens, while it goes on itself."""
+"""The server ends connections, including the listening one, and keeps running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 async def insisted(call: Callable[[], Awaitable[T]]) -> T:
-    """Ask until it is answered: whoever's connection was ended finds out when it asks, or while it does."""
+    """Retry until the call is answered: a client notices an ended connection only when it sends something."""
     while True:
         with contextlib.suppress(Unavailable, OutcomeUnknown):
             return await call()
@@ -30,7 +30,7 @@ async def insisted(call: Callable[[], Awaitable[T]]) -> T:
     "target", [KEY, KeyRange("/", "0"), IndexRange("kind", b"k", b"l")], ids=["key", "range", "index"]
 )
 def test_watches_wake(stores: Stores, target: Key | KeyRange | IndexRange) -> None:
-    """Every watch wakes when the connection that listens is gone, and hears later changes over the next one."""
+    """Every watch wakes after the loss of the listening connection, and receives later changes over the next one."""
 
     async def test() -> None:
         async with stores.metadata() as store, stores.metadata() as other:
@@ -49,7 +49,7 @@ def test_watches_wake(stores: Stores, target: Key | KeyRange | IndexRange) -> No
 
 
 def test_leases_are_kept(stores: Stores) -> None:
-    """A lease is its session's, not its connection's: it outlives the loss of every connection."""
+    """A lease belongs to its session, so it survives the loss of every connection."""
 
     async def test() -> None:
         async with stores.metadata() as store, stores.metadata() as other:

@@ -1,4 +1,4 @@
-"""Fencing numbers grow through whatever ends: leases, sessions, clients and servers."""
+"""Fencing numbers grow over the ends of leases, sessions, clients and servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TTL_MS = 600
 
 
 async def take(store: IMetadataStore) -> ILease:
-    """Take the lease, as soon as whoever holds it has lost it."""
+    """Acquire the lease as soon as its holder has lost it."""
     while True:
         try:
             return await store.acquire_lease("a", "me")
@@ -36,7 +36,7 @@ async def take(store: IMetadataStore) -> ILease:
 
 @pytest.mark.parametrize("end", [PostgresServer.stop, PostgresServer.kill])
 def test_numbers_grow(stores: Stores, end: Callable[[PostgresServer], None]) -> None:
-    """Who takes a lease has a higher number than all before: released, ended, expired, and on a server started anew."""
+    """Each acquisition has a higher number than all before: after release, end, expiry and a restart of the server."""
 
     async def test() -> None:
         numbers: list[int] = []

@@ -1,4 +1,4 @@
-"""PostgreSQL keeps notifications until everybody who listens has taken them, and there is an end to that."""
+"""PostgreSQL keeps notifications until all listeners have received them, in a queue of limited size."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FILL = "SELECT count(pg_notify('other', repeat('x', 7000) || number)) FROM gener
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A database whose server keeps as little as it can."""
+    """Return a database whose server has the smallest possible queue."""
     with PostgresServer({"max_notify_queue_pages": "64"}) as server:
         yield server.create_database("stores")
 
 
 def test_writes_are_refused_until_there_is_room(url: str) -> None:
-    """No fault of the value: Unavailable, and it says who is in the way; nothing was changed."""
+    """With a full queue a write raises Unavailable with the reason, and changes nothing."""
 
     async def test() -> None:
         store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
@@ -40,7 +40,7 @@ def test_writes_are_refused_until_there_is_room(url: str) -> None:
                 with suppress(asyncpg.ProgramLimitExceededError):
                     while True:
                         await writer.execute(FILL)
-                with pytest.raises(Unavailable, match="no room left for notifications"):
+                with pytest.raises(Unavailable, match="full notification queue"):
                     await store.put(Put(KEY, b"one", Expect.ABSENT))
                 assert await store.get(KEY) is None
             # It takes what waits for it before it answers; to look for room makes it.

@@ -1,4 +1,4 @@
-"""The harness over PostgreSQL: it loses exactly the replies that the suites ask for, and waits without sleeping."""
+"""The harness over PostgreSQL loses exactly the requested replies, and waits without sleeping."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import asyncpg
 import pytest
 
 from txnframework.testing import VirtualEnvironment
-from txnframework_sql.testing._database import Client, Database
+from txnframework_sql.testing.postgresql import HarnessClient, HarnessDatabase
 
 LOST = (asyncpg.ConnectionDoesNotExistError, ConnectionError)
 PATIENCE_S = 30
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    one = Database(tmp_path, VirtualEnvironment())
+def database(tmp_path: Path) -> Iterator[HarnessDatabase]:
+    one = HarnessDatabase(tmp_path, VirtualEnvironment())
     try:
         yield one
     finally:
@@ -28,7 +28,7 @@ def database(tmp_path: Path) -> Iterator[Database]:
 
 
 @asynccontextmanager
-async def connected(client: Client) -> AsyncIterator[Any]:
+async def connected(client: HarnessClient) -> AsyncIterator[Any]:
     connection = await asyncpg.connect(client.url)
     try:
         yield connection
@@ -37,8 +37,8 @@ async def connected(client: Client) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def both(database: Database) -> AsyncIterator[tuple[Client, Any, Any]]:
-    """Connect two clients; the first one is there to listen."""
+async def both(database: HarnessDatabase) -> AsyncIterator[tuple[HarnessClient, Any, Any]]:
+    """Connect two clients; the first one listens."""
     async with (
         database.client() as one,
         database.client() as two,
@@ -56,13 +56,13 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(bounded())
 
 
-async def numbers(client: Client) -> list[int]:
+async def numbers(client: HarnessClient) -> list[int]:
     async with connected(client) as connection:
         return [row["number"] for row in await connection.fetch("SELECT number FROM kept")]
 
 
-def test_lost_reply_of_a_statement(database: Database) -> None:
-    """It was done, also where it had to be prepared first; nothing else gets through until the client is restored."""
+def test_lost_reply_of_a_statement(database: HarnessDatabase) -> None:
+    """The statement took effect, also if it was prepared first. Nothing else passes until the client is restored."""
 
     async def test() -> None:
         async with database.client() as client, database.client() as other:
@@ -80,8 +80,8 @@ def test_lost_reply_of_a_statement(database: Database) -> None:
     run(test)
 
 
-def test_lost_reply_of_a_transaction(database: Database) -> None:
-    """Statements inside a transaction are answered; its commit is not, and was done."""
+def test_lost_reply_of_a_transaction(database: HarnessDatabase) -> None:
+    """Statements inside a transaction get replies; its commit takes effect without one."""
 
     async def test() -> None:
         async with database.client() as client, connected(client) as connection:
@@ -99,8 +99,8 @@ def test_lost_reply_of_a_transaction(database: Database) -> None:
 
 
 @pytest.mark.parametrize("is_in_view", [False, True])
-def test_lost_read(database: Database, is_in_view: bool) -> None:
-    """A read gets no answer, also where it stands in a transaction that only reads."""
+def test_lost_read(database: HarnessDatabase, is_in_view: bool) -> None:
+    """A read gets no reply, also inside a read-only transaction."""
 
     async def read(connection: Any) -> None:
         if is_in_view:
@@ -116,8 +116,8 @@ def test_lost_read(database: Database, is_in_view: bool) -> None:
     run(test)
 
 
-def test_notifications_are_heard(database: Database) -> None:
-    """Once it has settled, who listens has heard what was notified of before, and nothing of the harness itself."""
+def test_notifications_are_heard(database: HarnessDatabase) -> None:
+    """After ``settle``, listeners have received all earlier notifications, and none of the harness itself."""
 
     async def test() -> None:
         heard: list[str] = []
@@ -133,13 +133,13 @@ def test_notifications_are_heard(database: Database) -> None:
     run(test)
 
 
-def test_what_was_asked_is_answered(database: Database) -> None:
-    """Once it has settled, nothing that was asked is unanswered, nor what was asked upon an answer."""
+def test_what_was_asked_is_answered(database: HarnessDatabase) -> None:
+    """After ``settle``, every request has its reply, including requests that replies caused."""
 
     async def test() -> None:
         done: list[str] = []
 
-        async def ask(client: Client) -> None:
+        async def ask(client: HarnessClient) -> None:
             for name in ("connect", "one", "two"):
                 async with connected(client) as connection:
                     await connection.execute("SELECT pg_sleep(0.02)")
@@ -154,8 +154,10 @@ def test_what_was_asked_is_answered(database: Database) -> None:
     run(test)
 
 
-def test_cut_off_while_notified(database: Database) -> None:
-    """What is told to a client that is to be cut off is lost, and the client learns of it by the loss."""
+def test_cut_off_while_notified(database: HarnessDatabase) -> None:
+    """
+    A notification to a client that is about to be cut off is lost, and the client notices the loss of its connection.
+    """
 
     async def test() -> None:
         heard: list[str] = []
@@ -170,6 +172,6 @@ def test_cut_off_while_notified(database: Database) -> None:
     run(test)
 
 
-def test_found_by_the_directory(database: Database, tmp_path: Path) -> None:
-    """Another process's harness of the same directory has the same database."""
-    assert Database(tmp_path, VirtualEnvironment()).url_through("/a") == database.url_through("/a")
+def test_found_by_the_directory(database: HarnessDatabase, tmp_path: Path) -> None:
+    """Another process's harness with the same directory uses the same database."""
+    assert HarnessDatabase(tmp_path, VirtualEnvironment()).url_through("/a") == database.url_through("/a")

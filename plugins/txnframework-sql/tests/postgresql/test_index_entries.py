@@ -1,4 +1,4 @@
-"""Index entries in step with their records, however the writers meet."""
+"""Index entries match their records, whatever the order of concurrent writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STANDING = "SELECT index_name, key, path, partition FROM index_entries"
 
 
 async def require_in_step(stores: Stores) -> int:
-    """Hold the index entries in the tables to those that the records name of themselves; return how many."""
+    """Assert that the index entries in the tables are those that the records list; return their number."""
     raw = await asyncpg.connect(stores.url)
     try:
         async with raw.transaction(isolation="repeatable_read", readonly=True):
@@ -42,12 +42,12 @@ async def require_in_step(stores: Stores) -> int:
 
 
 def entry(key: str) -> tuple[IndexEntry, ...]:
-    """Return an index entry of its own and one that all have."""
+    """Return an index entry of its own, and one that all records share."""
     return (IndexEntry("own", key.encode()), IndexEntry("shared", b"s"))
 
 
 def steps(store: IMetadataStore, name: str) -> list[Awaitable[Any]]:
-    """Return what can be done with a record whatever it is, in every way in which it is sent."""
+    """Return every kind of write that is possible for any state of a record."""
     assert IAtomicBatchStore.providedBy(store)
     any_ = Check(OTHER, Expect.ANY)
     return [
@@ -60,7 +60,7 @@ def steps(store: IMetadataStore, name: str) -> list[Awaitable[Any]]:
 
 @pytest.mark.parametrize("removing", [False, True])
 def test_racing(stores: Stores, removing: bool) -> None:
-    """Whoever is last, alone or in a batch, from one client or another, leaves its index entries and nobody else's."""
+    """The last writer's index entries remain, and no others, for single writes and batches of several clients."""
 
     async def test() -> None:
         async with stores.metadata() as one, stores.metadata() as other:
@@ -78,7 +78,10 @@ def test_racing(stores: Stores, removing: bool) -> None:
 
 
 def test_replaced_and_removed(stores: Stores) -> None:
-    """What a record gets, keeps and loses among index entries stands in the table, by itself and in a batch."""
+    """
+    The tables have the index entries that a record gets and keeps, and not those it loses, for single writes and
+    batches.
+    """
 
     async def test() -> None:
         async with stores.metadata() as store:

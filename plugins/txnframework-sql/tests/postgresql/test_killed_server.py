@@ -1,4 +1,4 @@
-"""The server is killed in the middle of commits, with all its processes, and started again on its data."""
+"""The server is killed during commits, with all its processes, and restarted on its data."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def all_entries(store: ILedgerStore, name: str) -> list[LedgerEntry]:
 
 
 async def disturb(stores: Stores, told: Told, how: str) -> None:
-    """Kill the server, or end every connection, again and again while writers write; then let them finish."""
+    """Kill the server, or end every connection, repeatedly during writes; then let the writers finish."""
     for _ in range(KILLS):
         await told.more(CONFIRMED_BETWEEN_KILLS)
         if how == "kill":
@@ -69,9 +69,9 @@ async def disturb(stores: Stores, told: Told, how: str) -> None:
 @pytest.mark.parametrize("how", ["kill", "disconnect"])
 def test_records(stores: Stores, how: str) -> None:
     """
-    What was confirmed is there, no batch is torn, the index is in step, and the clients go on by themselves.
+    Confirmed writes survive, batches are complete, the index matches, and the clients continue by themselves.
 
-    What was in doubt is what a read said of it afterwards: nobody found otherwise later.
+    The outcome of a write in doubt is what a later read found; no later read differs.
     """
 
     async def test() -> None:
@@ -99,7 +99,7 @@ def test_records(stores: Stores, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["kill", "disconnect"])
 def test_entries(stores: Stores, how: str) -> None:
-    """Every entry that was confirmed stands once, where its writer was told, and none stands twice."""
+    """Every confirmed entry is stored exactly once, at its confirmed position."""
 
     async def test() -> None:
         told = Told()
@@ -122,7 +122,7 @@ def test_entries(stores: Stores, how: str) -> None:
 
 
 def test_while_it_is_down(stores: Stores) -> None:
-    """Reads and writes raise Unavailable and nothing worse; the same client works once the server is back."""
+    """Reads and writes raise only Unavailable; the same client works once the server is back."""
 
     async def test() -> None:
         async with stores.metadata() as store:
@@ -138,7 +138,7 @@ def test_while_it_is_down(stores: Stores) -> None:
 
 
 def test_waiting_through_it(stores: Stores) -> None:
-    """A watch that waits while the server is killed wakes by itself, and hears the next change of another client."""
+    """A watch that waits while the server is killed wakes by itself, and receives the next change of another client."""
 
     async def test() -> None:
         told = Told()
@@ -159,7 +159,7 @@ def test_waiting_through_it(stores: Stores) -> None:
 
 
 def test_everything_comes_back(stores: Stores, caplog: pytest.LogCaptureFixture) -> None:
-    """After a server was away for longer than a session, the same stores lease, wake, append, and say so once."""
+    """After an outage longer than a session, the same stores lease, wake and append, and log one line each way."""
 
     async def test() -> None:
         async with stores.metadata(session_ttl_ms=900) as store, stores.ledgers() as ledgers:

@@ -1,4 +1,4 @@
-"""Leases between processes that stand still, and while everything else does."""
+"""Leases of processes that pause, and during other processes' pauses."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.model import Append
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._database import _answer
+from txnframework_sql.postgresql._executor import _answer
 from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.postgresql._server import locate
-from txnframework_sql.steps.calls import NewNumber
-from txnframework_sql.steps.changes import RecordChange
-from txnframework_sql.steps.leases import Granted, Request, clock_of, take
+from txnframework_sql.steps.leases import Granted, LeaseRequest, acquire_lease, clock_of
+from txnframework_sql.steps.statements import NewNumber, RecordChange
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -27,7 +26,7 @@ WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
 async def take_and_give_up(store: IMetadataStore) -> ILease:
-    """Have the lease for a moment."""
+    """Acquire the lease and release it."""
     lease = await store.acquire_lease("name", "other")
     await lease.release()
     return lease
@@ -41,10 +40,10 @@ async def until_done_or_waiting(connections: Pool, task: asyncio.Task[ILease]) -
 
 
 async def perform(connections: Pool, connection: Connection, other: IMetadataStore) -> tuple[int, int]:
-    """Take the lease, standing still at its number while another one would have it; return both numbers."""
+    """Acquire the lease, with a pause at the number while another session acquires it; return both numbers."""
     environment = SystemEnvironment()
     taking: asyncio.Task[ILease] | None = None
-    steps = take(Request("name", "one", "session-one", 60_000, False), clock_of(environment.now_ms))
+    steps = acquire_lease(LeaseRequest("name", "one", "session-one", 60_000, False), clock_of(environment.now_ms))
     answer: object = None
     async with connection.transaction():
         try:
@@ -65,7 +64,7 @@ async def perform(connections: Pool, connection: Connection, other: IMetadataSto
 
 
 def test_fencing_grows_over_a_pause(stores: Stores) -> None:
-    """Whoever stands still between its number and the lease does not get it behind one with a higher number."""
+    """A session that pauses between its number and the lease never gets it after a holder with a higher number."""
 
     async def test() -> None:
         connections = Pool(locate(stores.url), SystemEnvironment(), MetadataOptions())
@@ -79,14 +78,14 @@ def test_fencing_grows_over_a_pause(stores: Stores) -> None:
 
 
 async def renewed(raw: asyncpg.Connection[asyncpg.Record], times: int) -> None:
-    """Return when the one session has been extended so often."""
+    """Return when the only session has been extended this many times."""
     expiries: set[int] = set()
     while len(expiries) <= times:
         expiries.add(await raw.fetchval("SELECT max(expires_ms) FROM sessions"))
 
 
 def test_kept_while_every_append_waits(stores: Stores) -> None:
-    """Appends that wait for the locks of more ledgers than there are connections starve no heartbeat."""
+    """Appends that wait for the locks of more ledgers than there are connections do not block heartbeats."""
 
     async def test() -> None:
         environment, shared = SystemEnvironment(), {"session_ttl_ms": 2_000, "connections_max": 4}

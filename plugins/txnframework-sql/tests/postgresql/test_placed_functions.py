@@ -1,4 +1,4 @@
-"""Functions that another login has placed in the schema of a store: none of them is ever called."""
+"""Functions that another login created in the schema of a store are never called."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import Append, EntryRange, Expect, IndexEntry, Key, Limit, Position, Put, PutSequential
-from txnframework_sql.postgresql._functions import APPEND_ENTRIES, APPLY_BATCHES, READ_ENTRIES, Function
+from txnframework_sql.postgresql._schema import APPEND_ENTRIES, APPLY_BATCHES, READ_ENTRIES, Function
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -28,9 +28,9 @@ $$ BEGIN INSERT INTO public.called VALUES (current_user); RETURN NULL; END $$
 @pytest.fixture
 def logins(stores: Stores) -> dict[str, str]:
     """
-    The URLs of the login that the store belongs to, and of another that may create in its schema.
+    Return the URLs of the store's login, and of another one that may create in its schema.
 
-    The other one sees by the table ``called`` whether somebody has called what it has placed.
+    The other login sees in the table ``called`` whether one of its functions was called.
     """
     split = urlsplit(stores.url)
     for name in ("owner", "stranger"):
@@ -45,7 +45,7 @@ def logins(stores: Stores) -> dict[str, str]:
 
 
 async def ask(url: str, *statements: str) -> object:
-    """Execute statements past the stores; return the first value that the last one finds."""
+    """Execute statements without the stores; return the first value of the last one."""
     raw = await asyncpg.connect(url)
     try:
         for statement in statements[:-1]:
@@ -56,7 +56,7 @@ async def ask(url: str, *statements: str) -> object:
 
 
 async def use(stores: Stores, url: str) -> None:
-    """Write and read by each kind of statement that there is."""
+    """Write and read by every kind of statement."""
     async with stores.metadata(url) as store, stores.ledgers(url) as ledgers:
         key = Key("/a")
         version = await store.put(Put(key, b"1", Expect.ABSENT, (IndexEntry("by", b"k"),)))
@@ -72,7 +72,7 @@ async def use(stores: Stores, url: str) -> None:
 
 
 async def reconnect(stores: Stores, store: IMetadataStore) -> None:
-    """Let the store have new connections and no others."""
+    """Replace all connections of the store."""
     stores.disconnect_everybody()
     while True:
         try:
@@ -84,7 +84,9 @@ async def reconnect(stores: Stores, store: IMetadataStore) -> None:
 
 @pytest.mark.parametrize("function", OURS, ids=lambda one: one.name)
 def test_under_a_name_of_ours(stores: Stores, logins: dict[str, str], function: Function) -> None:
-    """A database in which somebody else has made one of our functions is refused, and says who; so is an overload."""
+    """
+    A database is refused if another login created one of our functions, or an overload; the error names the login.
+    """
     types = ", ".join(function.types)
     for signature in (f"{function.name}({types})", f"{function.name}(text)"):
 
@@ -113,7 +115,7 @@ def test_under_a_name_of_ours(stores: Stores, logins: dict[str, str], function: 
 
 
 def test_nearer_than_those_of_the_server(stores: Stores, logins: dict[str, str]) -> None:
-    """What only looks like a function of PostgreSQL is not called, in place of it, by any statement of ours."""
+    """No statement of ours calls a function that imitates one of PostgreSQL."""
 
     async def test() -> None:
         await use(stores, logins["owner"])
@@ -131,7 +133,7 @@ def test_nearer_than_those_of_the_server(stores: Stores, logins: dict[str, str])
 
 
 def test_an_overload_that_comes_later(stores: Stores, logins: dict[str, str]) -> None:
-    """One of our names with other argument types, made after the store was opened, is not taken for ours."""
+    """An overload of one of our functions, created after the store was opened, is not called."""
 
     async def test() -> None:
         url = logins["owner"]
@@ -157,14 +159,14 @@ def test_an_overload_that_comes_later(stores: Stores, logins: dict[str, str]) ->
 
 
 def test_another_body(stores: Stores, logins: dict[str, str]) -> None:
-    """A function of ours with another body is refused, whoever owns it, and made anew once it was dropped."""
+    """A function of ours with another body is refused, whoever owns it, and created again once it was dropped."""
     types = ", ".join(READ_ENTRIES.types)
 
     async def make() -> None:
         await use(stores, logins["owner"])
 
     async def refused() -> None:
-        with pytest.raises(InvalidInput, match="not the function that this release makes"):
+        with pytest.raises(InvalidInput, match="not the function of this release"):
             await make()
 
     stores.run(make)
@@ -178,7 +180,7 @@ def test_another_body(stores: Stores, logins: dict[str, str]) -> None:
 
 
 def test_a_schema_that_comes_later(stores: Stores, logins: dict[str, str]) -> None:
-    """A schema of the user's name, which PostgreSQL looks in first, is not taken for that of the open store."""
+    """A later schema with the user's name, which PostgreSQL searches first, is not used by the open store."""
 
     async def test() -> None:
         async with stores.metadata(logins["owner"]) as store:

@@ -1,4 +1,4 @@
-"""How statements are planned: by their indexes, also where the tables were empty when somebody looked at them last."""
+"""Plans use the indexes, also if the tables were empty at the last analysis."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_databas
 
 
 async def add_records(store: IMetadataStore, start: int, stop: int) -> None:
-    """Make numbered records, each with an index entry."""
+    """Create numbered records, each with an index entry."""
     puts = (
         Put(Key(f"/{number:06d}", "p"), b"", Expect.ANY, (IndexEntry("i", b"%06d" % number),))
         for number in range(start, stop)
@@ -48,14 +48,14 @@ async def add_records(store: IMetadataStore, start: int, stop: int) -> None:
 
 
 async def add_entries(ledgers: ILedgerStore, start: int, stop: int) -> None:
-    """Append numbered entries of one producer, also while there is no ledger yet."""
+    """Append numbered entries of one producer, also before a ledger exists."""
     ledger = await ledgers.create("a")
     entries = (Append(b"x", sequence=ProducerSequence("p", number, number)) for number in range(start, stop))
     await ledger.append(tuple(entries), None)
 
 
 async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
-    """Do each of what is done all the time, in the midst of what there is; ``first``: the next sequence."""
+    """Perform every frequent operation in the middle of the data; ``first``: the next sequence."""
     assert IAtomicBatchStore.providedBy(store)
     ledger = await ledgers.open("a")
     for number in range(TIMES):
@@ -73,7 +73,7 @@ async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
 
 
 async def figures(raw: asyncpg.Connection[asyncpg.Record]) -> dict[str, asyncpg.Record]:
-    """Return how many scans of whole tables there were, and how many rows were read, once everybody has counted."""
+    """Return the number of sequential scans and of rows read, once the statistics of all sessions are complete."""
     while await raw.fetchval(_OTHERS):
         continue
     return {found["name"]: found for found in await raw.fetch(_READ, TABLES)}
@@ -81,7 +81,7 @@ async def figures(raw: asyncpg.Connection[asyncpg.Record]) -> dict[str, asyncpg.
 
 @pytest.mark.parametrize("is_analyzed", [True, False])
 def test_statements_follow_indexes(stores: Stores, is_analyzed: bool) -> None:
-    """A plan that was made while a table was small, or nothing was known of it, reads no more once it has grown."""
+    """A plan that was made for a small or unknown table reads no more rows after the table has grown."""
 
     async def test() -> None:
         raw = await asyncpg.connect(stores.url)

@@ -1,4 +1,4 @@
-"""A database that takes no writes says so."""
+"""A read-only database is reported as such."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = Key("/a")
 
 @pytest.fixture
 def read_only(stores: Stores) -> Iterator[None]:
-    """Let the database be as a standby is, from the next connection on, after something was written."""
+    """Make the database read-only like a standby, from the next connection on, after some writes."""
 
     async def write() -> None:
         async with stores.metadata() as store, stores.ledgers() as ledgers:
@@ -47,13 +47,13 @@ def test_what_is_there_can_be_read(stores: Stores) -> None:
 
 @pytest.mark.usefixtures("read_only")
 def test_writing(stores: Stores) -> None:
-    """A write is refused with what stands in its way and what to do; it is Unavailable: later it may be possible."""
+    """A write raises Unavailable with the reason and the remedy, because it may be possible later."""
 
     async def test() -> None:
         async with stores.metadata() as store, stores.ledgers() as ledgers:
-            with pytest.raises(Unavailable, match=r"takes no writes.*read_only"):
+            with pytest.raises(Unavailable, match=r"is read-only.*read_only"):
                 await store.put(Put(KEY, b"two", Expect.ANY))
-            with pytest.raises(Unavailable, match="takes no writes"):
+            with pytest.raises(Unavailable, match="is read-only"):
                 await (await ledgers.open("one")).append((Append(b"two"),), None)
 
     stores.run(test)
@@ -61,10 +61,10 @@ def test_writing(stores: Stores) -> None:
 
 @pytest.mark.usefixtures("read_only")
 def test_taking_a_lease(stores: Stores) -> None:
-    """So is the beginning of a session, and the end of one that was tried."""
+    """The start of a session is refused in the same way, and so is its end."""
 
     async def test() -> None:
-        with pytest.raises(Unavailable, match="takes no writes"):
+        with pytest.raises(Unavailable, match="is read-only"):
             async with stores.metadata() as store:
                 await store.acquire_lease("name", "one")
 
@@ -72,11 +72,11 @@ def test_taking_a_lease(stores: Stores) -> None:
 
 
 def test_making_a_store(stores: Stores) -> None:
-    """An empty database in which nothing can be made is refused in the same way."""
+    """An empty database in which nothing can be created is refused in the same way."""
     stores.server.run(f'ALTER DATABASE "{stores.database}" SET default_transaction_read_only = on')
 
     async def test() -> None:
-        with pytest.raises(Unavailable, match="takes no writes"):
+        with pytest.raises(Unavailable, match="is read-only"):
             async with stores.metadata():
                 pass
 

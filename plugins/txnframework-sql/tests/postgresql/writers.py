@@ -1,4 +1,4 @@
-"""Writers that go on through everything, and remember what they were told."""
+"""Writers that continue through failures, and record what was confirmed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAUSE_S = 0.02
 
 @dataclass
 class Told:
-    """What writers were told so far."""
+    """The confirmations that writers have received."""
 
     confirmed: dict[str, str] = field(default_factory=dict)
     in_doubt: int = 0
@@ -28,19 +28,19 @@ class Told:
     enough_at: int = 0
 
     def note(self, name: str, value: str) -> None:
-        """Remember a confirmation."""
+        """Record a confirmation."""
         self.confirmed[name] = value
         if len(self.confirmed) >= self.enough_at:
             self.enough.set()
 
     async def more(self, count: int) -> None:
-        """Return when there are so many more confirmations."""
+        """Return when this many more confirmations have been received."""
         self.enough_at = len(self.confirmed) + count
         self.enough.clear()
         await self.enough.wait()
 
     async def through(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """Do something until there is an answer; False: it may have been done."""
+        """Retry a call until it is answered; return False if it may have been applied."""
         while True:
             try:
                 await work()
@@ -56,10 +56,10 @@ class Told:
 
 async def write_pairs(store: IMetadataStore, writer: str, told: Told) -> None:
     """
-    Write pairs of records, each pair in one batch, with index entries, until it is over.
+    Write pairs of records, each pair in one batch, with index entries, until the end is requested.
 
-    What is in doubt is read once there is an answer again: what is found was done. What is not found may still come,
-    where the server goes on without the connection; so it is decided by writing the same again.
+    A write in doubt is read once the server answers again: if it is found, it was done. If it is not found, it may
+    still appear where the server continues without the connection; so it is decided by writing the same again.
     """
     assert IAtomicBatchStore.providedBy(store)
     number = 0
@@ -98,7 +98,7 @@ async def _is_there(store: IMetadataStore, key: Key, told: Told) -> bool:
 
 
 async def append(ledger: IManagedLedger, producer: str, told: Told) -> None:
-    """Append numbered entries, one after the other, until it is over; the same again when in doubt."""
+    """Append numbered entries, one after the other, until the end is requested; repeat an append in doubt."""
     number = 0
     while not told.is_over:
         number += 1

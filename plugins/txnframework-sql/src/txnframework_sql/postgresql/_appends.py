@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from txnframework.errors import (
     Closed,
@@ -19,18 +19,15 @@ from txnframework.errors import (
     TxnFrameworkError,
 )
 from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID
-from txnframework_sql._database import copy_of
-from txnframework_sql._entries import EntrySteps
+from txnframework_sql._database import EntrySteps, copy_error
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._call_groups import CallGroups
 from txnframework_sql.postgresql._connection import Row
-from txnframework_sql.postgresql._functions import APPEND_ENTRIES
+from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._payloads import payloads
-from txnframework_sql.steps.changes import LedgerChange
-from txnframework_sql.steps.ledgers import Managed
-
-if TYPE_CHECKING:
-    from txnframework_sql.postgresql._database import PostgresqlDatabase
+from txnframework_sql.postgresql._schema import APPEND_ENTRIES
+from txnframework_sql.steps.ledgers import LedgerRef
+from txnframework_sql.steps.statements import LedgerChange
 
 # How often a producer's old copies are looked for while it fills its window once: each search costs as much as an
 # append.
@@ -46,7 +43,7 @@ class AppendCall(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class _Pending:
+class _PendingCall:
     """A running call, and the known positions of its stored entries."""
 
     call: AppendCall
@@ -68,24 +65,24 @@ class Appends:
     caller that waits.
     """
 
-    def __init__(self, database: PostgresqlDatabase, steps: EntrySteps, options: LedgerOptions) -> None:
-        self._database = database
-        self._pool = database.pool
+    def __init__(self, executor: PostgresqlExecutor, steps: EntrySteps, options: LedgerOptions) -> None:
+        self._executor = executor
+        self._pool = executor.pool
         self._steps = steps
         self._options = options
-        self._room = asyncio.Semaphore(options.queue_max)
+        self._slots = asyncio.Semaphore(options.queue_max)
         # By managed ledger id, for the ledgers with appends in progress.
         self._groups: dict[int, CallGroups[AppendCall, tuple[Appended, ...]]] = {}
         self._is_closed = False
 
-    async def append(self, managed: Managed, call: AppendCall) -> tuple[Appended, ...]:
+    async def append(self, managed: LedgerRef, call: AppendCall) -> tuple[Appended, ...]:
         """Append durably, in order, adjacent; see IManagedLedger."""
         self._require_open()
-        async with self._room:
+        async with self._slots:
             self._require_open()
             groups = self._groups.setdefault(managed.id, self._new_groups(managed))
             try:
-                return await groups.ask(call)
+                return await groups.submit(call)
             finally:
                 if groups.is_idle:
                     self._groups.pop(managed.id, None)
@@ -96,30 +93,30 @@ class Appends:
         await asyncio.gather(*(groups.close() for groups in tuple(self._groups.values())))
 
     def _require_open(self) -> None:
-        self._database.require_open()
+        self._executor.require_open()
         if self._is_closed:
-            raise Closed(f"the store {self._database.shown_url} was closed")
+            raise Closed(f"the store {self._executor.shown_url} was closed")
 
-    def _new_groups(self, managed: Managed) -> CallGroups[AppendCall, tuple[Appended, ...]]:
+    def _new_groups(self, managed: LedgerRef) -> CallGroups[AppendCall, tuple[Appended, ...]]:
         options = self._options
         return CallGroups(
             partial(self._perform, managed),
             queue_max=options.queue_max,
             group_max=options.group_max,
             under_way_max=1,
-            take=lambda waiting: max(1, take_group(waiting, options.group_max, options.group_bytes_max)),
+            take=lambda waiting: max(1, group_size(waiting, options.group_max, options.group_bytes_max)),
         )
 
-    async def _perform(self, managed: Managed, calls: Sequence[AppendCall]) -> list[tuple[Appended, ...] | Exception]:
-        pending = [_Pending(call) for call in calls]
-        async with self._pool.crowd:
-            if len(calls) > 1 or take_group(calls, 1, self._options.group_bytes_max):
+    async def _perform(self, managed: LedgerRef, calls: Sequence[AppendCall]) -> list[tuple[Appended, ...] | Exception]:
+        pending = [_PendingCall(call) for call in calls]
+        async with self._pool.append_slots:
+            if len(calls) > 1 or group_size(calls, 1, self._options.group_bytes_max):
                 await self._send_until_answered(managed, pending)
             else:
                 await self._send_alone(managed, pending[0])
         return [one.answer for one in pending if one.answer is not None]
 
-    async def _send_until_answered(self, managed: Managed, pending: Sequence[_Pending]) -> None:
+    async def _send_until_answered(self, managed: LedgerRef, pending: Sequence[_PendingCall]) -> None:
         """Send calls as one statement, and resend the unanswered ones until all are answered."""
         try:
             while pending := [one for one in pending if one.answer is None]:
@@ -133,9 +130,9 @@ class Appends:
             else:
                 # It was one statement, so its outcome applies to each call.
                 for one in pending:
-                    one.answer = copy_of(error, error.__cause__) if isinstance(error, TxnFrameworkError) else error
+                    one.answer = copy_error(error, error.__cause__) if isinstance(error, TxnFrameworkError) else error
 
-    async def _send_group(self, managed: Managed, pending: Sequence[_Pending]) -> None:
+    async def _send_group(self, managed: LedgerRef, pending: Sequence[_PendingCall]) -> None:
         """Send calls as one statement; at least one call is answered then, and the others are to be sent again."""
         group = AppendGroup(pending)
         arguments = (
@@ -153,14 +150,14 @@ class Appends:
         try:
             rows = await self._pool.run(lambda connection: connection.write(APPEND_ENTRIES.call, *arguments))
         except OutcomeUnknown:
-            self._database.changed((LedgerChange(managed.id),))
+            self._executor.changed((LedgerChange(managed.id),))
             raise
         match rows[0]["answer"]:
             case "appended":
-                self._database.changed((LedgerChange(managed.id),))
-                group.appended(rows[0])
+                self._executor.changed((LedgerChange(managed.id),))
+                group.record_appended(rows[0])
             case "copies":
-                for one in group.found(rows):
+                for one in group.record_copies(rows):
                     await self._send_alone(managed, one)
             case "closed":
                 for one in pending:
@@ -173,7 +170,7 @@ class Appends:
                 for one in pending:
                     one.answer = LedgerNotFound(managed.name)
 
-    async def _send_alone(self, managed: Managed, one: _Pending) -> None:
+    async def _send_alone(self, managed: LedgerRef, one: _PendingCall) -> None:
         """Append entry by entry, in a transaction, for calls that replace a copy or have sequences out of order."""
         call = one.call
         try:
@@ -194,12 +191,12 @@ class _Producer:
 class AppendGroup:
     """Calls that are sent together, their entries as columns; see ``functions/append_entries.sql``."""
 
-    def __init__(self, pending: Sequence[_Pending]) -> None:
+    def __init__(self, pending: Sequence[_PendingCall]) -> None:
         self._pending = pending
         calls = [one.call for one in pending]
         self.ledger_id = next((call.ledger_id for call in calls if call.ledger_id is not None), None)
         self.now_ms = max(call.now_ms for call in calls)
-        self._entries: list[tuple[_Pending, int]] = []
+        self._entries: list[tuple[_PendingCall, int]] = []
         self._ends: list[tuple[int, int]] = []
         self._datas: list[bytes] = []
         self._messages_through: list[int] = []
@@ -214,17 +211,17 @@ class AppendGroup:
         """Return the columns for calls, entries, entries with a sequence, producers and transaction numbers."""
         producers = self._producers.values()
         return (
-            *_turned(self._ends, 2),
+            *_transposed(self._ends, 2),
             self._datas,
             self._messages_through,
-            *_turned(self._sequences, 7),
+            *_transposed(self._sequences, 7),
             list(self._producers),
             [producer.lowest for producer in producers],
             [producer.added for producer in producers],
-            *_turned(self._numbers, 3),
+            *_transposed(self._numbers, 3),
         )
 
-    def appended(self, answer: Row) -> None:
+    def record_appended(self, answer: Row) -> None:
         """Record the positions of the first entries, up to the end of the call that filled the ledger."""
         ledger_id, entry_id = answer["ledger_id"], answer["entry_id"]
         for number, (one, entry) in enumerate(self._entries[: answer["entries"]]):
@@ -232,9 +229,9 @@ class AppendGroup:
         for one in self._pending:
             one.answer_if_whole()
 
-    def found(self, answer: Sequence[Row]) -> list[_Pending]:
+    def record_copies(self, answer: Sequence[Row]) -> list[_PendingCall]:
         """Record which entries are stored already; return the calls that may replace such a copy."""
-        replacing: dict[_Pending, None] = {}
+        replacing: dict[_PendingCall, None] = {}
         for row in answer:
             one, number = self._entries[row["at_entry"] - 1]
             entry = one.call.entries[number]
@@ -248,7 +245,7 @@ class AppendGroup:
             one.answer_if_whole()
         return list(replacing)
 
-    def _add(self, one: _Pending) -> None:
+    def _add(self, one: _PendingCall) -> None:
         highest: dict[int, int] = {}
         for number, entry in enumerate(one.call.entries):
             if number in one.found:
@@ -279,7 +276,7 @@ class AppendGroup:
         )
 
 
-def take_group(waiting: Iterable[AppendCall], calls_max: int, bytes_max: int) -> int:
+def group_size(waiting: Iterable[AppendCall], calls_max: int, bytes_max: int) -> int:
     """
     Return how many calls from the front are sent together; 0: the first call must be decided entry by entry.
 
@@ -318,6 +315,6 @@ def _earlier_copy(row: Row, producer: str) -> Appended:
     return Appended(Position(row["ledger_id"], row["entry_id"]), True, branch, sequence)
 
 
-def _turned(rows: Sequence[tuple[Any, ...]], width: int) -> tuple[list[Any], ...]:
+def _transposed(rows: Sequence[tuple[Any, ...]], width: int) -> tuple[list[Any], ...]:
     """Return the columns of rows."""
     return tuple(list(column) for column in zip(*rows, strict=True)) if rows else tuple([] for _ in range(width))

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed, Corrupt, InvalidInput, TxnFrameworkError
-from txnframework_sql._database import copy_of
+from txnframework_sql._database import copy_error
 
 C = TypeVar("C")
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting(Generic[C, T]):
+class _QueuedCall(Generic[C, T]):
     call: C
     future: asyncio.Future[T]
 
@@ -47,7 +47,7 @@ class CallGroups(Generic[C, T]):
         may_be_alone: bool = False,
     ) -> None:
         self._perform = perform
-        self._room = asyncio.Semaphore(queue_max)
+        self._slots = asyncio.Semaphore(queue_max)
         self._group_max = group_max
         self._under_way_max = under_way_max
         self._share_min = group_max if share_min is None else share_min
@@ -58,7 +58,7 @@ class CallGroups(Generic[C, T]):
         self._under_way = 0
         # A task was created that has not yet read the waiting calls.
         self._is_starting = False
-        self._waiting: deque[_Waiting[C, T]] = deque()
+        self._waiting: deque[_QueuedCall[C, T]] = deque()
         self._is_idle = asyncio.Event()
         self._is_idle.set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -69,17 +69,17 @@ class CallGroups(Generic[C, T]):
         """Whether no call is running."""
         return self._is_idle.is_set()
 
-    async def ask(self, call: C) -> T:
+    async def submit(self, call: C) -> T:
         """Perform a call, perhaps together with others."""
         was_alone, self._was_alone = self._was_alone, not self._under_way
         if self._may_be_alone and was_alone and self._was_alone:
             return await self._perform_alone(call)
-        async with self._room:
+        async with self._slots:
             self._require_open()
-            waiting: _Waiting[C, T] = _Waiting(call, asyncio.get_running_loop().create_future())
-            self._waiting.append(waiting)
+            queued: _QueuedCall[C, T] = _QueuedCall(call, asyncio.get_running_loop().create_future())
+            self._waiting.append(queued)
             self._start()
-            return await waiting.future
+            return await queued.future
 
     async def close(self) -> None:
         """Wait for all earlier calls; idempotent."""
@@ -128,7 +128,7 @@ class CallGroups(Generic[C, T]):
                 taken = [self._waiting.popleft() for _ in range(self._share())]
                 if self._waiting:
                     self._start()
-                if group := [waiting for waiting in taken if not waiting.future.done()]:
+                if group := [queued for queued in taken if not queued.future.done()]:
                     await self._answer(group)
         finally:
             self._end()
@@ -138,32 +138,32 @@ class CallGroups(Generic[C, T]):
         statements = self._under_way_max - self._under_way + 1
         share = -(-len(self._waiting) // statements)
         share = min(self._group_max, share if share >= self._share_min else len(self._waiting))
-        return share if self._take is None else min(share, self._take(waiting.call for waiting in self._waiting))
+        return share if self._take is None else min(share, self._take(queued.call for queued in self._waiting))
 
-    async def _answer(self, group: Sequence[_Waiting[C, T]]) -> None:
+    async def _answer(self, group: Sequence[_QueuedCall[C, T]]) -> None:
         answers: Sequence[T | Exception]
         try:
-            answers = await self._perform([waiting.call for waiting in group])
+            answers = await self._perform([queued.call for queued in group])
         except (InvalidInput, Corrupt) as error:
             # An invalid value of one call must not fail the others.
             if len(group) > 1:
-                for waiting in group:
-                    await self._answer((waiting,))
+                for queued in group:
+                    await self._answer((queued,))
                 return
             answers = [error]
         except TxnFrameworkError as error:
-            answers = [copy_of(error, error.__cause__) for _ in group]
+            answers = [copy_error(error, error.__cause__) for _ in group]
         except Exception as error:  # The callers receive it; the calls behind them continue.
             answers = [error for _ in group]
         except BaseException:
             # The event loop is ending: no caller may wait forever.
-            for waiting in group:
-                waiting.future.cancel()
+            for queued in group:
+                queued.future.cancel()
             raise
-        for waiting, answer in zip(group, answers, strict=True):
-            if waiting.future.done():
+        for queued, answer in zip(group, answers, strict=True):
+            if queued.future.done():
                 continue
             if isinstance(answer, Exception):
-                waiting.future.set_exception(answer)
+                queued.future.set_exception(answer)
             else:
-                waiting.future.set_result(answer)
+                queued.future.set_result(answer)

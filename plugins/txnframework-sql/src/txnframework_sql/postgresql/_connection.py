@@ -1,4 +1,4 @@
-"""One connection: its setup, its statements and transactions, and what is known after a failure."""
+"""One connection: its statements and transactions, what is known after a failure, and writes without a reply."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import asyncpg
 
 from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework_sql.postgresql._errors import (
     POSTGRESQL_ERRORS,
+    breaks_connection,
     in_doubt,
-    is_hopeless,
-    not_configured,
-    not_connected,
     translated,
 )
-from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._server import TLS_ADVICE, Server
+from txnframework_sql.postgresql._server import Server
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
 else:
     Driver = asyncpg.Connection
 
-HERE = "schema_of_store"
+SCHEMA = "schema_of_store"
 """
 In statements, the schema of a store's tables and functions.
 
@@ -55,26 +52,14 @@ looks cheaper than the index. With these settings there is one plan for all argu
 statements, planning takes ten times as long as execution.
 """
 
-_OLDEST = 14
-_ABOUT = """
-SELECT a.pid, a.backend_start, COALESCE(pg_catalog.current_schema()::text, '') AS schema, s.ssl
-FROM pg_catalog.pg_stat_activity a LEFT JOIN pg_catalog.pg_stat_ssl s ON s.pid = a.pid
-WHERE a.pid = pg_catalog.pg_backend_pid()
-"""
 # Without READ WRITE, to respect an administrator's default_transaction_read_only.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_VIEW = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# The statement waits for the end of the process, which may be in the middle of a commit; a commit is not interrupted.
+_END = "SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2"
+_END_MS = 5_000
 # How long a cancelled statement may take to end before its connection is terminated.
 _SETTLE_S = 5
-_NEXT_HOST = (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched)
-"""After these errors the next host is tried; other errors would be the same on all hosts."""
-
-# The printable URLs of the servers whose warning was logged.
-_warned: set[str] = set()
-
-
-class _Standby(Unavailable):
-    """The server is a standby: a confirmed write may become visible there later, or never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +70,7 @@ class Backend:
     started: datetime
 
 
-def quoted(schema: str, shown_url: str) -> str:
+def quote_schema(schema: str, shown_url: str) -> str:
     """
     Return a schema's name, quoted for use in statements.
 
@@ -93,8 +78,8 @@ def quoted(schema: str, shown_url: str) -> str:
     """
     if schema in ("", "pg_catalog"):
         raise InvalidInput(
-            f"{shown_url}: no schema of the user's search_path exists; make one with CREATE SCHEMA, or name another in"
-            " the URL (?options=-csearch_path%3Dname)"
+            f"{shown_url}: no schema of the user's search_path exists; create one with CREATE SCHEMA, or name another"
+            " in the URL (?options=-csearch_path%3Dname)"
         )
     if set(schema) & set("'\"\\$\0"):
         raise InvalidInput(f"{shown_url}: a schema whose name holds a quote, $ or \\ cannot be used; rename it")
@@ -102,9 +87,9 @@ def quoted(schema: str, shown_url: str) -> str:
 
 
 @lru_cache(1024)
-def qualified(text: str, schema: str) -> str:
-    """Return a statement with the quoted schema in place of ``HERE``."""
-    return text.replace(f"{HERE}.", f"{schema}.")
+def qualify(text: str, schema: str) -> str:
+    """Return a statement with the quoted schema in place of ``SCHEMA``."""
+    return text.replace(f"{SCHEMA}.", f"{schema}.")
 
 
 class Connection:
@@ -115,7 +100,7 @@ class Connection:
     a failure. A failed read changed nothing. A write without a reply raises OutcomeUnknown. Inside a transaction,
     nothing is changed before its COMMIT is sent, so a write there raises a plain error.
 
-    Every error is one of the framework's. After ``Rerun`` the same work may be performed again.
+    Every error is one of the framework's. After ``RetryableConflict`` the same work may be performed again.
     """
 
     def __init__(self, driver: Driver, about: Row, shown_url: str, reply_timeout_s: float) -> None:
@@ -181,7 +166,7 @@ class Connection:
                 raise
             if await self._execute("COMMIT", may_be_done=True) != "COMMIT":
                 # The server rolls back a transaction with a failed statement, and reports that COMMIT as a success.
-                raise Unavailable(f"{self._shown_url} undid a transaction because a statement in it had failed")
+                raise Unavailable(f"{self._shown_url} rolled back a transaction because a statement in it had failed")
         finally:
             self._is_in_transaction = False
 
@@ -194,7 +179,7 @@ class Connection:
         finally:
             await self._roll_back()
 
-    async def ask(self, timeout_s: float) -> None:
+    async def ping(self, timeout_s: float) -> None:
         """Return when the server has replied; without a reply in time, the connection is terminated."""
         try:
             await self.driver.execute("SELECT 1", timeout=timeout_s)
@@ -227,18 +212,18 @@ class Connection:
         try:
             return await self.driver.fetch(self._qualified(text), *arguments, timeout=self.reply_timeout_s)
         except BaseException as error:
-            self._note(error, may_be_done=may_be_done)
+            self._record_failure(error, may_be_done=may_be_done)
             raise
 
     async def _execute(self, text: str, *arguments: object, may_be_done: bool) -> str:
         try:
             return await self.driver.execute(self._qualified(text), *arguments, timeout=self.reply_timeout_s)
         except BaseException as error:
-            self._note(error, may_be_done=may_be_done)
+            self._record_failure(error, may_be_done=may_be_done)
             raise
 
     def _qualified(self, text: str) -> str:
-        return qualified(text, quoted(self.schema, self._shown_url)) if HERE in text else text
+        return qualify(text, quote_schema(self.schema, self._shown_url)) if SCHEMA in text else text
 
     async def _roll_back(self) -> None:
         """Roll back the transaction if the connection is usable; otherwise ``settle`` or the server does so."""
@@ -247,7 +232,7 @@ class Connection:
         with suppress(TxnFrameworkError):
             await self._execute("ROLLBACK", may_be_done=False)
 
-    def _note(self, error: BaseException, *, may_be_done: bool) -> None:
+    def _record_failure(self, error: BaseException, *, may_be_done: bool) -> None:
         """Update the connection's state after ``error``; raise the framework's own error from it, if there is one."""
         if not isinstance(error, POSTGRESQL_ERRORS):
             # Usually a cancelled caller: the driver has asked the server to cancel the statement, and did not wait for
@@ -255,114 +240,74 @@ class Connection:
             self.is_unsettled = True
             self.is_in_doubt |= may_be_done
             return
-        told = (in_doubt if may_be_done else translated)(error, self._shown_url)
-        self.is_in_doubt |= isinstance(told, OutcomeUnknown)
-        if self.is_in_doubt or is_hopeless(error):
+        raised = (in_doubt if may_be_done else translated)(error, self._shown_url)
+        self.is_in_doubt |= isinstance(raised, OutcomeUnknown)
+        if self.is_in_doubt or breaks_connection(error):
             self.terminate()
-        raise told from error
+        raise raised from error
 
 
-async def connect(server: Server, options: PostgresqlOptions, **arguments: Any) -> Connection:
+class UncertainWrites:
     """
-    Connect to the first host that accepts connections and is no standby, with one timeout for each host.
+    The backends that may still execute a write of this process whose reply is no longer awaited, by database.
 
-    The driver has one timeout for all hosts together: a first host that does not reply would always hide the second.
-    ``arguments`` are passed to the driver. Every error is one of the framework's.
+    Each such write is decided before any caller reads its outcome. A lost connection may still be open on the server.
+    The server's process for it (the backend) may wait for a lock or be about to commit, and may finish later. A reader
+    could then first find no write, and find it afterwards. So that backend is ended first. Once it has ended, its
+    uncommitted writes are never committed.
+
+    They outlive their connections, because a store that was closed with an uncertain write may be opened again.
     """
-    server.require_files()
-    if options.require_tls:
-        server.require_tls()
-    timeout_s = server.number("connect_timeout") or options.connect_timeout_ms / 1000
-    for left, url in zip(range(len(server.urls) - 1, -1, -1), server.urls, strict=True):
-        try:
-            # Real time, whatever the environment's clock: the wait happens outside this process.
-            async with asyncio.timeout(timeout_s):
-                return await _connect_to(url, server, options, arguments)
-        except _NEXT_HOST as error:
-            if not left:
-                raise not_connected(error, server.shown_url) from error
-        except _Standby:
-            if not left:
-                raise
-        except asyncpg.ClientConfigurationError as error:
-            raise not_configured(error, server.shown_url) from None
-        except POSTGRESQL_ERRORS as error:
-            raise not_connected(error, server.shown_url) from error
-        except ValueError:
-            # The driver's text may contain a part of a secret.
-            raise InvalidInput(
-                f"{server.shown_url}: its host, or one of the variables PGHOST, PGPORT, ..., cannot be used"
-            ) from None
-    raise AssertionError("unreachable")
+
+    def __init__(self) -> None:
+        # The value is whether the end of the backend was requested.
+        self._backends: dict[Server, dict[Backend, bool]] = {}
+
+    def add(self, server: Server, backend: Backend) -> None:
+        """Add a write of unknown outcome."""
+        self._backends.setdefault(server, {})[backend] = False
+
+    @property
+    def are_there(self) -> bool:
+        """Whether there are uncertain writes on any database."""
+        return bool(self._backends)
+
+    def settle(self, server: Server, backend: Backend) -> bool:
+        """
+        Remove a backend that has replied; return whether its connection is reliable.
+
+        It is not reliable if other connections of this process have requested the end of the backend meanwhile. That
+        request may still be on its way, and would end whatever the backend executes by then.
+        """
+        is_being_ended = self._backends.get(server, {}).get(backend, True)
+        self._remove(server, backend)
+        return not is_being_ended
+
+    async def end(self, server: Server, connection: Connection) -> None:
+        """
+        Return when every write of a lost connection has completed or can never complete.
+
+        :raises Unavailable: a backend cannot be ended yet; until it is, the outcome of its write is unknown.
+        """
+        for backend in tuple(self._backends.get(server, ())):
+            known = self._backends.get(server, {})
+            if backend not in known:
+                continue  # it has replied, or another caller has ended it, during the wait for the previous one
+            known[backend] = True
+            rows = await connection.read(_END, backend.pid, backend.started, _END_MS)
+            if rows and not rows[0][0]:
+                raise Unavailable(
+                    f"{server.shown_url} has not yet ended process {backend.pid}, whose connection was lost during a"
+                    " write; try again"
+                )
+            self._remove(server, backend)
+
+    def _remove(self, server: Server, backend: Backend) -> None:
+        left = self._backends.get(server, {})
+        left.pop(backend, None)
+        if not left:
+            self._backends.pop(server, None)
 
 
-async def _connect_to(url: str, server: Server, options: PostgresqlOptions, arguments: dict[str, Any]) -> Connection:
-    driver: Driver = await asyncpg.connect(
-        url,
-        server_settings={
-            # The URL takes precedence.
-            **({} if "application_name=" in url else {"application_name": "txnframework"}),
-            **_keepalive(server, options),
-        },
-        command_timeout=options.reply_timeout_s,
-        statement_cache_size=options.statements_max,
-        max_cached_statement_lifetime=0,
-        **arguments,
-    )
-    try:
-        return await _set_up(driver, server, options)
-    except BaseException:
-        driver.terminate()
-        raise
-
-
-def _keepalive(server: Server, options: PostgresqlOptions) -> dict[str, str]:
-    """Return settings by which the server detects a dead client and releases its locks."""
-    if server.number("keepalives") == 0:
-        return {}
-    idle_s = server.number("keepalives_idle") or options.keepalive_idle_s
-    interval_s = server.number("keepalives_interval") or options.keepalive_interval_s
-    count = server.number("keepalives_count") or options.keepalive_count
-    unanswered_ms = server.number("tcp_user_timeout") or 1000 * (idle_s + interval_s * count)
-    found = {"idle": idle_s, "interval": interval_s, "count": count}
-    return {"tcp_user_timeout": str(unanswered_ms)} | {
-        f"tcp_keepalives_{name}": str(value) for name, value in found.items()
-    }
-
-
-async def _set_up(driver: Driver, server: Server, options: PostgresqlOptions) -> Connection:
-    """Apply the session settings that the statements rely on, whatever is set for the user and the database."""
-    settings = driver.get_settings()
-    if driver.get_server_version().major < _OLDEST:
-        raise InvalidInput(f"{server.shown_url} is older than PostgreSQL {_OLDEST}; upgrade it")
-    if getattr(settings, "in_hot_standby", "off") == "on":
-        raise _Standby(
-            f"{server.shown_url} is a standby, where a read may miss what was confirmed; name the primary in the URL"
-        )
-    if settings.server_encoding != "UTF8":
-        raise InvalidInput(f"{server.shown_url} stores no Unicode; make a database with createdb --encoding=UTF8")
-    about = await driver.fetchrow(_ABOUT)
-    assert about is not None
-    if not about["ssl"] and server.shown_url not in _warned and server.may_send_password:
-        _warned.add(server.shown_url)
-        _LOG.warning(
-            "%s is on another machine and speaks no TLS: the password and all data can be read on their way; %s, and"
-            " set require_tls to be refused otherwise",
-            server.shown_url,
-            TLS_ADVICE,
-        )
-    await driver.execute(
-        f"SET search_path = {PINNED_PATH};"
-        f"SET statement_timeout = {options.statement_timeout_ms};"
-        f"SET lock_timeout = {options.lock_timeout_ms};"
-        # A process that is stopped inside a transaction must not hold its locks forever.
-        f"SET idle_in_transaction_session_timeout = {options.statement_timeout_ms};"
-        "SET default_transaction_isolation = 'read committed';"
-        "SET default_transaction_deferrable = off;"
-        "SET jit = off;"
-        f"{FOLLOW_THE_INDEX}"
-        # A confirmed write is on disk; a stronger setting, which also waits for standbys, is kept.
-        "SELECT set_config('synchronous_commit', 'on', false)"
-        " WHERE current_setting('synchronous_commit') = 'off'"
-    )
-    return Connection(driver, about, server.shown_url, options.reply_timeout_s)
+uncertain_writes = UncertainWrites()
+"""The uncertain writes of this process."""

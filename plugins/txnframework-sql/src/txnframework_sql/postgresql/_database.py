@@ -1,62 +1,80 @@
-"""A PostgreSQL database: its opening, its transactions, and the performing of steps in them."""
+"""A PostgreSQL database: its opening, the pools that its stores share, and its operations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from itertools import takewhile
-from typing import TypeVar
+import asyncio
+import os
+from collections.abc import Hashable
 
-from sqlalchemy import Executable, text
-from sqlalchemy.dialects.postgresql.asyncpg import dialect as PostgresqlDialect  # noqa: N812 - it is a class
-from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy import text
 
 from txnframework.environment import Environment
-from txnframework.errors import Closed
-from txnframework_sql._database import Observer
-from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
-from txnframework_sql._records import Records
+from txnframework_sql._database import Records
+from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions, PostgresqlOptions
 from txnframework_sql._watch import Watches
-from txnframework_sql.postgresql._connection import HERE, Connection
 from txnframework_sql.postgresql._entries import PostgresqlEntries
-from txnframework_sql.postgresql._functions import ensure_functions
-from txnframework_sql.postgresql._listener import Listening
-from txnframework_sql.postgresql._payloads import payloads
-from txnframework_sql.postgresql._pool import Pool, open_pools
+from txnframework_sql.postgresql._executor import PostgresqlExecutor
+from txnframework_sql.postgresql._listener import ListenerWakeUps
+from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.postgresql._records import PostgresqlRecords
-from txnframework_sql.postgresql._schema import ensure_current, stored_channel
-from txnframework_sql.postgresql._server import locate
-from txnframework_sql.schema import NUMBERS
-from txnframework_sql.steps.calls import FirstRows, Lock, NewNumber, Rows, Steps, Write, row
-from txnframework_sql.steps.changes import Change
+from txnframework_sql.postgresql._schema import ensure_current, ensure_functions, stored_channel
+from txnframework_sql.postgresql._server import Server, locate
 from txnframework_sql.steps.leases import Clock
-
-T = TypeVar("T")
+from txnframework_sql.steps.statements import Steps, row
 
 _NOW = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-_NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
-_NEW_NUMBER = f"SELECT nextval('{HERE}.{NUMBERS}')"
-_DIALECT = PostgresqlDialect()  # type: ignore[no-untyped-call]
-# More than the number of statements in all steps.
-_STATEMENTS_MAX = 512
 
 
-class PostgresqlDatabase:
+class OpenPools:
+    """
+    Pools by event loop and database; each lives as long as a store uses it.
+
+    An event loop accesses only its own pools, so threads do not share any.
+    """
+
+    def __init__(self) -> None:
+        self._shared: dict[Hashable, Pool] = {}
+        self._left_to_parent: list[Pool] = []
+
+    def take(self, server: Server, environment: Environment, options: PostgresqlOptions, *, is_shared: bool) -> Pool:
+        """Return this loop's pool of a database; the caller must return it with ``give_back``."""
+        if not is_shared:
+            return Pool(server, environment, options)
+        wanted = tuple(getattr(options, name) for name in PostgresqlOptions.__struct_fields__)
+        key = (asyncio.get_running_loop(), server, id(environment), wanted)
+        if key not in self._shared:
+            self._shared[key] = Pool(server, environment, options)
+        self._shared[key].stores += 1
+        return self._shared[key]
+
+    async def give_back(self, pool: Pool) -> None:
+        """Release a pool; the last user closes it."""
+        pool.stores -= 1
+        if pool.stores > 0:
+            return
+        for key, shared in tuple(self._shared.items()):
+            if shared is pool:
+                del self._shared[key]
+        await pool.close()
+
+    def forget(self) -> None:
+        """Start empty in a child process: the parent's sockets must not be touched, not even closed."""
+        self._left_to_parent.extend(self._shared.values())
+        self._shared = {}
+
+
+# Shared by all openings in a process.
+open_pools = OpenPools()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=open_pools.forget)
+
+
+class PostgresqlDatabase(PostgresqlExecutor):
     """
     A database that stores were opened on.
 
-    It performs each call's steps in a transaction, and restarts them after a conflict with another writer. Frequent
-    operations do not use steps: each is one statement, usually a function in the database.
-
-    :raises Closed: see ``Pool``.
+    Frequent operations do not use steps: each is one statement, usually a function in the database.
     """
-
-    def __init__(self, pool: Pool) -> None:
-        self.pool = pool
-        self.shown_url = pool.shown_url
-        self._is_closed = False
-        self._observers: tuple[Observer, ...] = ()
 
     @classmethod
     async def open(
@@ -86,66 +104,9 @@ class PostgresqlDatabase:
         """Return the database's clock: its users run on several machines."""
         return _clock
 
-    def wake_ups(self, watches: Watches, _: Environment) -> Listening:
+    def wake_ups(self, watches: Watches, _: Environment) -> ListenerWakeUps:
         """Return the wake-ups by notifications of other processes' commits."""
-        return Listening(self.pool.listener, watches)
-
-    async def read(self, work: Callable[[], Steps[T]]) -> T:
-        """Return the result of steps that read one view; the view holds every write confirmed before this call."""
-
-        async def look(connection: Connection) -> T:
-            async with connection.view():
-                return await _perform(connection, work(), [])
-
-        return await self.pool.run(look)
-
-    async def read_loosely(self, work: Callable[[], Steps[T]]) -> T:
-        """
-        Return the result of steps, each statement in its own snapshot: one round trip each, without BEGIN and COMMIT.
-        """
-        return await self.pool.run(lambda connection: _perform(connection, work(), []))
-
-    async def write(self, work: Callable[[], Steps[T]]) -> T:
-        """
-        Return the result of the steps once their writes are durable.
-
-        Steps raise before they write, or all their writes are rolled back.
-        """
-        changes: list[Change] = []
-
-        async def do(connection: Connection) -> T:
-            changes.clear()
-            async with connection.transaction():
-                result = await _perform(connection, work(), changes)
-                if told := payloads(changes):
-                    await connection.read(_NOTIFY, self.pool.channel, told)
-                return result
-
-        try:
-            return await self.pool.run(do)
-        finally:
-            # The outcome is not always known: a possible change wakes watches as well.
-            self.changed(tuple(changes))
-
-    def changed(self, changes: tuple[Change, ...]) -> None:
-        """Report local changes to the observers at once, without waiting for the database's notification."""
-        if changes:
-            for observer in self._observers:
-                observer(changes)
-
-    def observe(self, observer: Observer) -> None:
-        """Call ``observer`` after every commit of this process."""
-        self._observers = (*self._observers, observer)
-
-    def ignore(self, observer: Observer) -> None:
-        """Stop calling ``observer``."""
-        self._observers = tuple(known for known in self._observers if known != observer)
-
-    def require_open(self) -> None:
-        """Raise Closed if this can no longer be used."""
-        if self._is_closed:
-            raise Closed(f"the store {self.shown_url} was closed")
-        self.pool.require_open()
+        return ListenerWakeUps(self.pool.listener, watches)
 
     async def close(self) -> None:
         """Finish the running operations and release the database; idempotent."""
@@ -158,57 +119,3 @@ def _clock() -> Steps[int]:
     found = yield from row(_NOW)
     assert found is not None
     return int(found[0])
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    """
-    A statement's text and the order of its parameters; ``defaults`` holds values for parameters that a caller omits.
-    """
-
-    text: str
-    order: Sequence[str]
-    defaults: Mapping[str, object]
-
-    def bind(self, given: Mapping[str, object]) -> list[object]:
-        return [given[name] if name in given else self.defaults[name] for name in self.order]
-
-
-async def _perform(connection: Connection, steps: Steps[T], changes: list[Change]) -> T:
-    """Perform steps within the connection's transaction or view; append their changes to ``changes``."""
-    answer: object = None
-    try:
-        while True:
-            call = steps.send(answer)
-            if isinstance(call, Rows | FirstRows | Write | Lock | NewNumber):
-                answer = await _answer(connection, call)
-            else:
-                changes.append(call)
-                answer = None
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock | NewNumber) -> object:
-    if isinstance(call, NewNumber):
-        return (await connection.read(_NEW_NUMBER))[0][0]
-    # Nothing is changed before COMMIT is sent, whatever the statements are.
-    prepared = _prepare(call.statement)
-    arguments = prepared.bind(call.parameters)
-    if isinstance(call, Write):
-        return await connection.change(prepared.text, *arguments)
-    found = [tuple(row) for row in await connection.read(prepared.text, *arguments)]
-    if isinstance(call, FirstRows):
-        # One round trip; where the following rows may be large, a function in the database stops in time.
-        return list(takewhile(call.is_wanted, found))
-    return None if isinstance(call, Lock) else found
-
-
-@lru_cache(_STATEMENTS_MAX)
-def _prepare(statement: Executable) -> _Prepared:
-    compiled = statement.compile(  # type: ignore[attr-defined]
-        dialect=_DIALECT, schema_translate_map={None: HERE}, render_schema_translate=True
-    )
-    assert isinstance(compiled, SQLCompiler)
-    return _Prepared(str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params))

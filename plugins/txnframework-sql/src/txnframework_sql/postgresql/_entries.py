@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from txnframework.errors import LedgerNotFound, TxnFrameworkError
 from txnframework.model import Append, Appended, EntryRange, LedgerEntry, Limit, Position, Tail
-from txnframework_sql._entries import EntrySteps
+from txnframework_sql._database import EntrySteps
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._appends import AppendCall, Appends
 from txnframework_sql.postgresql._call_groups import CallGroups
-from txnframework_sql.postgresql._connection import HERE
-from txnframework_sql.postgresql._functions import READ_ENTRIES
+from txnframework_sql.postgresql._connection import SCHEMA
+from txnframework_sql.postgresql._executor import PostgresqlExecutor
+from txnframework_sql.postgresql._schema import READ_ENTRIES
 from txnframework_sql.schema import entry_id_of, ledger_id_of
-from txnframework_sql.steps.ledgers import Managed
-
-if TYPE_CHECKING:
-    from txnframework_sql.postgresql._database import PostgresqlDatabase
+from txnframework_sql.steps.ledgers import LedgerRef
 
 _TAIL = f"""
 SELECT m.id, m.sealed, m.open_ledger_id, m.last_ledger_id, m.last_entry_id, s.entries
-FROM {HERE}.managed_ledgers m JOIN {HERE}.ledger_segments s ON s.ledger_id = m.open_ledger_id
+FROM {SCHEMA}.managed_ledgers m JOIN {SCHEMA}.ledger_segments s ON s.ledger_id = m.open_ledger_id
 WHERE m.id = ANY ($1) AND m.name IS NOT NULL
 """  # noqa: S608 - a name of our own
 _TAILS_UNDER_WAY = 2
@@ -32,30 +29,30 @@ _HIGHEST = (1 << 31) - 1
 class PostgresqlEntries:
     """Entries by one statement for each operation; exceptional cases use the steps."""
 
-    def __init__(self, database: PostgresqlDatabase, options: LedgerOptions) -> None:
-        self._database = database
-        self._pool = database.pool
-        self._steps = EntrySteps(database, options)
-        self._appends = Appends(database, self._steps, options)
+    def __init__(self, executor: PostgresqlExecutor, options: LedgerOptions) -> None:
+        self._executor = executor
+        self._pool = executor.pool
+        self._steps = EntrySteps(executor, options)
+        self._appends = Appends(executor, self._steps, options)
         # A client that starts to write to a topic reads its end: many clients do so at a time, often for one ledger.
-        self._tails: CallGroups[Managed, Tail] = CallGroups(
+        self._tails: CallGroups[LedgerRef, Tail] = CallGroups(
             self._ends, queue_max=options.queue_max, group_max=options.group_max, under_way_max=_TAILS_UNDER_WAY
         )
 
     async def append(
-        self, managed: Managed, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
+        self, managed: LedgerRef, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
     ) -> tuple[Appended, ...]:
         """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
         return await self._appends.append(managed, AppendCall(entries, ledger_id, now_ms))
 
-    async def tail(self, managed: Managed) -> Tail:
+    async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag."""
-        self._database.require_open()
-        return await self._tails.ask(managed)
+        self._executor.require_open()
+        return await self._tails.submit(managed)
 
-    async def read(self, managed: Managed, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
+    async def read(self, managed: LedgerRef, range_: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range in order."""
-        self._database.require_open()
+        self._executor.require_open()
         bounds = (range_.after.ledger_id, range_.after.entry_id, range_.upto.ledger_id, range_.upto.entry_id)
         arguments = (managed.id, *(min(bound, _HIGHEST) for bound in bounds), max(limit.items, 1), limit.bytes)
         rows = await self._pool.run(lambda connection: connection.read(READ_ENTRIES.call, *arguments))
@@ -69,7 +66,7 @@ class PostgresqlEntries:
         await self._tails.close()
         await self._appends.close()
 
-    async def _ends(self, ledgers: Sequence[Managed]) -> list[Tail | TxnFrameworkError]:
+    async def _ends(self, ledgers: Sequence[LedgerRef]) -> list[Tail | TxnFrameworkError]:
         """Return the ends of several managed ledgers, read at one moment."""
         ids = list({managed.id for managed in ledgers})
         rows = await self._pool.run(lambda connection: connection.read(_TAIL, ids))

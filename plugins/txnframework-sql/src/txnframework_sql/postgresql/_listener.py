@@ -10,20 +10,20 @@ from typing import Any, Protocol
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.backoff import Backoff
-from txnframework_sql._database import copy_of
+from txnframework_sql._database import copy_error
+from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.postgresql._connection import Connection, Driver
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, translated
-from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._payloads import EVERYBODY, changes_of
-from txnframework_sql.steps.changes import Change
+from txnframework_sql.postgresql._payloads import ANYTHING_CHANGED, changes_of
+from txnframework_sql.steps.statements import Change
 
 _FIRST_PAUSE_MS = 20
 # If more notifications than this arrive at once, they are not compared: every watch is woken.
-_HEARD_MAX = 64
+_RECEIVED_MAX = 64
 
 
-class Hearer(Protocol):
+class Subscriber(Protocol):
     """A receiver of commit notifications."""
 
     @property
@@ -65,24 +65,24 @@ class Listener:
         self._options = options
         self.channel = ""
         """The channel on which the stores notify changes; set before ``listen`` is called."""
-        self._hearers: dict[Hearer, None] = {}
+        self._subscribers: dict[Subscriber, None] = {}
         # Received payloads whose watches were not yet woken.
-        self._heard: list[str] = []
+        self._received: list[str] = []
         self._driver: Driver | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         # Callers that wait until LISTEN is active, or until an attempt failed.
         self._waiting: list[asyncio.Future[None]] = []
-        self._is_asked = asyncio.Event()
-        self._beating = asyncio.Lock()
+        self._is_retry_requested = asyncio.Event()
+        self._heartbeat_lock = asyncio.Lock()
         self._is_closed = False
 
-    def join(self, hearer: Hearer) -> None:
-        """Start delivering changes to a hearer."""
-        self._hearers[hearer] = None
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Start delivering changes to a subscriber."""
+        self._subscribers[subscriber] = None
 
-    def leave(self, hearer: Hearer) -> None:
-        """Stop delivering changes to a hearer; an unknown one is ignored."""
-        self._hearers.pop(hearer, None)
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        """Stop delivering changes to a subscriber; an unknown one is ignored."""
+        self._subscribers.pop(subscriber, None)
 
     def listen_on(self, channel: str) -> None:
         """Listen on a channel; if the channel differs from the one before, every watch is woken."""
@@ -93,7 +93,7 @@ class Listener:
 
     async def listen(self) -> None:
         """
-        Return when LISTEN is active: later commits are heard, or every joined hearer is woken.
+        Return when LISTEN is active: later commits are received, or every subscriber is woken.
 
         :raises Unavailable: connecting failed.
         """
@@ -103,16 +103,16 @@ class Listener:
             return
         heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(heard)
-        self._is_asked.set()
-        if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.create_task(self._keep(), name="txnframework-sql listening")
+        self._is_retry_requested.set()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="txnframework-sql listening")
         await heard
 
-    def try_now(self) -> None:
+    def retry_now(self) -> None:
         """Start the next attempt without waiting, because the server answers other connections."""
-        self._is_asked.set()
+        self._is_retry_requested.set()
 
-    async def beat(self) -> None:
+    async def heartbeat(self) -> None:
         """
         Wait for a reply of the server: notifications of earlier commits have then been received.
 
@@ -120,7 +120,7 @@ class Listener:
 
         :raises Unavailable: no reply came within ``heartbeat_ms``, and the connection is replaced.
         """
-        async with self._beating:
+        async with self._heartbeat_lock:
             driver = self._driver
             if driver is None:
                 return
@@ -128,7 +128,7 @@ class Listener:
                 # Real time, because the wait happens outside this process.
                 async with asyncio.timeout(self._options.heartbeat_ms / 1000):
                     await driver.execute("SELECT 1")
-                self._tell_heard()
+                self._deliver()
             except POSTGRESQL_ERRORS as error:
                 driver.terminate()
                 raise translated(error, self._shown_url) from error
@@ -136,13 +136,13 @@ class Listener:
     async def close(self) -> None:
         """Stop listening; idempotent."""
         self._is_closed = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-            self._keeper = None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
 
-    async def _keep(self) -> None:
-        """Listen, and reconnect after each loss, while any hearer has joined."""
+    async def _run(self) -> None:
+        """Listen, and reconnect after each loss, while any subscriber has armed watches."""
         failures = 0
         was_lost = False
         try:
@@ -153,12 +153,12 @@ class Listener:
                     was_lost = True
                 except TxnFrameworkError as error:
                     failures += 1
-                    self._answer(error)
+                    self._resolve(error)
                 if failures > 1:
                     await self._pause(failures)
         finally:
             # No caller may wait for a task that has ended, whatever ended it.
-            self._answer(Closed(f"the store {self._shown_url} hears nothing any more; open it again"))
+            self._resolve(Closed(f"the store {self._shown_url} no longer receives notifications; open it again"))
 
     async def _listen_until_lost(self, was_lost: bool) -> bool:
         """
@@ -166,26 +166,26 @@ class Listener:
 
         Return whether a heartbeat was answered in between.
         """
-        self._is_asked.clear()
+        self._is_retry_requested.clear()
         driver = (await self._connect()).driver
         lost = asyncio.Event()
         try:
             driver.add_termination_listener(lambda _: lost.set())
             try:
-                await driver.add_listener(self.channel, self._hear)
+                await driver.add_listener(self.channel, self._on_notification)
             except POSTGRESQL_ERRORS as error:
                 raise translated(error, self._shown_url) from error
             self._driver = driver
             if was_lost:
-                for hearer in tuple(self._hearers):
-                    hearer.wake_all()
-            self._answer(None)
-            return await self._beat_until(lost)
+                for subscriber in tuple(self._subscribers):
+                    subscriber.wake_all()
+            self._resolve(None)
+            return await self._heartbeat_until(lost)
         finally:
             self._driver = None
             driver.terminate()
 
-    async def _beat_until(self, lost: asyncio.Event) -> bool:
+    async def _heartbeat_until(self, lost: asyncio.Event) -> bool:
         """Return, when the connection is lost, whether a heartbeat was ever answered."""
         has_answered = False
         while not lost.is_set():
@@ -193,7 +193,7 @@ class Listener:
             await _first_of(self._environment.sleep_until(at_ms), lost.wait())
             if not lost.is_set():
                 try:
-                    await self.beat()
+                    await self.heartbeat()
                 except TxnFrameworkError:
                     break
                 has_answered = True
@@ -204,52 +204,52 @@ class Listener:
         Wait before the next attempt, longer each time; return early if a caller asks, or the server answers others.
         """
         backoff = Backoff(self._environment, _FIRST_PAUSE_MS, self._options.reconnect_max_ms)
-        await _first_of(backoff.pause(failures + 1), self._is_asked.wait())
+        await _first_of(backoff.pause(failures + 1), self._is_retry_requested.wait())
 
     def _is_wanted(self) -> bool:
-        return any(hearer.armed for hearer in self._hearers)
+        return any(subscriber.armed for subscriber in self._subscribers)
 
-    def _answer(self, error: TxnFrameworkError | None) -> None:
+    def _resolve(self, error: TxnFrameworkError | None) -> None:
         """Report the outcome of LISTEN to the waiting callers."""
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if one.done():
+        for future in waiting:
+            if future.done():
                 continue
             if error is None:
-                one.set_result(None)
+                future.set_result(None)
             else:
-                one.set_exception(copy_of(error, error.__cause__))
+                future.set_exception(copy_error(error, error.__cause__))
 
-    def _hear(self, _: object, __: int, ___: str, payload: object) -> None:
-        if not self._heard:
-            asyncio.get_running_loop().call_soon(self._tell_heard)
-        if len(self._heard) <= _HEARD_MAX:
-            self._heard.append(str(payload))
+    def _on_notification(self, _: object, __: int, ___: str, payload: object) -> None:
+        if not self._received:
+            asyncio.get_running_loop().call_soon(self._deliver)
+        if len(self._received) <= _RECEIVED_MAX:
+            self._received.append(str(payload))
 
-    def _tell_heard(self) -> None:
+    def _deliver(self) -> None:
         """Wake the watches that the received notifications concern."""
-        heard, self._heard = self._heard, []
+        heard, self._received = self._received, []
         if not heard:
             return
         changes: dict[Change, None] = {}
-        for payload in heard if len(heard) <= _HEARD_MAX else (EVERYBODY,):
+        for payload in heard if len(heard) <= _RECEIVED_MAX else (ANYTHING_CHANGED,):
             found = changes_of(payload)
             if found is None:
-                for hearer in tuple(self._hearers):
-                    hearer.wake_all()
+                for subscriber in tuple(self._subscribers):
+                    subscriber.wake_all()
                 return
             changes.update(dict.fromkeys(found))
-        for hearer in tuple(self._hearers):
-            hearer.wake(changes)
+        for subscriber in tuple(self._subscribers):
+            subscriber.wake(changes)
 
 
-class Listening:
+class ListenerWakeUps:
     """The wake-ups of one store's watches; see ``WakeUps``."""
 
     def __init__(self, listener: Listener, watches: Watches) -> None:
         self._listener = listener
         self._watches = watches
-        listener.join(watches)
+        listener.subscribe(watches)
 
     async def arm(self, _: Watch) -> None:
         """Return when LISTEN is active."""
@@ -264,7 +264,7 @@ class Listening:
 
     async def close(self) -> None:
         """Stop listening; idempotent."""
-        self._listener.leave(self._watches)
+        self._listener.unsubscribe(self._watches)
 
 
 async def _first_of(*coroutines: Coroutine[Any, Any, object]) -> None:

@@ -18,9 +18,9 @@ from hashlib import sha256
 import msgspec
 
 from txnframework.model import IndexEntry
-from txnframework_sql.steps.changes import Change, LedgerChange, RecordChange
+from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange
 
-EVERYBODY = "*"
+ANYTHING_CHANGED = "*"
 """A payload that wakes every watch."""
 
 BYTES_MAX = 7_999
@@ -45,13 +45,13 @@ def channel_of(token: str, schema: str) -> str:
 def payloads(changes: Iterable[Change]) -> list[str]:
     """Return the payloads to notify of changes, in the transaction that makes them."""
     texts = [_text(change) for change in dict.fromkeys(changes)]
-    found = list(_joined(texts)) if all(len(text.encode()) <= BYTES_MAX - 2 for text in texts) else [EVERYBODY]
-    return found if len(found) <= PAYLOADS_MAX else [EVERYBODY]
+    found = list(_joined(texts)) if all(len(text.encode()) <= BYTES_MAX - 2 for text in texts) else [ANYTHING_CHANGED]
+    return found if len(found) <= PAYLOADS_MAX else [ANYTHING_CHANGED]
 
 
 def changes_of(payload: str) -> tuple[Change, ...] | None:
     """Return the changes that a payload names; None: anything may have changed."""
-    if payload == EVERYBODY:
+    if payload == ANYTHING_CHANGED:
         return None
     try:
         return tuple(_change(part) for part in msgspec.json.decode(payload, type=list[int | list[object]]))

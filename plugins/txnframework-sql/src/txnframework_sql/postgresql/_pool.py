@@ -1,11 +1,11 @@
-"""The connections of one event loop to one database: the driver's pool, and the state of uncertain writes."""
+"""The connections of one event loop to one database, lent from the driver's pool."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,12 +14,12 @@ import asyncpg
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework.runtime.backoff import Backoff
-from txnframework_sql.postgresql._connection import Connection, Driver, Row, connect
-from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, Rerun
+from txnframework_sql._options import PostgresqlOptions
+from txnframework_sql.postgresql._connection import Connection, Driver, Row, uncertain_writes
+from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, RetryableConflict
 from txnframework_sql.postgresql._listener import Listener
-from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._server import Server
-from txnframework_sql.postgresql._uncertain_writes import uncertain_writes
+from txnframework_sql.postgresql._setup import connect
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class _PooledDriver(Driver):
     connection: Connection
 
 
-class _Lent(NamedTuple):
+class _LentConnection(NamedTuple):
     """A lent connection, as the driver's pool and this package represent it."""
 
     pooled: Any
@@ -65,7 +65,7 @@ class Pool:
         self._process = os.getpid()
         self.listener = Listener(self.connect, server.shown_url, environment, options)
         """Receives notifications of other processes' commits; closed with the pool."""
-        self.crowd = asyncio.Semaphore(max(1, options.connections_max - 1))
+        self.append_slots = asyncio.Semaphore(max(1, options.connections_max - 1))
         """
         Held by appends while they use a connection.
 
@@ -77,12 +77,12 @@ class Pool:
         self._pool: asyncpg.Pool[Row] | None = None
         # Acquired from the driver's pool and unused. To return one takes several turns of the event loop, which cost as
         # much as a statement. While a caller waits for the pool, none is kept.
-        self._kept: list[_Lent] = []
+        self._unused: list[_LentConnection] = []
         self._waiting = 0
         # Callers that have a connection or wait for one, and connections that are being returned.
-        self._users = 0
-        self._is_unused = asyncio.Event()
-        self._is_unused.set()
+        self._user_count = 0
+        self._has_no_users = asyncio.Event()
+        self._has_no_users.set()
         self._settling: set[asyncio.Task[None]] = set()
         # The tasks among them that were executing a write.
         self._deciding: set[asyncio.Task[None]] = set()
@@ -147,9 +147,9 @@ class Pool:
                     return await work(lent.connection)
                 finally:
                     await self._give_back(lent)
-            except Rerun as error:
+            except RetryableConflict as error:
                 if attempt == self._options.retries_max:
-                    raise error.if_always from error
+                    raise error.final_error from error
         raise AssertionError("unreachable")
 
     async def connect(self, **arguments: Any) -> Connection:
@@ -164,7 +164,7 @@ class Pool:
         except Unavailable as error:
             if self._was_connected and not self._is_away:
                 self._is_away = True
-                _LOG.warning("%s; what waits goes on by itself when the server answers again", error)
+                _LOG.warning("%s; waiting operations continue when the server answers again", error)
             raise
         self._was_connected = True
         if self._is_away:
@@ -185,29 +185,29 @@ class Pool:
     async def _close(self) -> None:
         await self.listener.close()
         # Each statement ends by its timeout.
-        await self._is_unused.wait()
-        while self._kept:
-            await self._release(self._kept.pop())
+        await self._has_no_users.wait()
+        while self._unused:
+            await self._release(self._unused.pop())
         if self._pool is not None:
             with suppress(*POSTGRESQL_ERRORS):
                 await asyncio.wait_for(self._pool.close(), _CLOSE_S)
 
     async def _connect_for_pool(self, *_: object, **arguments: Any) -> Driver:
         connection = await self.connect(**arguments)
-        self.listener.try_now()
+        self.listener.retry_now()
         # The first connection decides. A schema with the user's name that is created later would come first in the
         # search path.
         self._schema = connection.schema = self._schema or connection.schema
         connection.driver.connection = connection  # type: ignore[attr-defined]
         return connection.driver
 
-    async def _take(self) -> _Lent:
+    async def _take(self) -> _LentConnection:
         self.require_open()
-        self._users += 1
-        self._is_unused.clear()
+        self._user_count += 1
+        self._has_no_users.clear()
         try:
             while True:
-                lent = self._kept.pop() if self._kept else await self._acquire()
+                lent = self._unused.pop() if self._unused else await self._acquire()
                 if await self._is_fit(lent.connection):
                     return lent
                 await self._release(lent)
@@ -215,7 +215,7 @@ class Pool:
             self._leave()
             raise
 
-    async def _acquire(self) -> _Lent:
+    async def _acquire(self) -> _LentConnection:
         if self._pool is None:
             # Opens no connection yet, and therefore does not wait.
             self._pool = await asyncpg.create_pool(
@@ -223,14 +223,14 @@ class Pool:
                 max_size=self._options.connections_max,
                 connect=self._connect_for_pool,
                 connection_class=_PooledDriver,
-                reset=_keep,
+                reset=_skip_reset,
             )
         self._waiting += 1
         try:
             pooled: Any = await self._pool.acquire()
         finally:
             self._waiting -= 1
-        return _Lent(pooled, pooled.connection)
+        return _LentConnection(pooled, pooled.connection)
 
     async def _is_fit(self, connection: Connection) -> bool:
         """
@@ -245,7 +245,7 @@ class Pool:
                 await asyncio.wait(self._deciding)
             silent_s = self._loop.time() - connection.last_used_s
             if connection.last_used_s and silent_s > self._options.keepalive_idle_s:
-                await connection.ask(self._options.keepalive_interval_s * self._options.keepalive_count)
+                await connection.ping(self._options.keepalive_interval_s * self._options.keepalive_count)
             if uncertain_writes.are_there and not connection.is_lost:
                 await uncertain_writes.end(self.server, connection)
         except BaseException:
@@ -253,7 +253,7 @@ class Pool:
             raise
         return not connection.is_lost
 
-    async def _give_back(self, lent: _Lent) -> None:
+    async def _give_back(self, lent: _LentConnection) -> None:
         """
         Return a connection; a busy one is returned in a separate task, because its caller may have been cancelled.
         """
@@ -266,7 +266,7 @@ class Pool:
                 if self._waiting or self._is_closed or connection.is_lost:
                     await self._release(lent)
                 else:
-                    self._kept.append(lent)
+                    self._unused.append(lent)
             finally:
                 self._leave()
             return
@@ -275,7 +275,7 @@ class Pool:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    async def _settle(self, lent: _Lent) -> None:
+    async def _settle(self, lent: _LentConnection) -> None:
         connection = lent.connection
         was_in_doubt = connection.is_in_doubt
         try:
@@ -290,60 +290,16 @@ class Pool:
         finally:
             self._leave()
 
-    async def _release(self, lent: _Lent) -> None:
+    async def _release(self, lent: _LentConnection) -> None:
         assert self._pool is not None
         with suppress(*POSTGRESQL_ERRORS):
             await self._pool.release(lent.pooled)
 
     def _leave(self) -> None:
-        self._users -= 1
-        if not self._users:
-            self._is_unused.set()
+        self._user_count -= 1
+        if not self._user_count:
+            self._has_no_users.set()
 
 
-async def _keep(_: object) -> None:
+async def _skip_reset(_: object) -> None:
     """Reset nothing: every caller leaves a connection unchanged."""
-
-
-class OpenPools:
-    """
-    Pools by event loop and database; each lives as long as a store uses it.
-
-    An event loop accesses only its own pools, so threads do not share any.
-    """
-
-    def __init__(self) -> None:
-        self._shared: dict[Hashable, Pool] = {}
-        self._left_to_parent: list[Pool] = []
-
-    def take(self, server: Server, environment: Environment, options: PostgresqlOptions, *, is_shared: bool) -> Pool:
-        """Return this loop's pool of a database; the caller must return it with ``give_back``."""
-        if not is_shared:
-            return Pool(server, environment, options)
-        wanted = tuple(getattr(options, name) for name in PostgresqlOptions.__struct_fields__)
-        key = (asyncio.get_running_loop(), server, id(environment), wanted)
-        if key not in self._shared:
-            self._shared[key] = Pool(server, environment, options)
-        self._shared[key].stores += 1
-        return self._shared[key]
-
-    async def give_back(self, pool: Pool) -> None:
-        """Release a pool; the last user closes it."""
-        pool.stores -= 1
-        if pool.stores > 0:
-            return
-        for key, shared in tuple(self._shared.items()):
-            if shared is pool:
-                del self._shared[key]
-        await pool.close()
-
-    def forget(self) -> None:
-        """Start empty in a child process: the parent's sockets must not be touched, not even closed."""
-        self._left_to_parent.extend(self._shared.values())
-        self._shared = {}
-
-
-# Shared by all openings in a process.
-open_pools = OpenPools()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=open_pools.forget)

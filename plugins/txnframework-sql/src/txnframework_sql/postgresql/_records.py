@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
 from txnframework_sql._options import MetadataOptions
-from txnframework_sql.postgresql._batches import Answer, BatchGroup, Steps, require_storable
 from txnframework_sql.postgresql._call_groups import CallGroups
-from txnframework_sql.postgresql._connection import HERE
-from txnframework_sql.postgresql._functions import APPLY_BATCHES
-from txnframework_sql.postgresql._single_puts import SinglePuts
+from txnframework_sql.postgresql._connection import SCHEMA
+from txnframework_sql.postgresql._executor import PostgresqlExecutor
+from txnframework_sql.postgresql._record_writes import Answer, BatchGroup, SinglePuts, Steps, require_storable
+from txnframework_sql.postgresql._schema import APPLY_BATCHES
 from txnframework_sql.steps import records
-from txnframework_sql.steps.calls import Row
-from txnframework_sql.steps.changes import partition_of
-
-if TYPE_CHECKING:
-    from txnframework_sql.postgresql._database import PostgresqlDatabase
+from txnframework_sql.steps.statements import Row, partition_of
 
 _Scan = tuple[KeyRange, int]
 
-_GET = f"SELECT value, version FROM {HERE}.records WHERE path = $1 AND partition = $2"  # noqa: S608 - a name of our own
+_GET = f"SELECT value, version FROM {SCHEMA}.records WHERE path = $1 AND partition = $2"  # noqa: S608 - a name of our own
 # Each is looked up by its key, whatever row count the planner estimates.
 _GET_MANY = f"""
 SELECT wanted.at, found.value, found.version
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (path, partition, at)
 CROSS JOIN LATERAL (
-    SELECT r.value, r.version FROM {HERE}.records r
+    SELECT r.value, r.version FROM {SCHEMA}.records r
     WHERE r.path = wanted.path AND r.partition = wanted.partition LIMIT 1
 ) found
 """  # noqa: S608 - a name of our own
@@ -39,7 +34,7 @@ SELECT wanted.at, found.path, found.partition, found.value, found.version
 FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY
     AS wanted (start, stop, partition, items, at)
 CROSS JOIN LATERAL (
-    SELECT r.path, r.partition, r.value, r.version FROM {HERE}.records r
+    SELECT r.path, r.partition, r.value, r.version FROM {SCHEMA}.records r
     WHERE r.path >= wanted.start AND r.path < wanted.stop AND r.partition = coalesce(wanted.partition, r.partition)
     ORDER BY r.path, r.partition LIMIT wanted.items
 ) found
@@ -63,10 +58,10 @@ class PostgresqlRecords:
     :raises OutcomeUnknown: a write got no reply; raised for each call that shared the write.
     """
 
-    def __init__(self, database: PostgresqlDatabase, options: MetadataOptions) -> None:
-        self._database = database
-        self._pool = database.pool
-        self._shown_url = database.shown_url
+    def __init__(self, executor: PostgresqlExecutor, options: MetadataOptions) -> None:
+        self._executor = executor
+        self._pool = executor.pool
+        self._shown_url = executor.shown_url
         self._single_puts = SinglePuts(self._pool.channel)
         self._writes: CallGroups[Steps, tuple[Record, ...]] = CallGroups(
             self._apply,
@@ -92,11 +87,11 @@ class PostgresqlRecords:
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
-        self._database.require_open()
+        self._executor.require_open()
         if "\0" in key.path or "\0" in key.partition:
             # PostgreSQL cannot store such a key.
             return None
-        return await self._reads.ask(key)
+        return await self._reads.submit(key)
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
@@ -118,11 +113,11 @@ class PostgresqlRecords:
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
         range_ = replace(keys, start=_without_nul(keys.start), stop=_without_nul(keys.stop))
-        return await self._scans.ask((range_, items_max))
+        return await self._scans.submit((range_, items_max))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return a page of records in the order of an index."""
-        return await self._database.read_loosely(lambda: records.scan_index_entries(entries, items_max))
+        return await self._executor.read_loosely(lambda: records.scan_index_entries(entries, items_max))
 
     async def close(self) -> None:
         """Wait for the running operations; each still returns its true result."""
@@ -131,9 +126,9 @@ class PostgresqlRecords:
         await self._writes.close()
 
     async def _write(self, steps: Steps) -> tuple[Record, ...]:
-        self._database.require_open()
+        self._executor.require_open()
         require_storable(steps, self._shown_url)
-        return await self._writes.ask(steps)
+        return await self._writes.submit(steps)
 
     async def _apply(self, batches: Sequence[Steps]) -> list[Answer]:
         if len(batches) == 1 and (record := await self._put_single(batches[0])) is not None:
@@ -142,7 +137,7 @@ class PostgresqlRecords:
         columns = group.columns(self._pool.channel)
         rows = await self._pool.run(lambda connection: connection.write(APPLY_BATCHES.call, *columns))
         answers, changes = group.answers(tuple(row) for row in rows)
-        self._database.changed(tuple(changes))
+        self._executor.changed(tuple(changes))
         return answers
 
     async def _put_single(self, steps: Steps) -> Record | None:
@@ -155,7 +150,7 @@ class PostgresqlRecords:
         if not rows:
             return None
         record, change = self._single_puts.written(single, rows[0][0])
-        self._database.changed((change,))
+        self._executor.changed((change,))
         return record
 
     async def _get(self, keys: Sequence[Key]) -> list[Record | TxnFrameworkError | None]:
@@ -187,7 +182,7 @@ class PostgresqlRecords:
         ]
 
     async def _scan_alone(self, keys: KeyRange, items_max: int) -> RecordPage:
-        return await self._database.read_loosely(lambda: records.scan_records(keys, items_max))
+        return await self._executor.read_loosely(lambda: records.scan_records(keys, items_max))
 
 
 def _without_nul(bound: str) -> str:

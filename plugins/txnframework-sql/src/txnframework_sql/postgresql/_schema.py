@@ -1,25 +1,137 @@
-"""Creation and upgrade of a PostgreSQL database's schema."""
+"""
+The tables and functions in a PostgreSQL database: their creation, their upgrade, and the check of existing ones.
+
+Each function is one round trip and one transaction of several statements. The functions belong to a release's code and
+not to the revisions of the tables. Their names end in a digest of their text. So releases with different functions use
+a database side by side, and a corrected function needs no new revision.
+
+Another login may be allowed to create functions beside the tables. So a function is called only if it has the expected
+body, and an owner who has the same rights without it. Calls name the types of the arguments: exactly one function of a
+name can have those types.
+"""
 
 from __future__ import annotations
 
-from txnframework.errors import Corrupt
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib.resources import files
+from typing import Final, NamedTuple
+
+from txnframework.errors import Corrupt, InvalidInput
 from txnframework_sql._revisions import Schema, refuse_older, schema_of, upgrade_script
-from txnframework_sql.postgresql._connection import HERE, PINNED_PATH, Connection, quoted
-from txnframework_sql.postgresql._functions import ensure_functions
+from txnframework_sql.postgresql._connection import PINNED_PATH, SCHEMA, Connection, qualify, quote_schema
 from txnframework_sql.postgresql._payloads import channel_of
 from txnframework_sql.schema import VERSION_TABLE
+
+# The numbers of the advisory locks: any numbers that other programs are unlikely to lock. If several processes open a
+# new database at once, one of them creates the tables, and one the functions.
+_TABLES_LOCK, _FUNCTIONS_LOCK = 7_291_604_151, 7_291_604_150
+# Read from the catalog tables: to_regproc may return what was cached before the wait for the lock. Trusted owners are
+# the owner of the tables, this user, and superusers.
+_FOUND = """
+SELECT f.proname, oidvectortypes(f.proargtypes), f.prosrc, r.rolname,
+    r.rolsuper OR f.proowner = (SELECT oid FROM pg_roles WHERE rolname = current_user) OR f.proowner = (
+        SELECT t.relowner FROM pg_class t WHERE t.relnamespace = n.oid AND t.relname = $3
+    ) AS is_trusted
+FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace JOIN pg_roles r ON r.oid = f.proowner
+WHERE n.nspname = $1 AND f.proname = ANY ($2)
+"""
+_LOCK = "SELECT pg_advisory_xact_lock($1)"
+_ARGUMENTS = re.compile(r"CREATE FUNCTION [\w.{}]+\((.*?)\) RETURNS", re.DOTALL)
+_BODY = re.compile(r"AS (\$\w+\$)(.*?)\1", re.DOTALL)
+
+
+def _part(pattern: re.Pattern[str], text: str, group: int) -> str:
+    found = pattern.search(text)
+    assert found is not None, f"{pattern.pattern} is not in {text[:80]!r}"
+    return found[group]
+
+
+class Function:
+    """A function of the database; ``call`` is the statement that calls it, ``applied`` the call within a statement."""
+
+    def __init__(self, title: str) -> None:
+        source = (files(__package__) / "functions" / f"{title}.sql").read_text(encoding="utf-8")
+        self.name: Final = f"txnframework_{title}_{sha256(source.encode()).hexdigest()[:12]}"
+        self.text: Final = source.replace("{name}", self.name)
+        self.types: Final = tuple(argument.split()[1] for argument in _part(_ARGUMENTS, self.text, 1).split(","))
+        placeholders = ", ".join(f"${number}::{kind}" for number, kind in enumerate(self.types, 1))
+        self.applied: Final = f"{SCHEMA}.{self.name}({placeholders})"
+        self.call: Final = f"SELECT * FROM {self.applied}"  # noqa: S608 - a name of our own
+
+    def body(self, schema: str) -> str:
+        """Return the text that the server stores as its body; ``schema`` is quoted."""
+        return qualify(_part(_BODY, self.text, 2), schema)
+
+
+class _StoredFunction(NamedTuple):
+    """A function in the database with one of the names; ``types`` are those of its arguments, as text."""
+
+    name: str
+    types: str
+    body: str
+    owner: str
+    is_trusted: bool
+
+
+APPLY_BATCHES = Function("apply_batches")
+APPEND_ENTRIES = Function("append_entries")
+READ_ENTRIES = Function("read_entries")
+
+_ALL = (APPLY_BATCHES, APPEND_ENTRIES, READ_ENTRIES)
+
+
+async def ensure_functions(connection: Connection, shown_url: str) -> None:
+    """
+    Create the missing functions of this release; the tables must exist.
+
+    :raises InvalidInput: another login has created a function of such a name, or changed its body.
+    """
+    if not await _missing(connection, shown_url):
+        return
+    async with connection.transaction():
+        # If several processes start at once, one of them creates the functions.
+        await connection.write(_LOCK, _FUNCTIONS_LOCK)
+        for function in await _missing(connection, shown_url):
+            await connection.script(function.text)
+
+
+async def _missing(connection: Connection, shown_url: str) -> list[Function]:
+    """Return the missing functions; raise InvalidInput if an existing one must not be called."""
+    names = [function.name for function in _ALL]
+    rows = await connection.read(_FOUND, connection.schema, names, VERSION_TABLE)
+    stored = [_StoredFunction(*row) for row in rows]
+    schema = quote_schema(connection.schema, shown_url)
+    for function in _ALL:
+        _require_own(function, [found for found in stored if found.name == function.name], schema, shown_url)
+    existing = {found.name for found in stored}
+    return [function for function in _ALL if function.name not in existing]
+
+
+def _require_own(function: Function, stored: Iterable[_StoredFunction], schema: str, shown_url: str) -> None:
+    for found in stored:
+        shown = f"{shown_url}: function {schema}.{found.name}({found.types})"
+        if not found.is_trusted:
+            raise InvalidInput(
+                f"{shown} belongs to {found.owner!r}, who does not own the tables, and is not called; drop it, and"
+                f" revoke from {found.owner!r} the right to create in schema {schema}"
+            )
+        if found.body != function.body(schema) or found.types != ", ".join(function.types):
+            raise InvalidInput(
+                f"{shown} is not the function of this release, and is not called; drop it, then open the database"
+                " again, which creates it"
+            )
+
 
 # Read from the catalog: to_regclass may return what was cached before the wait for the lock.
 _HAS_REVISION = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)
 """
-_REVISION = f"SELECT version_num FROM {HERE}.{VERSION_TABLE}"  # noqa: S608 - a name of our own
+_REVISION = f"SELECT version_num FROM {SCHEMA}.{VERSION_TABLE}"  # noqa: S608 - a name of our own
 _HAS_TABLES = "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1)"
-_ADD_IDENTITY = f"INSERT INTO {HERE}.store (name, value) VALUES ('identity', $1)"  # noqa: S608 - a name of our own
-_TOKEN = f"SELECT value FROM {HERE}.store WHERE name = 'channel'"  # noqa: S608 - a name of our own
-# Of several processes that open a new database at once, one creates the tables. The number is any that other programs
-# are unlikely to lock.
-_LOCK = "SELECT pg_advisory_xact_lock(7291604151)"
+_ADD_IDENTITY = f"INSERT INTO {SCHEMA}.store (name, value) VALUES ('identity', $1)"  # noqa: S608 - a name of our own
+_TOKEN = f"SELECT value FROM {SCHEMA}.store WHERE name = 'channel'"  # noqa: S608 - a name of our own
 
 
 async def ensure_current(connection: Connection, new_identity: str, shown_url: str) -> None:
@@ -59,12 +171,12 @@ async def upgrade(connection: Connection, new_identity: str, shown_url: str) -> 
     :param new_identity: the identity of a store that this call creates.
     """
     async with connection.transaction():
-        await connection.read(_LOCK)
+        await connection.read(_LOCK, _TABLES_LOCK)
         schema = await found_schema(connection, shown_url)
         if schema is not Schema.CURRENT:
             # Migrations name no schema; the schema in the search path applies to them.
             await connection.script(
-                f"SET LOCAL search_path = {quoted(connection.schema, shown_url)}, pg_temp;"
+                f"SET LOCAL search_path = {quote_schema(connection.schema, shown_url)}, pg_temp;"
                 f"{upgrade_script(await stored_revision(connection))};"
                 f"SET LOCAL search_path = {PINNED_PATH}"
             )
@@ -77,5 +189,5 @@ async def stored_channel(connection: Connection, shown_url: str) -> str:
     """Return the channel on which the changes of the stores in this schema are notified."""
     found = await connection.read(_TOKEN)
     if not found:
-        raise Corrupt(f"{shown_url}: the row 'channel' of the table store is gone; restore it from a backup")
+        raise Corrupt(f"{shown_url}: the row 'channel' of the table store is missing; restore it from a backup")
     return channel_of(found[0][0], connection.schema)

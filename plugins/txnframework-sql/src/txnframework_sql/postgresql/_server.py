@@ -1,4 +1,4 @@
-"""The location of a PostgreSQL server: a parsed libpq URL, its printable form, and whether it requires TLS."""
+"""A PostgreSQL server: its parsed libpq URL with a printable form, and whether the URL requires TLS."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ class Server:
         for name in ("sslrootcert", "sslcert", "sslkey", "sslcrl"):
             path = given.get(name) or os.environ.get(f"PG{name.upper()}")
             if path and not os.access(path, os.R_OK):
-                raise InvalidInput(f"{self.shown_url}: the file {path!r}, its {name}, cannot be read; name another one")
+                raise InvalidInput(
+                    f"{self.shown_url}: the file {path!r}, its {name}, cannot be read; name another file"
+                )
 
 
 def locate(url: str) -> Server:
@@ -107,7 +109,7 @@ def locate(url: str) -> Server:
     if split.scheme not in _SCHEMES:
         raise InvalidInput(f"this is not a PostgreSQL URL; {_EXAMPLE}")
     if split.netloc.count("@") > 1 or "@" in split.path or split.fragment or split.path.count("/") > 1:
-        raise InvalidInput(f"the PostgreSQL URL cannot be taken apart; {_ENCODED}")
+        raise InvalidInput(f"the PostgreSQL URL cannot be parsed; {_ENCODED}")
     _check(given)
     login, _, named = split.netloc.rpartition("@")
     places = _places(named, given)
@@ -126,7 +128,7 @@ def _check(given: dict[str, str]) -> None:
             # The text after a "?" may be a part of a password.
             shown = f"parameter {name!r} of" if _PLAIN_NAME.fullmatch(name) else "a parameter of"
             raise InvalidInput(
-                f"{shown} the PostgreSQL URL is not known here; known are {', '.join(sorted(_KNOWN))}; {_ENCODED}"
+                f"{shown} the PostgreSQL URL is unknown; known are {', '.join(sorted(_KNOWN))}; {_ENCODED}"
             )
         if name in _NUMBERS and not (given[name].isascii() and given[name].isdecimal()):
             raise InvalidInput(f"{name} in the PostgreSQL URL has to be a whole number")
@@ -139,7 +141,9 @@ def _places(named: str, given: dict[str, str]) -> list[tuple[str, str]]:
     parts = named.split(",") if named else [part for part in given.get("host", "").split(",") if part]
     ports = given.get("port", "").split(",")
     if len(ports) not in (1, len(parts) or 1):
-        raise InvalidInput(f"the PostgreSQL URL names {len(parts)} hosts and {len(ports)} ports; name one or as many")
+        raise InvalidInput(
+            f"the PostgreSQL URL names {len(parts)} hosts and {len(ports)} ports; name one port, or one for each host"
+        )
     places = []
     for part, other in zip(parts, ports if len(ports) > 1 else ports * len(parts), strict=True):
         host, port = (part, "") if part.startswith("/") else _host_and_port(part)
@@ -155,7 +159,7 @@ def _host_and_port(part: str) -> tuple[str, str]:
     found = _PLACE.fullmatch(part)
     if found is None:
         raise InvalidInput(
-            "a host in the PostgreSQL URL has no port from 1 to 65535, or is an IPv6 address without its brackets;"
+            "a host in the PostgreSQL URL has no port from 1 to 65535, or is an IPv6 address without brackets;"
             f" write host:5432 or [::1]:5432; {_ENCODED}"
         )
     return unquote(found[1]) or "localhost", found[2] or ""

@@ -1,8 +1,14 @@
-"""SQLite: one thread for each database file, and several processes that share it."""
+"""
+SQLite: one thread for each database file, and several processes that share it.
+
+The layers, lowest first: ``_errors`` translates errors, and ``_files`` protects the files. A ``_connection`` performs
+steps, and ``_schema`` creates the tables. ``_thread`` executes groups of jobs on the connection. ``_poller`` wakes
+watches. ``_database`` provides all of this to the stores.
+"""
 
 from __future__ import annotations
 
-from txnframework_sql.sqlite._database import SqliteDatabase, locate
-from txnframework_sql.sqlite._executor import SqliteExecutor
+from txnframework_sql.sqlite._connection import SqliteConnection, locate
+from txnframework_sql.sqlite._database import Kind, SqliteDatabase
 
-__all__ = ["SqliteDatabase", "SqliteExecutor", "locate"]
+__all__ = ["Kind", "SqliteConnection", "SqliteDatabase", "locate"]

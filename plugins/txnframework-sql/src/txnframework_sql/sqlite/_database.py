@@ -1,219 +1,253 @@
-"""A SQLite database: its file, its opening, and the start and end of its transactions."""
+"""The executor of a SQLite file, the operations on records, and the registry of this process's database threads."""
 
 from __future__ import annotations
 
-import sqlite3
-import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, cast
+import asyncio
+import os
+import threading
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from sqlalchemy import NullPool, create_engine, make_url
-from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError
-
-from txnframework.config import redact_url
-from txnframework.errors import InvalidInput, Unavailable
-from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked
-from txnframework_sql.sqlite._opened import open_files
-from txnframework_sql.sqlite._permissions import make_directory, make_file, warn_if_others_read
-from txnframework_sql.sqlite._statements import Statements
-from txnframework_sql.sqlite._turn import Turn
-
-_PRAGMAS = (
-    # Applies to an empty file; other files keep their page size. Entries are large: fewer, larger pages halve the time
-    # of their writes. A commit of a few small records takes as long as with 4 KiB.
-    "PRAGMA page_size = 16384",
-    # A commit is on disk before it is confirmed; in WAL mode that is one fsync of the log.
-    "PRAGMA synchronous = FULL",
-    "PRAGMA foreign_keys = ON",
-    # This class waits itself: SQLite's own wait sleeps up to 100 ms between attempts, and whole seconds in some builds.
-    "PRAGMA busy_timeout = 0",
-    # The log shrinks again after a burst.
-    "PRAGMA journal_size_limit = 67108864",
-    "PRAGMA cache_size = -16384",
-    "PRAGMA temp_store = MEMORY",
-)
-# A checkpoint copies frequently changed pages into the file once per this many bytes of the log.
-_LOG_BYTES = 16 << 20
-_USER_VERSIONS = 1 << 31
-_FIRST_WAIT_S = 0.0002
-_LONGEST_WAIT_S = 0.004
-# A process that has waited this long for the write lock takes the turn, and the other processes hold back.
-_PATIENCE_S = 0.02
-# How long another process's turn is respected. Turns only provide fairness: a process that was stopped while it has the
-# turn must not block the others.
-_TURN_MAX_S = 0.25
+from txnframework.environment import Environment
+from txnframework.errors import Closed
+from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
+from txnframework_sql._database import Entries, EntrySteps, Records
+from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
+from txnframework_sql._watch import Watches
+from txnframework_sql.sqlite._connection import Location, SqliteConnection
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
+from txnframework_sql.sqlite._poller import Poller
+from txnframework_sql.sqlite._schema import ensure_current
+from txnframework_sql.sqlite._thread import DatabaseThread, Job, Work
+from txnframework_sql.steps import records
+from txnframework_sql.steps.leases import Clock, clock_of
+from txnframework_sql.steps.statements import Executor, Observer
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
-    """A database file; ``shown_url`` may be printed."""
+class SqliteRecords:
+    """Operations on records, each performed as steps; writers are serialized."""
 
-    path: Path
-    shown_url: str
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+
+    async def get(self, key: Key) -> Record | None:
+        """Return the record, or None."""
+        return await self._executor.read(lambda: records.get_record(key))
+
+    async def put(self, write: Put) -> int:
+        """Write a record and its index entries; return its new version."""
+        return (await self._executor.write(lambda: records.put_record(write))).version
+
+    async def delete(self, step: Delete) -> None:
+        """Delete a record and its index entries."""
+        await self._executor.write(lambda: records.delete_record(step))
+
+    async def put_sequential(self, write: PutSequential) -> Key:
+        """Write a record under the next number; return its key."""
+        return (await self._executor.write(lambda: records.put_next(write))).key
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply all steps of a batch, or none."""
+        return await self._executor.write(lambda: records.apply_batch(batch))
+
+    async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
+        """Return a page of records in key order."""
+        return await self._executor.read(lambda: records.scan_records(keys, items_max))
+
+    async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
+        """Return a page of records in the order of an index."""
+        return await self._executor.read(lambda: records.scan_index_entries(entries, items_max))
+
+    async def close(self) -> None:
+        """Return at once: the executor waits for its own running operations."""
 
 
-def locate(url: str) -> Location:
+T = TypeVar("T")
+
+Kind = type[SqliteConnection]
+"""The class that opens files; tests pass one that injects faults."""
+
+
+@dataclass(slots=True)
+class _SharedThread:
+    thread: DatabaseThread
+    users: int = 0
+
+
+@dataclass(slots=True)
+class OpenThreads:
     """
-    Return the file that a URL names, as an absolute path without links.
+    The threads of this process by database; each lives as long as a store uses it.
 
-    :raises InvalidInput: the URL names no file.
-    """
-    shown = redact_url(url)
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise InvalidInput(f"{shown} is not a database URL; write sqlite:///directory/txn.db") from error
-    backend = parsed.get_backend_name()
-    if backend != "sqlite":
-        raise InvalidInput(f"{shown}: this release of txnframework-sql knows SQLite and PostgreSQL only, not {backend}")
-    if parsed.query or parsed.host or not parsed.database or parsed.database.startswith((":memory:", "file:")):
-        raise InvalidInput(f"{shown} names no file; write sqlite:///directory/txn.db (four slashes: absolute)")
-    return Location(Path(parsed.database).expanduser().resolve(), shown)
-
-
-class SqliteDatabase(Statements):
-    """
-    One connection to a SQLite file in WAL mode.
-
-    SQLAlchemy is kept in autocommit mode, in which neither it nor the driver sends BEGIN or COMMIT implicitly.
+    Two connections of one process to one file would wait for each other's locks. Stores that share one connection share
+    its commits instead.
     """
 
-    def __init__(self, location: Location, lock_timeout_ms: int) -> None:
-        try:
-            make_directory(location.path.parent)
-        except OSError as error:
-            raise Unavailable(f"{location.shown_url}: its directory cannot be made: {error.strerror}") from error
-        engine = create_engine(
-            URL.create("sqlite", database=str(location.path)), isolation_level="AUTOCOMMIT", poolclass=NullPool
-        )
-        self._file = open_files.begin(location.path, location.shown_url)
-        try:
-            try:
-                # If the file cannot be created here, SQLite fails as well, and reports the reason.
-                with suppress(OSError):
-                    make_file(location.path)
-                warn_if_others_read(location.path, location.shown_url)
-                connection = engine.connect()
-            finally:
-                if self._file is None:
-                    self._file = open_files.made(location.path)
-        except BaseException:
-            open_files.end(self._file)
-            raise
-        self._lock_timeout_s = lock_timeout_ms / 1000
-        super().__init__(connection)
-        self.shown_url = location.shown_url
-        self._driver = cast(sqlite3.Connection, connection.connection.driver_connection)
-        self._turn = Turn(location.path)
-        try:
-            for pragma in _PRAGMAS:
-                self._when_unlocked(pragma)
-            self._when_unlocked(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // self._one('PRAGMA page_size')}")
-        except BaseException:
-            self.close()
-            raise
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _shared: dict[Hashable, _SharedThread] = field(default_factory=dict)
+    _left_to_parent: list[_SharedThread] = field(default_factory=list)
 
-    def use_write_ahead_log(self) -> None:
-        """Switch the file to WAL mode; the mode is permanent and applies to all processes."""
-        self._when_unlocked("PRAGMA journal_mode = WAL")
+    def take(self, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> DatabaseThread:
+        """Return the thread of a database, started if there is none; the caller must return it with ``give_back``."""
 
-    def begin_read(self) -> None:
-        """Begin a transaction that reads one snapshot of all current commits."""
-        self._driver.execute("BEGIN")
-        try:
-            # The first read takes the snapshot. In WAL mode it waits only while another process recovers the log of a
-            # killed one.
-            self._when_unlocked("SELECT 1 FROM sqlite_schema LIMIT 1")
-        except BaseException:
-            self.rollback()
-            raise
+        def connect() -> SqliteConnection:
+            return _connect(location, options, new_identity, kind)
 
-    def begin_write(self) -> None:
-        """Acquire the write lock of the file; wait for other processes for at most ``lock_timeout_ms``."""
-        now = time.monotonic()
-        deadline_s = now + self._lock_timeout_s
-        if _sleep_until(lambda: self._turn.is_free() and self._succeeds("BEGIN IMMEDIATE"), now + _PATIENCE_S):
-            return
-        try:
-            # Without the turn in time the lock is tried anyway: the process with the turn may have been stopped.
-            _sleep_until(self._turn.take, min(deadline_s, time.monotonic() + _TURN_MAX_S))
-            self._when_unlocked("BEGIN IMMEDIATE", deadline_s)
-        finally:
-            self._turn.give()
+        if not options.share_connection:
+            return DatabaseThread(connect, options.group_max)
+        key = (location.path, options.lock_timeout_ms, options.group_max, kind)
+        with self._lock:
+            shared = self._shared.get(key)
+            if shared is None or shared.thread.is_dead:
+                shared = self._shared[key] = _SharedThread(DatabaseThread(connect, options.group_max))
+            shared.users += 1
+            return shared.thread
 
-    def commit(self) -> None:
-        """Make the transaction durable."""
-        self.connection.exec_driver_sql("COMMIT")
-
-    def rollback(self) -> None:
-        """Roll the transaction back; without one, do nothing."""
-        if self._driver.in_transaction:
-            self._driver.execute("ROLLBACK")
-
-    def overwrite_lost(self) -> None:
-        """
-        Change the header of the file, in a field that SQLite leaves to applications.
-
-        A COMMIT whose sync failed leaves its pages in the log, but not in the log's index. They are therefore
-        invisible, but a recovery after a crash would find them complete. The next commit overwrites them.
-        """
-        self._driver.execute(f"PRAGMA user_version = {(self._one('PRAGMA user_version') + 1) % _USER_VERSIONS}")
-
-    @property
-    def in_transaction(self) -> bool:
-        """Whether a transaction is open; several errors end one implicitly."""
-        return self._driver.in_transaction
-
-    @property
-    def writes(self) -> int:
-        """The number of rows that this connection has changed."""
-        return self._driver.total_changes
-
-    def table_names(self) -> frozenset[str]:
-        """Return the names of all tables."""
-        found = self._driver.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        return frozenset(name for (name,) in found)
-
-    def close(self) -> None:
-        """Close the connection; the last connection of all processes moves the log into the file."""
-        self._turn.close()
-        engine = self.connection.engine
-        self.connection.close()
-        engine.dispose()
-        open_files.end(self._file)
-        self._file = None
-
-    def _one(self, text: str) -> Any:
-        (value,) = self._driver.execute(text).fetchone()
-        return value
-
-    def _when_unlocked(self, text: str, deadline_s: float | None = None) -> None:
-        """Execute once no other connection holds the lock; raise the driver's error after the timeout."""
-        until_s = time.monotonic() + self._lock_timeout_s if deadline_s is None else deadline_s
-        if not _sleep_until(lambda: self._succeeds(text), until_s):
-            self._driver.execute(text).fetchall()
-
-    def _succeeds(self, text: str) -> bool:
-        """Execute; return False if another connection held the lock."""
-        try:
-            self._driver.execute(text).fetchall()
-        except DATABASE_ERRORS as error:
-            if is_locked(error):
-                return False
-            raise
+    def give_back(self, thread: DatabaseThread) -> bool:
+        """Release a thread, and stop it after its last user; return whether it is stopping."""
+        with self._lock:
+            for key, shared in self._shared.items():
+                if shared.thread is thread:
+                    shared.users -= 1
+                    if shared.users:
+                        return False
+                    del self._shared[key]
+                    break
+        thread.stop()
         return True
 
+    def forget(self) -> None:
+        """
+        Start empty in a child process: it does not inherit the threads, and their connections belong to the parent.
+        """
+        self._left_to_parent.extend(self._shared.values())
+        self._shared = {}
+        self._lock = threading.Lock()
 
-def _sleep_until(is_done: Callable[[], bool], deadline_s: float) -> bool:
-    """Call ``is_done`` until it returns True, at least once; return False at the deadline."""
-    wait_s = _FIRST_WAIT_S
-    while not is_done():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(wait_s)
-        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
-    return True
+
+# Shared by all openings in a process.
+_open_threads = OpenThreads()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_open_threads.forget)
+
+
+class SqliteDatabase:
+    """
+    The executor of a SQLite file: work runs on its thread, and the caller waits for it.
+
+    :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
+    """
+
+    def __init__(self, thread: DatabaseThread, location: Location, options: DatabaseOptions) -> None:
+        self.shown_url = location.shown_url
+        self._thread = thread
+        self._poll_ms = options.poll_ms
+        self._slots = asyncio.Semaphore(options.queue_max)
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+        self._is_closed = False
+
+    @classmethod
+    async def open(
+        cls, location: Location, options: DatabaseOptions, new_identity: str, kind: Kind = SqliteConnection
+    ) -> SqliteDatabase:
+        """Open the database; create it, with ``new_identity``, if it does not exist."""
+        thread = _open_threads.take(location, options, new_identity, kind)
+        try:
+            await asyncio.wrap_future(thread.started)
+        except BaseException:
+            _open_threads.give_back(thread)
+            raise
+        return cls(thread, location, options)
+
+    @property
+    def commits(self) -> int:
+        """The number of commits of the connection, for all its users."""
+        return self._thread.commits
+
+    @property
+    def jobs_received(self) -> int:
+        """The number of jobs that the connection received, from all its users."""
+        return self._thread.jobs_received
+
+    async def read(self, work: Work[T]) -> T:
+        """Return the result of steps that read one view; the view holds every write confirmed before this call."""
+        return await self._run(work, is_write=False)
+
+    async def write(self, work: Work[T]) -> T:
+        """
+        Return the result of the steps once their writes are durable.
+
+        Steps raise before they write, or all their writes are rolled back.
+        """
+        return await self._run(work, is_write=True)
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer``, on the database's thread, after every commit of this connection."""
+        self._thread.observe(observer)
+
+    def ignore(self, observer: Observer) -> None:
+        """Stop calling ``observer``."""
+        self._thread.ignore(observer)
+
+    def records(self, _: MetadataOptions) -> Records:
+        """Return the operations on records, performed as steps."""
+        return SqliteRecords(self)
+
+    def clock(self, environment: Environment) -> Clock:
+        """Return the clock of the machine, which all users of the file share."""
+        return clock_of(environment.now_ms)
+
+    def wake_ups(self, watches: Watches, environment: Environment) -> Poller:
+        """Return the wake-ups, which poll for commits of other processes."""
+        return Poller(watches, self, environment, self._poll_ms)
+
+    async def close(self) -> None:
+        """Finish the running operations and release the database; idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._process == os.getpid() and _open_threads.give_back(self._thread):
+            await asyncio.wrap_future(self._thread.stopped)
+            self._thread.join()
+
+    def entries(self, options: LedgerOptions) -> Entries:
+        """Return the operations that append and read entries, performed as steps."""
+        return EntrySteps(self, options)
+
+    def require_open(self) -> None:
+        """Raise Closed if this can no longer be used, or belongs to another process or event loop."""
+        if self._is_closed:
+            raise Closed(f"the store {self.shown_url} was closed")
+        if self._process != os.getpid():
+            raise Closed(
+                f"the store {self.shown_url} was opened before this process was forked, and belongs to its parent"
+            )
+        if asyncio.get_running_loop() is not self._loop:
+            raise Closed(
+                f"the store {self.shown_url} belongs to the event loop that opened it; open it again in this one"
+            )
+
+    async def _run(self, work: Work[T], is_write: bool) -> T:
+        self.require_open()
+        async with self._slots:
+            self.require_open()
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[T] = loop.create_future()
+            self._thread.put(Job(work, is_write, loop, future))
+            return await future
+
+
+def _connect(location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> SqliteConnection:
+    """Open the file on the calling thread, and ensure that it has the schema of this release."""
+    try:
+        database = kind(location, options.lock_timeout_ms)
+        try:
+            ensure_current(database, new_identity)
+        except BaseException:
+            database.close()
+            raise
+    except DATABASE_ERRORS as error:
+        raise translated(error, location.shown_url) from error
+    return database

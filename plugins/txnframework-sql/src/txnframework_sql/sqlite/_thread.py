@@ -1,5 +1,5 @@
 """
-The thread that uses a database, and the only bridge between it and asyncio.
+The thread that uses a connection, and the only bridge between it and asyncio.
 
 Jobs that wait when the thread becomes free are executed together. The reads share one view; then the writes share one
 transaction, with one commit and one fsync. A write is confirmed after that commit. A write that fails alone, such as by
@@ -8,18 +8,86 @@ a version mismatch, does not affect the others.
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-from txnframework.errors import OutcomeUnknown, Unavailable
-from txnframework_sql._database import Observer, copy_of
-from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework_sql._database import copy_error
+from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, translated
-from txnframework_sql.sqlite._jobs import Job, Outcome, attempt, deliver, failed
+from txnframework_sql.steps.statements import Change, Observer, Steps
+
+T = TypeVar("T")
+
+Work = Callable[[], Steps[T]]
+"""Returns new steps to perform on the thread. It may be called again if its group was rolled back."""
+
+
+@dataclass(slots=True, eq=False)
+class Job(Generic[T]):
+    """One piece of work and the future of its caller."""
+
+    work: Work[T]
+    is_write: bool
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[T]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result or error of a job, and its changes."""
+
+    job: Job[Any]
+    value: Any = None
+    error: BaseException | None = None
+    changes: tuple[Change, ...] = ()
+
+
+def attempt(connection: SqliteConnection, job: Job[Any]) -> Outcome:
+    """Execute one job within a transaction."""
+    connection.changes = []
+    try:
+        value = connection.perform(job.work())
+    except DATABASE_ERRORS as error:
+        return failed([job], translated(error, connection.shown_url), error)[0]
+    except Exception as error:  # The caller receives it; the thread continues.
+        return Outcome(job, error=error)
+    return Outcome(job, value, changes=tuple(connection.changes))
+
+
+def failed(jobs: Iterable[Job[Any]], error: TxnFrameworkError, cause: BaseException) -> list[Outcome]:
+    """Return the outcomes of jobs that all fail with one cause."""
+    return [Outcome(job, error=copy_error(error, cause)) for job in jobs]
+
+
+def deliver(outcomes: list[Outcome]) -> None:
+    """Set the futures, with one call into each event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_loop.setdefault(outcome.job.loop, []).append(outcome)
+    for loop, own in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_set_all, own)
+        except RuntimeError:
+            # The loop was closed, so no task waits in it.
+            continue
+
+
+def _set_all(outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        future = outcome.job.future
+        if future.done():
+            continue
+        if outcome.error is not None:
+            future.set_exception(outcome.error)
+        else:
+            future.set_result(outcome.value)
 
 
 class DatabaseThread:
@@ -29,14 +97,14 @@ class DatabaseThread:
     ``started`` completes when the database is open, or with the error of the opening.
     """
 
-    def __init__(self, connect: Callable[[], SqliteDatabase], group_max: int) -> None:
+    def __init__(self, connect: Callable[[], SqliteConnection], group_max: int) -> None:
         self.started: ThreadFuture[None] = ThreadFuture()
         self.stopped: ThreadFuture[None] = ThreadFuture()
-        for told in (self.started, self.stopped):
+        for future in (self.started, self.stopped):
             # Several callers may wait for it: a cancelled one must not cancel it for the others and for the thread.
-            told.set_running_or_notify_cancel()
+            future.set_running_or_notify_cancel()
         self.commits = 0
-        self.asked = 0
+        self.jobs_received = 0
         self._connect = connect
         self._group_max = group_max
         self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
@@ -58,12 +126,12 @@ class DatabaseThread:
         with self._end_lock:
             if self._is_dead:
                 raise Unavailable("the connection to the database has broken down; open the store again")
-            self.asked += 1
+            self.jobs_received += 1
             self._jobs.put(job)
 
     @property
     def is_dead(self) -> bool:
-        """Whether the thread has ended, or failed to open its database."""
+        """Whether the thread has ended, or failed to open its connection."""
         return self._is_dead
 
     def stop(self) -> None:
@@ -90,7 +158,7 @@ class DatabaseThread:
         # Only this frame holds the connection. After a fork the frame does not continue in the child and is never
         # cleaned up there. So a child cannot close, and thereby damage, its parent's connection.
         try:
-            database = self._connect()
+            connection = self._connect()
         except BaseException as error:
             self._is_dead = True
             self.started.set_exception(error)
@@ -100,32 +168,35 @@ class DatabaseThread:
         try:
             while jobs := self._take():
                 live = [job for job in jobs if job is not None and not job.future.cancelled()]
-                self._answer(self._read, database, [job for job in live if not job.is_write])
-                self._answer(self._write, database, [job for job in live if job.is_write])
+                self._answer(self._read, connection, [job for job in live if not job.is_write])
+                self._answer(self._write, connection, [job for job in live if job.is_write])
                 if jobs[-1] is None:
                     break
         finally:
             try:
-                database.close()
+                connection.close()
             finally:
-                self._fail_rest(database.shown_url)
+                self._fail_rest(connection.shown_url)
                 self.stopped.set_result(None)
 
     def _answer(
-        self, execute: Callable[[SqliteDatabase, list[Job[Any]]], None], database: SqliteDatabase, jobs: list[Job[Any]]
+        self,
+        execute: Callable[[SqliteConnection, list[Job[Any]]], None],
+        connection: SqliteConnection,
+        jobs: list[Job[Any]],
     ) -> None:
         """Execute a group; every job gets an outcome in any case, and only the end of the thread is raised."""
         try:
-            execute(database, jobs)
+            execute(connection, jobs)
         except BaseException as error:
             with suppress(Exception):
-                database.rollback()
+                connection.rollback()
             self._is_unsettled = True
-            text = f"{database.shown_url} failed unexpectedly: {type(error).__name__}"
+            text = f"{connection.shown_url} failed unexpectedly: {type(error).__name__}"
             # Answered jobs keep their outcome; for the others a commit may have taken effect.
             deliver(
                 [
-                    Outcome(job, error=copy_of(OutcomeUnknown(text) if job.is_write else Unavailable(text), error))
+                    Outcome(job, error=copy_error(OutcomeUnknown(text) if job.is_write else Unavailable(text), error))
                     for job in jobs
                 ]
             )
@@ -150,75 +221,77 @@ class DatabaseThread:
                 break
         return jobs
 
-    def _read(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> None:
+    def _read(self, connection: SqliteConnection, jobs: list[Job[Any]]) -> None:
         """Execute reading jobs in one view, taken after all of them were queued."""
         if not jobs:
             return
         outcomes: list[Outcome] = []
         try:
-            self._settle(database)
-            database.begin_read()
+            self._settle(connection)
+            connection.begin_read()
             for job in jobs:
                 # An error may end the transaction implicitly, and its view: the following jobs get another view.
-                if not database.in_transaction:
-                    database.begin_read()
-                outcomes.append(attempt(database, job))
-            database.rollback()
+                if not connection.in_transaction:
+                    connection.begin_read()
+                outcomes.append(attempt(connection, job))
+            connection.rollback()
         except DATABASE_ERRORS as error:
-            outcomes += failed(jobs[len(outcomes) :], translated(error, database.shown_url), error)
+            outcomes += failed(jobs[len(outcomes) :], translated(error, connection.shown_url), error)
         deliver(outcomes)
 
-    def _write(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> None:
+    def _write(self, connection: SqliteConnection, jobs: list[Job[Any]]) -> None:
         """Execute writes with one commit; if one of them fails midway, commit each separately."""
         if not jobs:
             return
-        outcomes = self._commit_together(database, jobs)
+        outcomes = self._commit_together(connection, jobs)
         if outcomes is None:
-            outcomes = [outcome for job in jobs for outcome in self._commit_together(database, [job]) or ()]
+            outcomes = [outcome for job in jobs for outcome in self._commit_together(connection, [job]) or ()]
         changes = tuple(change for outcome in outcomes for change in outcome.changes)
         if changes:
             for observer in self._observers:
                 observer(changes)
         deliver(outcomes)
 
-    def _commit_together(self, database: SqliteDatabase, jobs: list[Job[Any]]) -> list[Outcome] | None:
+    def _commit_together(self, connection: SqliteConnection, jobs: list[Job[Any]]) -> list[Outcome] | None:
         """Return the outcome of each job; None, with nothing changed, if one of several failed after it had written."""
         try:
-            self._settle(database)
-            database.begin_write()
+            self._settle(connection)
+            connection.begin_write()
         except DATABASE_ERRORS as error:
-            return failed(jobs, translated(error, database.shown_url), error)
+            return failed(jobs, translated(error, connection.shown_url), error)
         outcomes: list[Outcome] = []
         for job in jobs:
-            before = database.writes
-            outcome = attempt(database, job)
-            if outcome.error is not None and (database.writes != before or not database.in_transaction):
-                self._undo(database)
+            before = connection.writes
+            outcome = attempt(connection, job)
+            if outcome.error is not None and (connection.writes != before or not connection.in_transaction):
+                self._undo(connection)
                 return None if len(jobs) > 1 else [outcome]
             outcomes.append(outcome)
-        return self._commit(database, outcomes)
+        return self._commit(connection, outcomes)
 
-    def _commit(self, database: SqliteDatabase, outcomes: list[Outcome]) -> list[Outcome]:
+    def _commit(self, connection: SqliteConnection, outcomes: list[Outcome]) -> list[Outcome]:
         """Commit; if that fails, every job that had succeeded fails with it."""
         try:
-            database.commit()
+            connection.commit()
             self.commits += 1
         except DATABASE_ERRORS as error:
             # Still in the transaction: COMMIT did not begin, and a rollback makes that certain. Otherwise the log may
             # hold the commit, and may or may not keep it through a crash.
-            surely_undone = database.in_transaction and self._undo(database)
-            told = translated(error, database.shown_url) if surely_undone else commit_lost(error, database.shown_url)
+            surely_undone = connection.in_transaction and self._undo(connection)
+            raised = (
+                translated(error, connection.shown_url) if surely_undone else commit_lost(error, connection.shown_url)
+            )
             for outcome in outcomes:
                 if outcome.error is None:
                     # Its changes are kept: a possible change wakes watches as well.
-                    outcome.error = copy_of(told, error)
+                    outcome.error = copy_error(raised, error)
             if not surely_undone:
                 self._is_unsettled = True
                 with suppress(*DATABASE_ERRORS):
-                    self._settle(database)
+                    self._settle(connection)
         return outcomes
 
-    def _settle(self, database: SqliteDatabase) -> None:
+    def _settle(self, connection: SqliteConnection) -> None:
         """
         Decide permanently whether a lost commit took effect, before any job reads.
 
@@ -226,19 +299,19 @@ class DatabaseThread:
         """
         if self._is_unsettled:
             try:
-                database.begin_write()
-                database.overwrite_lost()
-                database.commit()
+                connection.begin_write()
+                connection.overwrite_lost()
+                connection.commit()
             except DATABASE_ERRORS:
-                self._undo(database)
+                self._undo(connection)
                 raise
             self._is_unsettled = False
 
     @staticmethod
-    def _undo(database: SqliteDatabase) -> bool:
+    def _undo(connection: SqliteConnection) -> bool:
         """Roll back; return whether the rollback is certain."""
         try:
-            database.rollback()
+            connection.rollback()
         except DATABASE_ERRORS:
             return False
         return True

@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from txnframework.errors import CorruptRecord, StoreMismatch
 from txnframework_sql.schema import store
-from txnframework_sql.steps.calls import Steps, row, write
+from txnframework_sql.steps.statements import Steps, row, write
 
 _GET = select(store.c.value).where(store.c.name == bindparam("of_name"))
 _SET = insert(store).values(name=bindparam("name"), value=bindparam("value"))

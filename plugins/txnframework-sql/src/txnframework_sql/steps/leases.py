@@ -12,8 +12,8 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from txnframework.model import Delete, Expect, Key, Put
 from txnframework.model.paths import lease_key
 from txnframework_sql.schema import leases, sessions
-from txnframework_sql.steps.calls import Steps, lock, row, rows, write
 from txnframework_sql.steps.records import delete_record, put_record
+from txnframework_sql.steps.statements import Steps, lock, row, rows, write
 
 _EXPIRED = select(sessions.c.session).where(sessions.c.expires_ms <= bindparam("now_ms")).order_by(sessions.c.session)
 _LOCK_EXPIRED = _EXPIRED.with_for_update()
@@ -35,7 +35,7 @@ _HELD = (
 _OF_SESSION = select(leases.c.name).where(leases.c.session == bindparam("of_session"))
 _TAKE = insert(leases).values({name: bindparam(name) for name in ("name", "session", "holder", "fencing")})
 _NUMBER = update(leases).where(leases.c.name == bindparam("of_name")).values(fencing=bindparam("fencing"))
-_GIVE_UP = delete(leases).where(
+_RELEASE = delete(leases).where(
     leases.c.name == bindparam("of_name"),
     leases.c.session == bindparam("of_session"),
     leases.c.fencing == bindparam("of_fencing"),
@@ -53,11 +53,11 @@ On one machine it is the clock of the machine, otherwise the database's own.
 def clock_of(now_ms: Callable[[], int]) -> Clock:
     """Return a clock that does not query the database."""
 
-    def told() -> Steps[int]:
+    def now() -> Steps[int]:
         yield from ()
         return now_ms()
 
-    return told
+    return now
 
 
 class LeaseDocument(msgspec.Struct, kw_only=True):
@@ -85,7 +85,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LeaseRequest:
     """
     A request for a lease: its holder, its session, and the session's lifetime.
 
@@ -99,7 +99,7 @@ class Request:
     anew: bool
 
 
-def take(request: Request, clock: Clock) -> Steps[Granted | Refused]:
+def acquire_lease(request: LeaseRequest, clock: Clock) -> Steps[Granted | Refused]:
     """Acquire a lease that is free, or whose session has expired, and extend the own session."""
     # The own session may be among the expired ones; its old leases must not become valid again.
     yield from lock(_OWN_SESSION, of_session=request.session)
@@ -133,9 +133,9 @@ def extend(session: str, ttl_ms: int, clock: Clock) -> Steps[bool]:
     return extended > 0
 
 
-def give_up(session: str, name: str, fencing: int) -> Steps[None]:
+def release_lease(session: str, name: str, fencing: int) -> Steps[None]:
     """Release a lease if the session still holds it."""
-    if (yield from write(_GIVE_UP, of_name=name, of_session=session, of_fencing=fencing)):
+    if (yield from write(_RELEASE, of_name=name, of_session=session, of_fencing=fencing)):
         yield from delete_record(Delete(lease_key(name), Expect.ANY))
 
 
@@ -143,7 +143,7 @@ def end_lease(name: str, fencing: int) -> Steps[None]:
     """Release a lease of any session if it still has this fencing number."""
     held = yield from row(_HELD, of_name=name)
     if held is not None and held[2] == fencing:
-        yield from give_up(held[0], name, fencing)
+        yield from release_lease(held[0], name, fencing)
 
 
 def end_session(session: str) -> Steps[None]:
@@ -151,7 +151,7 @@ def end_session(session: str) -> Steps[None]:
     for (name,) in (yield from rows(_OF_SESSION, of_session=session)):
         held = yield from row(_HELD, of_name=name)
         if held is not None:
-            yield from give_up(session, name, held[2])
+            yield from release_lease(session, name, held[2])
     yield from write(_DELETE_SESSION, of_session=session)
 
 

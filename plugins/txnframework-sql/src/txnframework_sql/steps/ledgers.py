@@ -9,9 +9,8 @@ from sqlalchemy import bindparam, insert, select, update
 from txnframework.errors import LedgerNotFound
 from txnframework.model import LedgerSummary, Position, Tail
 from txnframework_sql.schema import highest_txn_numbers, ledger_segments, managed_ledgers
-from txnframework_sql.steps.calls import Steps, changed, lock, row, rows, write
-from txnframework_sql.steps.changes import LedgerChange
 from txnframework_sql.steps.records import next_number
+from txnframework_sql.steps.statements import LedgerChange, Steps, changed, lock, row, rows, write
 
 _MANAGED = managed_ledgers.c
 _SEGMENT = ledger_segments.c
@@ -86,7 +85,7 @@ _HIGHEST = select(highest_txn_numbers.c.coordinator, highest_txn_numbers.c.numbe
 
 
 @dataclass(frozen=True, slots=True)
-class Managed:
+class LedgerRef:
     """A managed ledger, identified by the id that its name had when it was opened."""
 
     id: int
@@ -94,7 +93,7 @@ class Managed:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class LedgerEnd:
     """The end of a managed ledger: its open ledger with totals, and the position of the entry before it."""
 
     is_sealed: bool
@@ -116,7 +115,7 @@ class End:
         return Tail(self.last, self.ledger_id, self.is_sealed)
 
 
-def create(name: str, now_ms: int) -> Steps[Managed]:
+def create(name: str, now_ms: int) -> Steps[LedgerRef]:
     """Return the managed ledger of this name; create it if it does not exist."""
     found = yield from row(_FIND, of_name=name)
     if found is None:
@@ -125,33 +124,33 @@ def create(name: str, now_ms: int) -> Steps[Managed]:
         found = yield from row(_ADD, name=name, ledger_id=ledger_id)
         assert found is not None
         yield from write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=found[0], appended_ms=now_ms)
-    return Managed(found[0], name)
+    return LedgerRef(found[0], name)
 
 
-def find(name: str) -> Steps[Managed]:
+def find(name: str) -> Steps[LedgerRef]:
     """Return the managed ledger of this name, or raise LedgerNotFound."""
     found = yield from row(_FIND, of_name=name)
     if found is None:
         raise LedgerNotFound(name)
-    return Managed(found[0], name)
+    return LedgerRef(found[0], name)
 
 
-def end_of(managed: Managed) -> Steps[End]:
+def end_of(managed: LedgerRef) -> Steps[LedgerEnd]:
     """Return the end of a managed ledger; raise LedgerNotFound if it was deleted since it was opened."""
     found = yield from row(_END, of_managed_id=managed.id)
     if found is None:
         raise LedgerNotFound(managed.name)
     sealed, ledger_id, last_ledger_id, last_entry_id, entries, size, messages, appended_ms = found
     before = Position(last_ledger_id, last_entry_id)
-    return End(bool(sealed), ledger_id, before, entries, size, messages, appended_ms)
+    return LedgerEnd(bool(sealed), ledger_id, before, entries, size, messages, appended_ms)
 
 
-def tail_of(managed: Managed) -> Steps[Tail]:
+def tail_of(managed: LedgerRef) -> Steps[Tail]:
     """Return last confirmed position, open ledger and sealed flag of a managed ledger."""
     return (yield from end_of(managed)).tail
 
 
-def locked_end_of(managed: Managed) -> Steps[End]:
+def locked_end_of(managed: LedgerRef) -> Steps[LedgerEnd]:
     """
     Return the end of a managed ledger, locked until the transaction ends.
 
@@ -167,14 +166,14 @@ def end_state(managed_id: int) -> Steps[tuple[int, ...] | None]:
     return None if found is None else tuple(found[:5])
 
 
-def summaries(managed: Managed, after: int, items_max: int) -> Steps[tuple[LedgerSummary, ...]]:
+def summaries(managed: LedgerRef, after: int, items_max: int) -> Steps[tuple[LedgerSummary, ...]]:
     """Return the first remaining ledgers after a ledger id."""
     yield from end_of(managed)
     found = yield from rows(_SUMMARIES, of_managed_id=managed.id, after=after, items=items_max)
     return tuple(LedgerSummary(*summary) for summary in found)
 
 
-def roll(managed: Managed) -> Steps[Tail]:
+def roll(managed: LedgerRef) -> Steps[Tail]:
     """Close the open ledger and open the next, unless it is sealed or empty."""
     end = yield from locked_end_of(managed)
     if not end.is_sealed and end.entries:
@@ -182,7 +181,7 @@ def roll(managed: Managed) -> Steps[Tail]:
     return (yield from tail_of(managed))
 
 
-def open_next(managed: Managed, last: Position, appended_ms: int) -> Steps[None]:
+def open_next(managed: LedgerRef, last: Position, appended_ms: int) -> Steps[None]:
     """Open a new ledger after the entry ``last``, which was appended at ``appended_ms``."""
     ledger_id = yield from next_number("ledger")
     yield from write(_ADD_SEGMENT, ledger_id=ledger_id, managed_id=managed.id, appended_ms=appended_ms)
@@ -196,7 +195,7 @@ def open_next(managed: Managed, last: Position, appended_ms: int) -> Steps[None]
     yield from changed(LedgerChange(managed.id))
 
 
-def seal(managed: Managed) -> Steps[Tail]:
+def seal(managed: LedgerRef) -> Steps[Tail]:
     """Refuse appends permanently."""
     end = yield from locked_end_of(managed)
     if not end.is_sealed:
@@ -215,7 +214,7 @@ def forget_name(name: str, upto_ledger_id: int | None) -> Steps[None]:
     if found is None:
         return
     try:
-        end = yield from locked_end_of(Managed(found[0], name))
+        end = yield from locked_end_of(LedgerRef(found[0], name))
     except LedgerNotFound:
         # Another process has deleted it in between.
         return

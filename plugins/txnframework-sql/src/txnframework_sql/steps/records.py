@@ -26,8 +26,17 @@ from txnframework.model import (
 )
 from txnframework.model.records import UNREADABLE
 from txnframework_sql.schema import counters, index_entries, records
-from txnframework_sql.steps.calls import Row, Steps, changed, new_number, row, rows, write
-from txnframework_sql.steps.changes import RecordChange, partition_of
+from txnframework_sql.steps.statements import (
+    RecordChange,
+    Row,
+    Steps,
+    changed,
+    new_number,
+    partition_of,
+    row,
+    rows,
+    write,
+)
 
 _AT = (records.c.path == bindparam("at_path"), records.c.partition == bindparam("at_partition"))
 _GET = select(records.c.value, records.c.version).where(*_AT)
@@ -189,9 +198,9 @@ def check_batch(batch: Batch) -> None:
             steps.append(step)
             partitions.add(partition_of(step.key))
     if len(partitions) > 1:
-        raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
+        raise ValueError(f"a batch must have one partition, not {sorted(partitions)}")
     if len({step.key.path for step in steps}) < len(steps):
-        raise ValueError("a batch has at most one step for any one key")
+        raise ValueError("a batch may have only one step for each key")
 
 
 def _head(key: Key) -> Steps[tuple[int | None, frozenset[IndexEntry]]]:

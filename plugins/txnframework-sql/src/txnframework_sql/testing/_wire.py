@@ -115,8 +115,8 @@ class Wire(Tap):
         for message in self._messages(sender, data):
             taken += len(message)
             if sender is Side.CLIENT:
-                self._asks(message)
-            elif not self._answers(message):
+                self._count_request(message)
+            elif not self._count_reply(message):
                 continue
             passed += message
         self._rests[sender] = data[taken:]
@@ -144,7 +144,7 @@ class Wire(Tap):
             yield data[at : at + length]
             at += length
 
-    def _asks(self, message: bytes) -> None:
+    def _count_request(self, message: bytes) -> None:
         if not self._is_started:
             code = int.from_bytes(message[4:8])
             self._is_choosing_tls = code == _ASKS_FOR_TLS
@@ -178,7 +178,7 @@ class Wire(Tap):
         if kind == b"X":
             self.unanswered = 0
 
-    def _answers(self, message: bytes) -> bool:
+    def _count_reply(self, message: bytes) -> bool:
         """Handle a message of the server; return whether it passes to the client."""
         kind, body = message[:1], message[5:]
         if kind == b"A":

@@ -19,13 +19,12 @@ from txnframework.testing import (
     VirtualEnvironment,
     run_ready,
 )
-from txnframework_sql._database import Executor
 from txnframework_sql._ledger_store import SqlLedgerStore, open_ledger_store
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
+from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._database import SqliteDatabase
-from txnframework_sql.sqlite._executor import SqliteExecutor
-from txnframework_sql.steps.calls import Steps
+from txnframework_sql.steps.statements import Executor, Steps
 
 SESSION_TTL_MS = 6_000
 POLL_MS = 20
@@ -33,7 +32,7 @@ _LOOKS = 2
 _ROUNDS_MAX = 100
 
 
-class CuttableDatabase(SqliteDatabase):
+class CuttableConnection(SqliteConnection):
     """A connection that can be cut: the next commit takes effect without a reply, and every other call fails."""
 
     is_cut: ClassVar[bool] = False
@@ -70,13 +69,13 @@ class _File:
     def __init__(self, directory: Path, environment: VirtualEnvironment) -> None:
         self.url = f"sqlite:///{directory / 'txn.db'}"
         self._environment = environment
-        self._clients: dict[Executor, type[CuttableDatabase]] = {}
+        self._clients: dict[Executor, type[CuttableConnection]] = {}
 
-    def kind(self) -> type[CuttableDatabase]:
+    def kind(self) -> type[CuttableConnection]:
         """Return the connection class of another client."""
-        return type("OneClient", (CuttableDatabase,), {})
+        return type("OneClient", (CuttableConnection,), {})
 
-    def opened(self, executor: Executor, kind: type[CuttableDatabase]) -> None:
+    def opened(self, executor: Executor, kind: type[CuttableConnection]) -> None:
         """Add a client."""
         self._clients[executor] = kind
 
@@ -105,7 +104,7 @@ class _File:
                     break
 
     def _asked(self) -> int:
-        return sum(executor.asked for executor in self._clients if isinstance(executor, SqliteExecutor))
+        return sum(executor.jobs_received for executor in self._clients if isinstance(executor, SqliteDatabase))
 
 
 def _nothing() -> Steps[None]:

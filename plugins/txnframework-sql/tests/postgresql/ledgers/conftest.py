@@ -1,4 +1,4 @@
-"""A database of one's own, ledgers in it, and somebody who holds a lock until everybody waits for it."""
+"""A separate database with ledgers, and a lock that is held until other sessions wait for it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PATIENCE_S = 120
 
 @dataclass
 class Ledgers:
-    """What a test does with its database."""
+    """The operations of a test on its database."""
 
     url: str
 
     @asynccontextmanager
     async def opened(self, **options: Any) -> AsyncIterator[ILedgerStore]:
-        """Open the ledgers as another process would, with connections of its own."""
+        """Open the ledgers like another process, with separate connections."""
         environment = SystemEnvironment()
         # Made with the records, to which they then belong.
         records = await open_metadata_store(self.url, environment, MetadataOptions())
@@ -41,7 +41,7 @@ class Ledgers:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Any]:
-        """Connect past the stores."""
+        """Connect without the stores."""
         connection = await asyncpg.connect(self.url)
         try:
             yield connection
@@ -50,7 +50,7 @@ class Ledgers:
 
     @asynccontextmanager
     async def held(self, lock: str = "SELECT FROM managed_ledgers FOR UPDATE") -> AsyncIterator[Hold]:
-        """Hold a lock, that of every managed ledger, until the end of the block or until it is let go before."""
+        """Hold a lock, by default that of every managed ledger, until the end of the block or an earlier release."""
         async with self.session() as holding, self.session() as looking:
             hold = Hold(holding, looking)
             await holding.execute(f"BEGIN; {lock}")
@@ -61,7 +61,7 @@ class Ledgers:
 
     @staticmethod
     def run(test: Callable[[], Awaitable[None]]) -> None:
-        """Run a test's coroutine function; one that hangs fails."""
+        """Run a test's coroutine function, with a timeout."""
 
         async def bounded() -> None:
             async with asyncio.timeout(PATIENCE_S):
@@ -72,22 +72,22 @@ class Ledgers:
 
 @dataclass
 class Hold:
-    """Somebody who holds a lock."""
+    """A held lock."""
 
     holding: Any
     looking: Any
 
     async def waiting(self, sessions: int) -> None:
-        """Return once so many sessions wait for it; the server is asked until it is so."""
+        """Poll the server until this many sessions wait for the lock."""
         while await self.looking.fetchval(_WAITING) < sessions:
             continue
 
     async def end_waiting(self) -> None:
-        """End the sessions that wait, as an administrator does or a server that goes down."""
+        """End the waiting sessions, like an administrator or a server that shuts down."""
         await self.looking.execute(f"SELECT pg_terminate_backend(pid) FROM ({_WHO_WAITS}) waiting")
 
     async def let_go(self) -> None:
-        """Release it; may be repeated."""
+        """Release the lock; may be repeated."""
         if self.holding.is_in_transaction():
             await self.holding.execute("ROLLBACK")
 
@@ -101,6 +101,6 @@ _WAITING = f"SELECT count(*) FROM ({_WHO_WAITS}) waiting"
 
 @pytest.fixture
 def ledgers() -> Iterator[Ledgers]:
-    """A fresh database."""
+    """Return the ledgers of a fresh database."""
     with fresh_database() as url:
         yield Ledgers(url)

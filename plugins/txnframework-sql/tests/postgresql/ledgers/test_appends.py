@@ -1,4 +1,4 @@
-"""Appends that had to wait for another writer, or were sent together with others."""
+"""Appends that waited for another writer, or were sent together with others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnframework.errors import InvalidInput, LedgerClosed, LedgerNotFound, Ledg
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import EARLIEST, Append, Appended, EntryRange, LedgerEntry, Limit, ProducerSequence
 from txnframework_sql.postgresql._connection import FOLLOW_THE_INDEX
-from txnframework_sql.postgresql._functions import READ_ENTRIES
+from txnframework_sql.postgresql._schema import READ_ENTRIES
 
 if TYPE_CHECKING:
     from conftest import Hold, Ledgers
@@ -21,7 +21,7 @@ Appending = asyncio.Task[tuple[Appended, ...]]
 
 
 def entry(producer: str, first: int, last: int | None = None) -> Append:
-    """An entry whose data names it."""
+    """Return an entry whose data is its name."""
     last = first if last is None else last
     return Append(f"{producer}:{first}-{last}".encode(), sequence=ProducerSequence(producer, first, last))
 
@@ -31,7 +31,7 @@ def start(ledger: IManagedLedger, *entries: Append, ledger_id: int | None = None
 
 
 async def start_behind(hold: Hold, sessions: int, ledger: IManagedLedger, *entries: Append) -> Appending:
-    """Start an append, and return when it waits as the one of so many sessions."""
+    """Start an append, and return when this many sessions wait."""
     task = start(ledger, *entries)
     await hold.waiting(sessions)
     return task
@@ -44,9 +44,9 @@ async def all_of(ledger: IManagedLedger) -> tuple[LedgerEntry, ...]:
 
 def test_sees_the_copy_of_whom_it_waited_for(ledgers: Ledgers) -> None:
     """
-    A sequence that was appended by the very writer that an append waited for is found, also if only a part is the same.
+    An append finds sequences, also partial ones, that were appended by the writer it waited for.
 
-    It was not there when the waiting statement began, so a decision by what that statement saw would store it twice.
+    They did not exist when the waiting statement began. A decision by that statement's snapshot would store them twice.
     """
 
     async def test() -> None:
@@ -65,7 +65,7 @@ def test_sees_the_copy_of_whom_it_waited_for(ledgers: Ledgers) -> None:
 
 
 def test_finds_the_ledger_that_was_opened_meanwhile(ledgers: Ledgers) -> None:
-    """Who waits while the ledger is rolled appends to the next one, if any will do, and is refused if it named one."""
+    """An append that waits for a roll goes to the next ledger; it is refused if it named the rolled one."""
 
     async def test() -> None:
         async with ledgers.opened() as one, ledgers.opened() as two, ledgers.opened() as three:
@@ -90,7 +90,7 @@ def test_finds_the_ledger_that_was_opened_meanwhile(ledgers: Ledgers) -> None:
 
 @pytest.mark.parametrize("ending", ["seal", "delete"])
 def test_is_refused_after_the_end_it_waited_for(ledgers: Ledgers, ending: str) -> None:
-    """Nothing is appended after a seal, or a deletion, for which an append had to wait."""
+    """An append that waited for a seal or a deletion is refused."""
 
     async def test() -> None:
         async with ledgers.opened() as one, ledgers.opened() as two:
@@ -112,7 +112,7 @@ def test_is_refused_after_the_end_it_waited_for(ledgers: Ledgers, ending: str) -
 
 
 def test_waiting_appends_share_a_statement(ledgers: Ledgers) -> None:
-    """What waits while one append is under way is one statement, with one notification for all of it."""
+    """Appends that wait for a running one share a statement and one notification."""
 
     async def test() -> None:
         async with ledgers.opened() as store, ledgers.session() as listening:
@@ -133,7 +133,7 @@ def test_waiting_appends_share_a_statement(ledgers: Ledgers) -> None:
 
 
 def test_calls_that_fill_a_ledger(ledgers: Ledgers) -> None:
-    """The call that reaches the limit closes the ledger, wherever it stands among those that are sent together."""
+    """The call that reaches the limit closes the ledger, at any place in its group."""
 
     async def test() -> None:
         async with ledgers.opened(ledger_entries_max=10) as store:
@@ -157,7 +157,7 @@ def test_calls_that_fill_a_ledger(ledgers: Ledgers) -> None:
 
 
 def test_lost_connection_is_told_to_each(ledgers: Ledgers) -> None:
-    """Each of the calls that were sent together learns that their outcome is unknown; sent again, each stands once."""
+    """After a lost connection, each call of the group raises OutcomeUnknown; sent again, each is stored once."""
 
     async def test() -> None:
         async with ledgers.opened() as store:
@@ -181,7 +181,7 @@ def test_lost_connection_is_told_to_each(ledgers: Ledgers) -> None:
 
 
 def test_cancelled_appends(ledgers: Ledgers) -> None:
-    """One that is cancelled before it was sent is not appended, one that was sent may be; the others are."""
+    """An append cancelled before it was sent is not stored; one cancelled later may be. The others are stored."""
 
     async def test() -> None:
         async with ledgers.opened() as store:
@@ -202,7 +202,7 @@ def test_cancelled_appends(ledgers: Ledgers) -> None:
 
 
 def test_value_that_is_refused_is_in_nobodys_way(ledgers: Ledgers) -> None:
-    """Of calls that are sent together only the one fails whose value PostgreSQL does not take."""
+    """Of calls sent together, only the one with a value that PostgreSQL rejects fails."""
 
     async def test() -> None:
         async with ledgers.opened() as store:
@@ -219,7 +219,7 @@ def test_value_that_is_refused_is_in_nobodys_way(ledgers: Ledgers) -> None:
 
 
 def test_copies_beyond_the_window_go(ledgers: Ledgers) -> None:
-    """At least the window's sequences of a producer are found, and not many more are kept."""
+    """All sequences of a producer's window are found, and only few more are stored."""
 
     async def test() -> None:
         window, count = 160, 1_000
@@ -259,7 +259,7 @@ def test_read_ends_at_its_limit(ledgers: Ledgers) -> None:
 
 
 def test_read_fetches_no_more_than_it_returns(ledgers: Ledgers) -> None:
-    """What is behind the limit stays where it is, also in a table of which the server knows nothing yet."""
+    """Entries after the limit are not read, even if the server has no statistics about the table."""
     read = f"SELECT * FROM {READ_ENTRIES.name}(1, 0, -1, 1000000, 1000000, 1000000, 10000)"
     fetched = (
         "SELECT coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)"

@@ -1,4 +1,4 @@
-"""Opening ledgers for the first time: several processes at once, and users who may not make anything."""
+"""First openings of ledgers, by several processes at once, and by users who may not create anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from txnframework.errors import InvalidInput
 from txnframework.model import EARLIEST, Append, EntryRange, Limit
-from txnframework_sql.postgresql import _functions, _schema
+from txnframework_sql.postgresql import _schema
 
 if TYPE_CHECKING:
     from conftest import Ledgers
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("lock", ["tables", "functions"])
 def test_one_of_several_makes_what_is_missing(ledgers: Ledgers, lock: str) -> None:
-    """Whoever waited while another one made the tables, or the functions, finds them made."""
-    take = {"tables": _schema._LOCK, "functions": f"SELECT pg_advisory_xact_lock({_functions._LOCK_NUMBER})"}
+    """Of several openings, one creates the tables, or the functions; the waiting ones find them."""
+    numbers = {"tables": _schema._TABLES_LOCK, "functions": _schema._FUNCTIONS_LOCK}
 
     async def test() -> None:
         async with AsyncExitStack() as opened:
-            async with ledgers.held(take[lock]) as hold:
+            async with ledgers.held(f"SELECT pg_advisory_xact_lock({numbers[lock]})") as hold:
                 opening = [asyncio.create_task(opened.enter_async_context(ledgers.opened())) for _ in range(3)]
                 await hold.waiting(3)
                 await hold.let_go()
@@ -41,7 +41,7 @@ def test_one_of_several_makes_what_is_missing(ledgers: Ledgers, lock: str) -> No
 
 @asynccontextmanager
 async def user_of_rows(ledgers: Ledgers) -> AsyncIterator[str]:
-    """Make a user who may read and write rows, and make nothing; give the URL."""
+    """Create a user who may only read and write rows; yield the URL."""
     name = f"txn_test_{secrets.token_hex(8)}"
     async with ledgers.session() as session:
         await session.execute(
@@ -57,7 +57,10 @@ async def user_of_rows(ledgers: Ledgers) -> AsyncIterator[str]:
 
 
 def test_user_who_makes_nothing(ledgers: Ledgers) -> None:
-    """Who may read and write rows uses what the owner has made; what is missing is refused in one sentence."""
+    """
+    A user with rights on rows uses the owner's tables and functions; if one is missing, opening fails with a clear
+    error.
+    """
 
     async def test() -> None:
         async with ledgers.opened():
@@ -70,9 +73,9 @@ def test_user_who_makes_nothing(ledgers: Ledgers) -> None:
                 (found,) = await ledger.read(EntryRange(EARLIEST, appended.position), Limit(10))
                 assert found.data == b"x"
             async with ledgers.session() as session:
-                for function in _functions._ALL:
+                for function in _schema._ALL:
                     await session.execute(f"DROP FUNCTION {function.name}")
-            with pytest.raises(InvalidInput, match="denies this user a right"):
+            with pytest.raises(InvalidInput, match="denies this user a required right"):
                 async with users.opened():
                     pass
 

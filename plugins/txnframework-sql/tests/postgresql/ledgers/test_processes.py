@@ -1,4 +1,4 @@
-"""Many writing processes, ledgers that are closed under them, and a reader who follows."""
+"""Many writing processes, ledgers that are rolled meanwhile, and a reader that follows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROLLS = 5
 
 @asynccontextmanager
 async def writers(url: str) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """Start the writing processes, all ready to begin; those that are left are killed."""
+    """Start the writing processes, and yield when all are ready; running ones are killed at the end."""
     program = str(Path(__file__).with_name("writer.py"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     processes = [
@@ -54,7 +54,7 @@ async def writers(url: str) -> AsyncIterator[list[asyncio.subprocess.Process]]:
 
 
 async def told(process: asyncio.subprocess.Process) -> dict[str, str]:
-    """Let a writer begin, wait for its end; return what it was told: positions, and what stands there."""
+    """Start a writer, and wait for its end; return the confirmed entries by position."""
     said, _ = await process.communicate(b"\n")
     assert process.returncode == 0
     lines = said.decode().splitlines()
@@ -64,7 +64,7 @@ async def told(process: asyncio.subprocess.Process) -> dict[str, str]:
 
 
 async def follow(ledger: IManagedLedger) -> list[LedgerEntry]:
-    """Read up to each tail that is seen, woken by the writers, until the row is sealed; return everything."""
+    """Read up to each tail, woken by the writers, until the ledger is sealed; return all entries."""
     found: list[LedgerEntry] = []
     async with asyncio.timeout(90):
         watch = await ledger.watch()
@@ -85,7 +85,7 @@ async def read_up_to(ledger: IManagedLedger, tail: Tail, found: list[LedgerEntry
 
 
 async def disturb(ledger: IManagedLedger) -> Tail:
-    """Roll in the middle, again and again; seal when enough was written."""
+    """Roll repeatedly between the writes; seal when enough was written."""
     watch = await ledger.watch()
     for step in range(1, ROLLS + 1):
         while await entries_of(ledger) < step * ENTRIES // ROLLS:
@@ -99,7 +99,7 @@ async def entries_of(ledger: IManagedLedger) -> int:
 
 
 def test_many_processes(ledgers: Ledgers) -> None:
-    """No gap that the reader overtakes, nothing twice, nothing behind the seal, and everything that was confirmed."""
+    """The reader sees no gap, no duplicate and nothing after the seal, and finds every confirmed entry."""
 
     async def test() -> None:
         async with ledgers.opened() as one, ledgers.opened() as two:

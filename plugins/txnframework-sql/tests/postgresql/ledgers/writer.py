@@ -1,4 +1,4 @@
-"""One of several writing processes: ``python writer.py <url> <producer>``; names each entry once it is confirmed."""
+"""One of several writing processes: ``python writer.py <url> <producer>``; prints each entry once it is confirmed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENTRIES_MAX = 40
 
 
 async def main(url: str, producer: str) -> None:
-    """Append until the row of ledgers is sealed: half the writers to the ledger they name, half to any."""
+    """Append until the ledger is sealed: half of the writers name a ledger, half do not."""
     store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(ledger_entries_max=ENTRIES_MAX), None)
     ledger = await store.open("shared")
     sys.stdout.write("ready\n")

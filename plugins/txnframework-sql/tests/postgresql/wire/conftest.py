@@ -1,4 +1,4 @@
-"""A database of one's own, connections to it, and a proxy in between; whatever hangs fails."""
+"""A separate database, connections to it, and a proxy in between; every test has a timeout."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.testing.servers.proxy import Proxy
+from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._options import PostgresqlOptions
 from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.postgresql._server import locate
 from txnframework_sql.testing.servers.databases import fresh_database
@@ -26,13 +26,13 @@ _SOON_S = 0.05
 
 @dataclass
 class Wire:
-    """What a test does with its database."""
+    """The operations of a test on its database."""
 
     url: str
 
     @property
     def name(self) -> str:
-        """The database."""
+        """The name of the database."""
         return urlsplit(self.url).path[1:]
 
     @property
@@ -42,13 +42,13 @@ class Wire:
 
     @property
     def password(self) -> str:
-        """The secret part of the URL."""
+        """The password in the URL."""
         return urlsplit(self.url).password or ""
 
     def url_with(
         self, *, address: tuple[str, int] | None = None, login: str = "", path: str = "", query: str = ""
     ) -> str:
-        """Return the URL with something else in it."""
+        """Return the URL with some parts replaced."""
         split = urlsplit(self.url)
         own_login, _, place = split.netloc.rpartition("@")
         if address is not None:
@@ -57,7 +57,7 @@ class Wire:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the server listens."""
+        """The address of the server."""
         split = urlsplit(self.url)
         return split.hostname or "localhost", split.port or 5432
 
@@ -65,7 +65,7 @@ class Wire:
     async def connected(
         self, url: str = "", environment: Environment | None = None, **options: Any
     ) -> AsyncIterator[Pool]:
-        """Hold connections for a block."""
+        """Open a pool for a block."""
         connections = Pool(locate(url or self.url), environment or SystemEnvironment(), PostgresqlOptions(**options))
         connections.notify_on(CHANNEL)
         try:
@@ -77,7 +77,7 @@ class Wire:
     async def proxied(
         self, environment: Environment | None = None, **options: Any
     ) -> AsyncIterator[tuple[Pool, Proxy]]:
-        """Hold connections that go through a proxy."""
+        """Open a pool for a block, through a proxy."""
         async with (
             Proxy(self.address) as proxy,
             self.connected(self.url_with(address=proxy.address), environment, **options) as connections,
@@ -85,23 +85,23 @@ class Wire:
             yield connections, proxy
 
     async def ask(self, text: str, *arguments: object) -> Any:
-        """Return the first value that a statement finds, over a connection of its own."""
+        """Return the first value that a statement finds, over a separate connection."""
         async with self.connected(connections_max=1) as connections, connections.lend() as connection:
             rows = await connection.write(text, *arguments)
             return rows[0][0] if rows else None
 
     @staticmethod
     async def until(is_so: Callable[[], bool]) -> None:
-        """Let the loop run until something is so; what comes from outside takes a moment of real time."""
+        """Run the loop until a condition is true; external events take a moment of real time."""
         while not is_so():  # noqa: ASYNC110 - sockets set no event
             await asyncio.sleep(0.001)
 
     @staticmethod
     def miss_replies_soon(connection: Connection) -> None:
         """
-        Let a connection take a reply for missing after a moment; until now it had as long as the options say.
+        Shorten the reply timeout of a connection, which had the options' timeout until now.
 
-        So a test needs a moment for one that never comes, and a slow server may take its time until then.
+        So a test waits only a moment for a missing reply, and a slow server has enough time before.
         """
         assert connection.reply_timeout_s == PostgresqlOptions().reply_timeout_s
         connection.reply_timeout_s = _SOON_S
@@ -125,7 +125,7 @@ def _url() -> Iterator[str]:
 
 @pytest.fixture
 def wire(_url: str) -> Wire:
-    """A database like a fresh one: to make one for each of these tests would take longer than the tests."""
+    """Return a clean database: to create one for each of these tests would take longer than the tests."""
     one = Wire(_url)
 
     async def clear() -> None:

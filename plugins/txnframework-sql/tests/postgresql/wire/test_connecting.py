@@ -1,4 +1,4 @@
-"""When no connection comes about: one sentence that says what to do, and never a password."""
+"""A failed connection raises one sentence that says what to do, and never shows a password."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput, TxnFrameworkError, Unavailable
 from txnframework.testing.servers.proxy import Side
-from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.postgresql._server import locate
 
@@ -27,7 +27,7 @@ LOGIN = f"somebody:{SECRET}"
 
 @pytest.fixture
 def said() -> Iterator[io.StringIO]:
-    """Everything that is logged, the driver's and the event loop's own words included."""
+    """Collect everything that is logged, also by the driver and the event loop."""
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     root = logging.getLogger()
@@ -40,7 +40,7 @@ def said() -> Iterator[io.StringIO]:
 
 
 async def failure(url: str, **options: Any) -> TxnFrameworkError:
-    """Return what the first use of connections raises."""
+    """Return the error of the first use of a pool."""
     connections = Pool(locate(url), SystemEnvironment(), PostgresqlOptions(**options))
     try:
         with pytest.raises(TxnFrameworkError) as raised:
@@ -52,7 +52,7 @@ async def failure(url: str, **options: Any) -> TxnFrameworkError:
 
 
 def check(error: TxnFrameworkError, said: io.StringIO, *secrets: str) -> None:
-    """No text of the error, of its causes, of its traceback or of a log has a password in it."""
+    """Assert that no text of the error, its causes, its traceback or a log contains a password."""
     text = "".join(traceback.format_exception(error)) + said.getvalue()
     while error is not None:
         text += f"{error} {error!r} {error.args}"
@@ -64,7 +64,7 @@ def check(error: TxnFrameworkError, said: io.StringIO, *secrets: str) -> None:
 
 @asynccontextmanager
 async def answering(data: bytes) -> AsyncIterator[tuple[str, int]]:
-    """Listen, and say something that is not PostgreSQL."""
+    """Listen, and answer with data that is not PostgreSQL's protocol."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -80,16 +80,16 @@ async def answering(data: bytes) -> AsyncIterator[tuple[str, int]]:
 
 URLS = [
     # the wrong password, user, database
-    ({"login": LOGIN}, InvalidInput, "refused the password"),
-    ({"login": "alice"}, InvalidInput, "was given none; set it in the URL, in PGPASSWORD or"),
+    ({"login": LOGIN}, InvalidInput, "password is missing or wrong"),
+    ({"login": "alice"}, InvalidInput, "password is missing or wrong; set it in the URL, in PGPASSWORD or"),
     ({"path": "/nowhere"}, InvalidInput, "createdb"),
     # what the server does not have or do
-    ({"query": "sslmode=require"}, InvalidInput, "does not speak TLS"),
+    ({"query": "sslmode=require"}, InvalidInput, "does not support PostgreSQL's TLS"),
     ({"query": "target_session_attrs=standby"}, Unavailable, "target_session_attrs"),
     ({"query": "options=-c%20nonsense%3D1"}, Unavailable, "nonsense"),
     # the wrong place
-    ({"address": ("127.0.0.1", 1)}, Unavailable, "nobody answers"),
-    ({"address": ("host.invalid", 5432)}, Unavailable, "nobody answers"),
+    ({"address": ("127.0.0.1", 1)}, Unavailable, "cannot connect to"),
+    ({"address": ("host.invalid", 5432)}, Unavailable, "cannot connect to"),
     ({"address": (f"{'x' * 70}.invalid", 5432)}, InvalidInput, "its host"),
     # what cannot be read or used
     ({"query": "sslmode=verify-full&sslrootcert=/no/such/file"}, InvalidInput, "/no/such/file"),
@@ -104,7 +104,7 @@ URLS = [
 def test_no_connection(
     wire: Any, said: io.StringIO, change: dict[str, Any], expected: type[TxnFrameworkError], sentence: str
 ) -> None:
-    """Each way to be wrong has its sentence, names the server, and is InvalidInput if only a person can mend it."""
+    """Each kind of mistake has its own sentence with the server's URL; InvalidInput if only the user can correct it."""
 
     async def test() -> None:
         asyncio.get_running_loop().set_debug(True)
@@ -120,7 +120,7 @@ def test_no_connection(
 
 
 def test_user_without_entry(wire: Any, said: io.StringIO) -> None:
-    """A user who may not log in is told what lets them in."""
+    """The error of a user without access names the setting that grants it."""
 
     async def test() -> None:
         role = f"{wire.name}_none"
@@ -137,7 +137,7 @@ def test_user_without_entry(wire: Any, said: io.StringIO) -> None:
 
 
 def test_a_right_that_is_missing(wire: Any, said: io.StringIO) -> None:
-    """A statement that the user may not execute says that a right is missing."""
+    """A statement that the user may not execute fails with the missing right."""
 
     async def test() -> None:
         role = f"{wire.name}_poor"
@@ -157,7 +157,7 @@ def test_a_right_that_is_missing(wire: Any, said: io.StringIO) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"N", b"E" + b"\0" * 30])
 def test_something_else_answers(wire: Any, said: io.StringIO, data: bytes) -> None:
-    """What is not PostgreSQL is not talked to."""
+    """A service that is not PostgreSQL is refused."""
 
     async def test() -> None:
         async with answering(data) as address:
@@ -169,7 +169,7 @@ def test_something_else_answers(wire: Any, said: io.StringIO, data: bytes) -> No
 
 
 def test_nothing_answers(wire: Any, said: io.StringIO) -> None:
-    """A server that takes connections and says nothing is given up after ``connect_timeout_ms``."""
+    """A server that accepts connections without replying is given up after ``connect_timeout_ms``."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy):
@@ -184,7 +184,7 @@ def test_nothing_answers(wire: Any, said: io.StringIO) -> None:
 
 
 def test_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """User and password come from PGUSER, PGPASSWORD or PGPASSFILE where the URL has none, and are not shown."""
+    """User and password come from PGUSER, PGPASSWORD or PGPASSFILE if the URL omits them, and are not shown."""
     assert wire.user
     assert wire.password
     host, port = wire.address
@@ -197,7 +197,7 @@ def test_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.Monke
 
     async def fails() -> None:
         error = await failure(url)
-        assert "refused the password" in str(error)
+        assert "password is missing or wrong" in str(error)
         check(error, said, wire.password)
 
     monkeypatch.setenv("PGUSER", wire.user)
@@ -217,7 +217,7 @@ def test_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", ["PGPORT", "PGSSLMODE", "PGTARGETSESSIONATTRS", "PGSSLNEGOTIATION"])
 def test_nonsense_in_the_environment(wire: Any, said: io.StringIO, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A variable that cannot be used is an error of its user, and its text is not shown."""
+    """An invalid environment variable raises InvalidInput, and its value is not shown."""
     monkeypatch.setenv(name, SECRET)
 
     async def test() -> None:
@@ -229,7 +229,7 @@ def test_nonsense_in_the_environment(wire: Any, said: io.StringIO, monkeypatch: 
 
 
 def test_several_hosts(wire: Any) -> None:
-    """The first one that serves is taken; one that refuses, one that says nothing and a standby are passed over."""
+    """The first serving host is used; hosts that refuse or do not reply, and standbys, are skipped."""
 
     async def test() -> None:
         login, _, rest = wire.url.removeprefix("postgresql://").rpartition("@")
@@ -246,7 +246,7 @@ def test_several_hosts(wire: Any) -> None:
 
 
 def test_no_password(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who has none, and needs one, is told where it can be."""
+    """The error of a missing password says where to set it."""
     monkeypatch.setenv("PGPASSFILE", "/no/such/file")
     monkeypatch.delenv("PGPASSWORD", raising=False)
 
@@ -259,7 +259,7 @@ def test_no_password(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_shown_of_what_is_held(wire: Any) -> None:
-    """No object of the plugin that holds a password shows it when it is printed."""
+    """No object of the plugin with a password shows it when it is printed."""
 
     async def test() -> None:
         async with wire.connected() as connections, connections.lend() as connection:

@@ -1,4 +1,4 @@
-"""A write of unknown outcome is decided before anybody looks: what is not there then never appears."""
+"""A write of unknown outcome is decided before any read: a write that a read did not find never appears."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def read(connection: Connection) -> int:
 
 @asynccontextmanager
 async def row_locked(wire: Any, connections: Pool) -> AsyncIterator[None]:
-    """Make a row and hold its lock, as somebody else, for a block."""
+    """Create a row and hold its lock in another session, for a block."""
     await connections.run(lambda connection: connection.script("CREATE TABLE public.kept (number int)"))
     await connections.run(lambda connection: connection.write("INSERT INTO public.kept VALUES (1)"))
     async with wire.connected() as others, others.lend() as other, other.transaction():
@@ -37,7 +37,7 @@ async def row_locked(wire: Any, connections: Pool) -> AsyncIterator[None]:
 
 
 async def waiting(wire: Any, count: int) -> None:
-    """Return when so many statements wait for a lock."""
+    """Return when this many statements wait for a lock."""
     async with wire.connected() as connections, connections.lend() as connection:
         while (await connection.read(WAITING))[0][0] != count:  # noqa: ASYNC110 - the server sets no event
             await asyncio.sleep(0.001)
@@ -53,13 +53,15 @@ async def lose(wire: Any, connections: Pool, break_down: Callable[[], object]) -
 
 
 async def after_everything(wire: Any) -> int:
-    """Return what there is when nobody waits any more."""
+    """Return the stored number when no session waits any longer."""
     await waiting(wire, 0)
     return int(await wire.ask("SELECT number FROM public.kept FOR UPDATE"))
 
 
 def test_lost_while_it_waits_for_a_lock(wire: Any) -> None:
-    """The server does not notice the loss, and would write when it gets the lock, after somebody has looked."""
+    """
+    A server that does not notice the loss would write once it gets the lock, after a read; its process is ended first.
+    """
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy):
@@ -72,7 +74,7 @@ def test_lost_while_it_waits_for_a_lock(wire: Any) -> None:
 
 
 def test_opened_again(wire: Any) -> None:
-    """Whoever closes in doubt, and opens again to look, is no better off: the doubt outlives the connections."""
+    """An uncertain write outlives its connections: a store that is opened again decides it as well."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy):
@@ -88,7 +90,7 @@ def test_opened_again(wire: Any) -> None:
 
 
 def test_cancelled_and_then_lost(wire: Any) -> None:
-    """Nobody looks before a write has ended whose caller was cancelled, and which does not hear of that."""
+    """No read happens before a cancelled write has ended that did not receive its cancellation."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy):
@@ -108,7 +110,7 @@ def test_cancelled_and_then_lost(wire: Any) -> None:
 
 
 def test_done_before_it_is_ended(wire: Any) -> None:
-    """What was committed meanwhile is there."""
+    """A write that was committed before its process was ended is found."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy):
@@ -121,7 +123,7 @@ def test_done_before_it_is_ended(wire: Any) -> None:
 
 
 def test_cannot_be_ended(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the lost one goes on, which shows as its process being there, nobody gets a connection."""
+    """While the lost process still exists, no connection is lent."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy), row_locked(wire, connections):
@@ -129,7 +131,7 @@ def test_cannot_be_ended(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             with monkeypatch.context() as patched:
                 # It has heard that it is to end, and is in the middle of something that nothing interrupts.
                 patched.setattr(
-                    "txnframework_sql.postgresql._uncertain_writes._END",
+                    "txnframework_sql.postgresql._connection._END",
                     "SELECT $3::int < 0 FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2",
                 )
                 with pytest.raises(Unavailable, match="has not yet ended process"):
@@ -140,10 +142,10 @@ def test_cannot_be_ended(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_given_up_here_and_being_ended_by_others(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that has settled is not used again if its process is going to be ended by who came to look."""
+    """A settled connection is not used again if another caller has requested the end of its process."""
     # As the statement is, but not before it may.
     monkeypatch.setattr(
-        "txnframework_sql.postgresql._uncertain_writes._END",
+        "txnframework_sql.postgresql._connection._END",
         "WITH may AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared(7))"
         " SELECT pg_terminate_backend(pid, $3) FROM may, pg_stat_activity WHERE pid = $1 AND backend_start = $2",
     )

@@ -1,4 +1,4 @@
-"""What is known when a statement fails: surely undone is a plain error, everything else OutcomeUnknown."""
+"""The errors of failed statements: plain if the statement surely changed nothing, OutcomeUnknown otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txnframework.errors import Corrupt, InvalidInput, OutcomeUnknown, TxnFramew
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._errors import Rerun, in_doubt, is_hopeless
+from txnframework_sql.postgresql._errors import RetryableConflict, breaks_connection, in_doubt
 
 INSERT = "INSERT INTO public.kept VALUES ($1)"
 COUNT = "SELECT count(*) FROM public.kept"
@@ -25,17 +25,17 @@ HALF_BYTES = 9
 
 
 async def prepared(connection: Connection) -> None:
-    """Make the table, and let the statement be known to the server, so that it is one request."""
+    """Create the table, and prepare the statement, so that it is one request."""
     await connection.write("CREATE TABLE public.kept (number int UNIQUE)")
     await connection.write(INSERT, 1)
 
 
 async def in_transaction(connection: Connection, *acts: tuple[str, int] | Callable[[], object]) -> None:
-    """Write and do other things in one transaction, which goes on where another writer was in the way."""
+    """Write and read in one transaction, which is retried after a conflict."""
     async with connection.transaction():
         for act in acts:
             if isinstance(act, tuple):
-                with suppress(Rerun):
+                with suppress(RetryableConflict):
                     await connection.write(*act)
             else:
                 act()
@@ -54,13 +54,13 @@ WRITES = pytest.mark.parametrize("write", [insert, script])
 
 @WRITES
 def test_lost_reply_of_a_write(wire: Any, write: Callable[[Connection], Awaitable[None]]) -> None:
-    """It was applied and nobody said so: OutcomeUnknown, and a read over another connection shows it."""
+    """A write without a reply raises OutcomeUnknown, and a read over another connection finds it."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy), connections.lend() as connection:
             await prepared(connection)
             proxy.cut_after(0, Side.SERVER)
-            with pytest.raises(OutcomeUnknown, match="read before trying again"):
+            with pytest.raises(OutcomeUnknown, match="read it back before trying again"):
                 await write(connection)
             assert connection.is_lost
             assert await wire.ask(COUNT) == 2
@@ -71,7 +71,7 @@ def test_lost_reply_of_a_write(wire: Any, write: Callable[[Connection], Awaitabl
 @WRITES
 @pytest.mark.parametrize("passed_bytes", [0, HALF_BYTES])
 def test_lost_request_of_a_write(wire: Any, write: Callable[[Connection], Awaitable[None]], passed_bytes: int) -> None:
-    """It never arrived whole, which nobody here can know: OutcomeUnknown, and nothing is there."""
+    """A write that did not arrive completely raises OutcomeUnknown too, and a read does not find it."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy), connections.lend() as connection:
@@ -86,7 +86,10 @@ def test_lost_request_of_a_write(wire: Any, write: Callable[[Connection], Awaita
 
 @pytest.mark.parametrize("sender", list(Side))
 def test_lost_while_a_write_is_prepared(wire: Any, sender: Side) -> None:
-    """Nothing was executed yet, but the driver does not tell this from a lost execution: OutcomeUnknown."""
+    """
+    A loss during the preparation raises OutcomeUnknown, because the driver does not distinguish it from a loss of the
+    execution.
+    """
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy), connections.lend() as connection:
@@ -101,7 +104,7 @@ def test_lost_while_a_write_is_prepared(wire: Any, sender: Side) -> None:
 
 @pytest.mark.parametrize("sender", list(Side))
 def test_lost_read(wire: Any, sender: Side) -> None:
-    """A read has changed nothing, however it ends; the next connection works."""
+    """A read changes nothing, however it ends; the next connection works."""
 
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
@@ -110,7 +113,7 @@ def test_lost_read(wire: Any, sender: Side) -> None:
                 proxy.cut_after(0, sender)
                 with pytest.raises(Unavailable):
                     await connection.read("SELECT 1")
-            with pytest.raises(Unavailable, match="nobody answers"):
+            with pytest.raises(Unavailable, match="cannot connect to"):
                 async with connections.lend():
                     pass
             proxy.restore()
@@ -122,7 +125,7 @@ def test_lost_read(wire: Any, sender: Side) -> None:
 
 @pytest.mark.parametrize("sender", list(Side))
 def test_lost_inside_a_transaction(wire: Any, sender: Side) -> None:
-    """Before COMMIT is sent nothing is decided, so a lost write there is surely undone: a plain error."""
+    """A write that is lost before COMMIT was sent is surely undone: a plain error."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy), connections.lend() as connection:
@@ -136,7 +139,7 @@ def test_lost_inside_a_transaction(wire: Any, sender: Side) -> None:
 
 @pytest.mark.parametrize(("sender", "count"), [(Side.SERVER, 2), (Side.CLIENT, 1)])
 def test_lost_commit(wire: Any, sender: Side, count: int) -> None:
-    """COMMIT without an answer is OutcomeUnknown, whether it arrived or not; reading back says which."""
+    """COMMIT without a reply raises OutcomeUnknown, whether it arrived or not; a read shows which."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy), connections.lend() as connection:
@@ -149,12 +152,12 @@ def test_lost_commit(wire: Any, sender: Side, count: int) -> None:
 
 
 def test_commit_of_what_has_failed(wire: Any) -> None:
-    """A server says ROLLBACK to the COMMIT of a failed transaction, and no error; here it is one."""
+    """The server answers the COMMIT of a failed transaction with ROLLBACK, without an error; here it raises one."""
 
     async def test() -> None:
         async with wire.connected() as connections, connections.lend() as connection:
             await prepared(connection)
-            with pytest.raises(Unavailable, match="undid"):
+            with pytest.raises(Unavailable, match="rolled back"):
                 await in_transaction(connection, (INSERT, 2), (INSERT, 1))
             assert await wire.ask(COUNT) == 1
 
@@ -162,7 +165,7 @@ def test_commit_of_what_has_failed(wire: Any) -> None:
 
 
 def test_an_error_undoes_a_transaction(wire: Any) -> None:
-    """What the block raises comes out as it is, and the connection can be used at once."""
+    """An error of the block is raised unchanged, and the connection can be used at once."""
 
     async def test() -> None:
         async with wire.connected() as connections, connections.lend() as connection:
@@ -183,7 +186,7 @@ def test_ended_by_the_administrator(wire: Any) -> None:
                 with pytest.raises(OutcomeUnknown, match="administrator"):
                     await connection.write("SELECT pg_terminate_backend(pg_backend_pid())")
             async with connections.lend() as connection:
-                with pytest.raises(Unavailable, match="ended by its administrator"):
+                with pytest.raises(Unavailable, match="its administrator ended this connection"):
                     await connection.read("SELECT pg_terminate_backend(pg_backend_pid())")
 
     wire.run(test)
@@ -191,7 +194,7 @@ def test_ended_by_the_administrator(wire: Any) -> None:
 
 @pytest.mark.parametrize("act", [Connection.read, Connection.write])
 def test_statement_timeout(wire: Any, act: Callable[[Connection, str], Awaitable[object]]) -> None:
-    """The server's own timeout undoes the statement and says so: a plain error, and the connection stays."""
+    """The server's own timeout rolls the statement back with a plain error, and the connection stays usable."""
 
     async def test() -> None:
         async with wire.connected(statement_timeout_ms=1_000) as connections, connections.lend() as connection:
@@ -203,7 +206,7 @@ def test_statement_timeout(wire: Any, act: Callable[[Connection, str], Awaitable
 
 
 async def read_anew(connection: Connection, _: str) -> None:
-    """Read what was not prepared before."""
+    """Read by a statement that was not prepared before."""
     await connection.read("SELECT 2")
 
 
@@ -215,20 +218,20 @@ async def begin(connection: Connection, _: str) -> None:
 @pytest.mark.parametrize(
     ("act", "expected", "told"),
     [
-        (Connection.read, Unavailable, "did not answer in time"),
-        (Connection.write, OutcomeUnknown, "no reply came in time"),
+        (Connection.read, Unavailable, "did not reply in time"),
+        (Connection.write, OutcomeUnknown, "no reply in time"),
         (Connection.script, OutcomeUnknown, "did not confirm a write"),
-        (read_anew, Unavailable, "did not answer in time"),
-        (begin, Unavailable, "did not answer in time"),
+        (read_anew, Unavailable, "did not reply in time"),
+        (begin, Unavailable, "did not reply in time"),
     ],
 )
 def test_no_reply_in_time(
     wire: Any, act: Callable[[Connection, str], Awaitable[object]], expected: type[TxnFrameworkError], told: str
 ) -> None:
     """
-    A reply that never comes is given up with its connection: OutcomeUnknown for a write, plain for a read.
+    After a missing reply the connection is terminated: OutcomeUnknown for a write, plain for a read.
 
-    Whoever uses the connection all the same is told that it is gone, which is no doubt.
+    A later use of that connection raises a plain error.
     """
 
     async def test() -> None:
@@ -247,14 +250,14 @@ def test_no_reply_in_time(
 
 
 def test_no_reply_in_time_inside_a_transaction(wire: Any) -> None:
-    """Before COMMIT was sent a write there is surely undone, however it was given up: a plain error."""
+    """A write that timed out before COMMIT was sent is surely undone: a plain error."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy):
             async with connections.lend() as connection:
                 await prepared(connection)
                 wire.miss_replies_soon(connection)
-                with pytest.raises(Unavailable, match="did not answer in time"):
+                with pytest.raises(Unavailable, match="did not reply in time"):
                     await in_transaction(connection, proxy.stall, (INSERT, 2))
                 assert connection.is_lost
             proxy.restore()
@@ -264,7 +267,7 @@ def test_no_reply_in_time_inside_a_transaction(wire: Any) -> None:
 
 
 def test_lock_timeout(wire: Any) -> None:
-    """Who waits for a lock for too long is told so, after that time and not a multiple of it."""
+    """A wait for a lock fails after the configured time, and not after a multiple of it."""
 
     async def test() -> None:
         calls = 0
@@ -286,7 +289,7 @@ def test_lock_timeout(wire: Any) -> None:
 
 
 def test_deadlock(wire: Any) -> None:
-    """One of two that wait for each other is undone by the server and done again; both succeed."""
+    """The server rolls back one of two deadlocked transactions, which is retried; both succeed."""
 
     async def test() -> None:
         url = wire.url_with(query="options=-c%20deadlock_timeout%3D10ms")
@@ -324,7 +327,7 @@ RAISE = "DO $$ BEGIN RAISE EXCEPTION 'in the way' USING ERRCODE = '{}'; END $$"
     [("40001", Unavailable), ("40P01", Unavailable), ("23505", Corrupt)],
 )
 def test_retries_are_bounded(wire: Any, code: str, expected: type[TxnFrameworkError]) -> None:
-    """The same work is done again ``retries_max`` times, the first time at once, then after growing pauses."""
+    """Work is retried ``retries_max`` times, the first time at once, then after growing pauses."""
 
     async def test() -> None:
         environment = VirtualEnvironment()
@@ -353,7 +356,7 @@ def test_retries_are_bounded(wire: Any, code: str, expected: type[TxnFrameworkEr
 
 
 def test_no_retry_of_what_is_in_doubt(wire: Any) -> None:
-    """Work whose outcome is not known is not done again."""
+    """Work of unknown outcome is not retried."""
 
     async def test() -> None:
         calls = 0
@@ -390,7 +393,7 @@ def test_tables_that_changed(wire: Any) -> None:
     [(("no number",), "argument of this type"), ((1, 2), "expects 1 argument"), ((1 << 40,), "argument of this type")],
 )
 def test_a_value_that_is_not_taken(wire: Any, arguments: tuple[object, ...], expected: str) -> None:
-    """What the driver does not even send is no OutcomeUnknown, and its text does not hold the value."""
+    """A statement that the driver does not send raises no OutcomeUnknown, and its error does not contain the value."""
 
     async def test() -> None:
         async with wire.connected() as connections, connections.lend() as connection:
@@ -404,7 +407,7 @@ def test_a_value_that_is_not_taken(wire: Any, arguments: tuple[object, ...], exp
 
 
 def test_read_only_database(wire: Any) -> None:
-    """A server that takes no writes says so, and what to do; it may take them later, so it is Unavailable."""
+    """A read-only server is reported with the remedy; Unavailable, because it may accept writes later."""
 
     async def test() -> None:
         await wire.ask("CREATE TABLE public.kept (number int)")
@@ -418,7 +421,7 @@ def test_read_only_database(wire: Any) -> None:
 
 
 def test_a_moment_in_view(wire: Any) -> None:
-    """Reads in a view see one moment; in a transaction each sees its own, whatever the database's default is."""
+    """Reads in a view share one snapshot; in a transaction each has its own, whatever the database's default is."""
 
     async def test() -> None:
         await wire.ask(f"ALTER DATABASE {wire.name} SET default_transaction_isolation = 'serializable'")
@@ -437,7 +440,7 @@ def test_a_moment_in_view(wire: Any) -> None:
 
 
 def test_proxy_is_between(wire: Any) -> None:
-    """The tests above cut what they say they cut."""
+    """The tests above cut the connections that they claim to cut."""
 
     async def test() -> None:
         async with wire.proxied() as (connections, proxy):
@@ -449,8 +452,8 @@ def test_proxy_is_between(wire: Any) -> None:
 
 
 def test_a_server_that_has_just_taken_leave() -> None:
-    """Between its last words and the end of the connection the driver sends nothing: a plain error."""
+    """Between the server's last message and the end of the connection, the driver sends nothing: a plain error."""
     error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
     assert isinstance(in_doubt(error, "here"), Unavailable)
     assert isinstance(in_doubt(asyncpg.InternalClientError("got something unexpected"), "here"), OutcomeUnknown)
-    assert is_hopeless(error)
+    assert breaks_connection(error)

@@ -1,4 +1,4 @@
-"""Who may have a connection, in which state, and where: bounds, cancelled callers, closing, forks and event loops."""
+"""The lending of connections: limits, cancelled callers, closing, forks and event loops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Closed, Unavailable
+from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql.postgresql._connection import Connection
-from txnframework_sql.postgresql._options import PostgresqlOptions
-from txnframework_sql.postgresql._pool import OpenPools, Pool
+from txnframework_sql.postgresql._database import OpenPools
+from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.postgresql._server import locate
 
 SLEEP = "SELECT pg_sleep(600)"
@@ -31,13 +32,13 @@ async def one(connections: Pool) -> Any:
 
 
 async def begun(wire: Any, condition: str = BUSY, count: int = 1) -> None:
-    """Return when the server is doing something for somebody else."""
+    """Return when the server executes a statement of another session."""
     while await wire.ask(condition) != count:
         pass
 
 
 def test_connections_are_bounded_and_kept(wire: Any) -> None:
-    """No more than ``connections_max`` are made, whoever comes has to wait, and they are used again."""
+    """At most ``connections_max`` are opened, further callers wait, and connections are reused."""
 
     async def test() -> None:
         async with wire.connected(connections_max=2) as connections:
@@ -60,7 +61,7 @@ def test_connections_are_bounded_and_kept(wire: Any) -> None:
 
 
 def test_a_lost_connection_is_replaced(wire: Any) -> None:
-    """One that was lost while nobody had it is noticed before anything is sent: even a write goes through."""
+    """A connection that was lost while unused is detected before anything is sent: even a write succeeds."""
 
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
@@ -76,7 +77,7 @@ def test_a_lost_connection_is_replaced(wire: Any) -> None:
 
 
 def test_one_that_was_not_used_for_long_has_to_answer(wire: Any) -> None:
-    """A server that is gone without a word is found out before anything is sent to it, and the connection replaced."""
+    """A vanished server is detected before anything is sent to it, and the connection is replaced."""
 
     async def test() -> None:
         options = {"connections_max": 1, "keepalive_interval_s": 1, "keepalive_count": 1}
@@ -130,7 +131,9 @@ async def wait_in_transaction(connection: Connection) -> None:
     ],
 )
 def test_a_cancelled_caller(wire: Any, act: Callable[[Connection], Awaitable[None]], state: str) -> None:
-    """It gets away at once; its statement and transaction end before anybody else gets the connection, which stays."""
+    """
+    It returns at once. Its statement and transaction end before the next caller gets the connection, which stays open.
+    """
 
     async def test() -> None:
         async with wire.connected(connections_max=1) as connections:
@@ -157,7 +160,7 @@ def test_a_cancelled_caller(wire: Any, act: Callable[[Connection], Awaitable[Non
 
 
 def test_cancelled_while_it_connects_or_waits(wire: Any) -> None:
-    """Neither takes anybody's room with it."""
+    """Neither of the cancelled callers keeps a slot."""
 
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
@@ -175,7 +178,7 @@ def test_cancelled_while_it_connects_or_waits(wire: Any) -> None:
 
 
 def test_cancelled_while_nothing_passes(wire: Any) -> None:
-    """A server that cannot be told to give up is not waited for for ever: the connection is broken off."""
+    """If the server does not receive a cancellation, the connection is terminated after a limited wait."""
 
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
@@ -195,7 +198,7 @@ def test_cancelled_while_nothing_passes(wire: Any) -> None:
 
 
 def test_closing_waits_for_what_is_under_way(wire: Any) -> None:
-    """What has a connection finishes, whoever waits for one is refused, and nothing is left at the server."""
+    """Running callers finish, waiting ones are refused, and no connection remains at the server."""
 
     async def test() -> None:
         async with wire.connected(connections_max=1) as connections:
@@ -218,7 +221,7 @@ def test_closing_waits_for_what_is_under_way(wire: Any) -> None:
 
 
 def test_a_cancelled_close(wire: Any) -> None:
-    """It is finished all the same, after what is under way; a later one waits for that."""
+    """It is completed after the running operations; a later close waits for it."""
 
     async def test() -> None:
         async with wire.connected(connections_max=2) as connections:
@@ -235,7 +238,7 @@ def test_a_cancelled_close(wire: Any) -> None:
 
 
 def test_closing_while_nothing_passes(wire: Any) -> None:
-    """A server that does not say goodbye is not waited for for long."""
+    """The wait for a server that does not answer a close is short."""
 
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
@@ -249,7 +252,7 @@ def test_closing_while_nothing_passes(wire: Any) -> None:
 
 
 def test_another_event_loop(wire: Any) -> None:
-    """Pool belong to the loop that made them; another one is told so, and may close them without harm."""
+    """A pool belongs to the loop that created it; another loop gets Closed, and may close the pool without harm."""
 
     async def opened() -> Pool:
         connections = Pool(locate(wire.url), SystemEnvironment(), PostgresqlOptions())
@@ -271,7 +274,10 @@ def test_another_event_loop(wire: Any) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_server_that_is_gone_is_told_of_once(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """One line when it answers no more, one when it does; one that was never there is told by the error alone."""
+    """
+    One line is logged when a server stops answering, and one when it answers again; a server that never answered only
+    raises.
+    """
 
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
@@ -295,7 +301,7 @@ def test_a_server_that_is_gone_is_told_of_once(wire: Any, caplog: pytest.LogCapt
                 await wire.until(lambda: proxy.connections == 0)
                 await fails()
                 (said,) = caplog.records[before:]
-                assert "goes on by itself" in said.getMessage()
+                assert "continue when the server answers again" in said.getMessage()
                 assert connections.shown_url in said.getMessage()
             assert [record.getMessage() for record in caplog.records[:before]] == [
                 f"{connections.shown_url} answers again"
@@ -343,7 +349,7 @@ def test_fork(wire: Any) -> None:
 
 
 def test_stores_of_one_database_share(wire: Any) -> None:
-    """Same loop, URL, environment and options: the same connections, closed when the last one gives them back."""
+    """Stores with the same loop, URL, environment and options share connections, which the last one closes."""
 
     async def test() -> None:
         shared, environment, options = OpenPools(), SystemEnvironment(), PostgresqlOptions()
@@ -368,7 +374,7 @@ def test_stores_of_one_database_share(wire: Any) -> None:
 
 
 def test_what_a_session_is_like(wire: Any) -> None:
-    """What is confirmed is on disk and statements see what they expect, whatever the database's own defaults are."""
+    """Confirmed writes are on disk and sessions have the expected settings, whatever the database's defaults are."""
 
     async def test() -> None:
         for setting in ("synchronous_commit = off", "default_transaction_isolation = 'serializable'", "jit = on"):
@@ -395,7 +401,7 @@ def test_what_a_session_is_like(wire: Any) -> None:
 
 
 def test_prepared_statements_are_bounded(wire: Any) -> None:
-    """A connection forgets the statement used longest ago, here and at the server."""
+    """A connection drops the least recently used statement, here and at the server."""
 
     async def test() -> None:
         async with wire.connected(statements_max=4) as connections, connections.lend() as connection:
@@ -410,7 +416,7 @@ def test_prepared_statements_are_bounded(wire: Any) -> None:
 
 
 def test_a_server_that_is_too_old_or_not_unicode(wire: Any) -> None:
-    """A database that cannot hold every text is refused when it is connected to."""
+    """A database that cannot store every text is refused when connecting."""
 
     async def test() -> None:
         latin = f"{wire.name}_latin"
@@ -426,7 +432,7 @@ def test_a_server_that_is_too_old_or_not_unicode(wire: Any) -> None:
 
 
 def test_no_connection_left(wire: Any) -> None:
-    """A server that is full says so, and which of the two bounds to change."""
+    """The error of a server without free connections names both limits."""
 
     async def test() -> None:
         role = f"{wire.name}_few"

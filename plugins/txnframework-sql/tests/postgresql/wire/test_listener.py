@@ -1,4 +1,4 @@
-"""Hearing of what others commit: nothing is missed, whatever happens to the connection that listens."""
+"""The reception of other clients' commits: none is missed, whatever happens to the listening connection."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from txnframework.testing import VirtualEnvironment
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._payloads import (
+    ANYTHING_CHANGED,
     BYTES_MAX,
-    EVERYBODY,
     PAYLOADS_MAX,
     changes_of,
     channel_of,
     payloads,
 )
 from txnframework_sql.postgresql._pool import Pool
-from txnframework_sql.steps.changes import Change, LedgerChange, RecordChange
+from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange
 
 CHANNEL = "txnframework_wire"
 NOTIFY = f"SELECT pg_notify('{CHANNEL}', payload) FROM unnest($1::text[]) payload"
@@ -32,7 +32,7 @@ HEARTBEAT_MS = 200
 
 
 class Heard:
-    """Keeps what a listener tells."""
+    """Records what a listener delivers."""
 
     def __init__(self) -> None:
         self.changes: list[Change] = []
@@ -52,7 +52,7 @@ async def listening(wire: Any, environment: VirtualEnvironment) -> AsyncIterator
     options = {"heartbeat_ms": HEARTBEAT_MS, "connect_timeout_ms": 2_000, "connections_max": 1}
     async with wire.proxied(environment, **options) as (connections, proxy):
         heard = Heard()
-        connections.listener.join(heard)
+        connections.listener.subscribe(heard)
         await connections.listener.listen()
         yield connections, proxy, connections.listener, heard
 
@@ -62,26 +62,26 @@ async def notify(wire: Any, *texts: str) -> None:
 
 
 def test_what_others_commit(wire: Any) -> None:
-    """Each commit that was notified after ``listen`` returned is heard, and nothing of one that was undone."""
+    """Each commit notified after ``listen`` returned is received, and none that was rolled back."""
 
     async def test() -> None:
         async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
             await notify(wire, "[1]", "[2]")
             async with wire.connected() as others, others.lend() as connection:
                 await connection.script(f"BEGIN; NOTIFY {CHANNEL}, '[3]'; ROLLBACK")
-            await listener.beat()
+            await listener.heartbeat()
             assert heard.changes == [LedgerChange(1), LedgerChange(2)]
             assert heard.woken == 0
-            listener.leave(heard)
+            listener.unsubscribe(heard)
             await notify(wire, "[4]")
-            await listener.beat()
+            await listener.heartbeat()
             assert len(heard.changes) == 2
 
     wire.run(test)
 
 
 FORGED = [
-    EVERYBODY,
+    ANYTHING_CHANGED,
     "",
     "nonsense",
     "{}",
@@ -97,42 +97,42 @@ FORGED = [
 
 @pytest.mark.parametrize("text", FORGED)
 def test_what_is_not_understood(wire: Any, text: str) -> None:
-    """A payload of a later release, or of somebody else, wakes everybody."""
+    """A payload of a later release, or of another program, wakes every watch."""
 
     async def test() -> None:
         async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
             await notify(wire, text)
-            await listener.beat()
+            await listener.heartbeat()
             assert (heard.changes, heard.woken) == ([], 1)
 
     wire.run(test)
 
 
 def test_a_flood_wakes_once(wire: Any) -> None:
-    """What comes at once, however much of it, wakes everybody once or twice; what comes after it is heard."""
+    """Simultaneous notifications, however many, wake every watch once or twice; later ones are received."""
 
     async def test() -> None:
         async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
             await notify(wire, *(f"[{number}]" for number in range(5_000)))
-            await listener.beat()
+            await listener.heartbeat()
             # The server sends many at once, but not all of them.
             assert 0 < heard.woken < 500
             assert len(heard.changes) < 2_500
             heard.changes.clear()
             await notify(wire, "[7]")
-            await listener.beat()
+            await listener.heartbeat()
             assert heard.changes == [LedgerChange(7)]
 
     wire.run(test)
 
 
 def test_the_same_thing_many_times(wire: Any) -> None:
-    """Commits that came at once are told of together, each change once."""
+    """Simultaneous commits are delivered together, each change once."""
 
     async def test() -> None:
         async with listening(wire, VirtualEnvironment()) as (_, __, listener, heard):
             for _ in range(20):
-                listener._hear(None, 0, CHANNEL, "[1,2]")
+                listener._on_notification(None, 0, CHANNEL, "[1,2]")
             assert heard.changes == []
             await asyncio.sleep(0)
             assert heard.changes == [LedgerChange(1), LedgerChange(2)]
@@ -141,34 +141,34 @@ def test_the_same_thing_many_times(wire: Any) -> None:
 
 
 def test_another_channel(wire: Any) -> None:
-    """What is notified elsewhere is not heard; told of another channel, it listens there, and wakes everybody."""
+    """Notifications of other channels are not received; a change of the channel wakes every watch."""
 
     async def test() -> None:
         async with listening(wire, VirtualEnvironment()) as (connections, __, listener, heard):
             other = channel_of("token", "schema")
             await wire.ask("SELECT pg_notify($1, '[1]')", other)
-            await listener.beat()
+            await listener.heartbeat()
             assert (heard.changes, heard.woken) == ([], 0)
             connections.notify_on(other)
             await listener.listen()
             assert heard.woken == 1
             await notify(wire, "[1]")
             await wire.ask("SELECT pg_notify($1, '[2]')", other)
-            await listener.beat()
+            await listener.heartbeat()
             assert heard.changes == [LedgerChange(2)]
 
     wire.run(test)
 
 
 def test_channels_fit_and_differ() -> None:
-    """A channel's name is one that PostgreSQL takes whole, and no other token or schema has it."""
+    """PostgreSQL does not truncate a channel's name, and other tokens and schemas have other names."""
     names = {channel_of(*own) for own in (("a", "b"), ("a", "c"), ("b", "b"), ("a/", "b"), ("a", "x" * 63))}
     assert len(names) == 5
     assert all(len(name.encode()) <= 63 for name in names)
 
 
 def test_first_listen_then_wake(wire: Any) -> None:
-    """What is committed while nobody listens wakes everybody, once LISTEN is active again; what follows is heard."""
+    """Commits during a loss wake every watch once LISTEN is active again; later commits are received."""
 
     async def test() -> None:
         environment = VirtualEnvironment()
@@ -181,14 +181,14 @@ def test_first_listen_then_wake(wire: Any) -> None:
                 await environment.advance(100)
                 await asyncio.sleep(0.001)
             await notify(wire, "[2]")
-            await listener.beat()
+            await listener.heartbeat()
             assert heard.changes == [LedgerChange(2)]
 
     wire.run(test)
 
 
 def test_a_server_that_is_gone_is_told_of_once(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever waits for messages is told why none come, and when they may come again; not with each attempt."""
+    """An outage is logged once, and so is its end, however many attempts fail."""
 
     async def test() -> None:
         environment = VirtualEnvironment()
@@ -219,7 +219,7 @@ def test_ended_by_the_server(wire: Any) -> None:
             )
             await wire.until(lambda: heard.woken > 0)
             await notify(wire, "[1]")
-            await listener.beat()
+            await listener.heartbeat()
             assert heard.changes == [LedgerChange(1)]
 
     wire.run(test)
@@ -227,7 +227,7 @@ def test_ended_by_the_server(wire: Any) -> None:
 
 @pytest.mark.parametrize("sender", list(Side))
 def test_half_open(wire: Any, sender: Side) -> None:
-    """A connection over which nothing comes any more is found out by the heartbeat, and everybody woken."""
+    """The heartbeat detects a half-open connection, and every watch is woken."""
 
     async def test() -> None:
         environment = VirtualEnvironment()
@@ -247,7 +247,7 @@ def test_half_open(wire: Any, sender: Side) -> None:
 
 
 def test_a_server_that_cannot_be_reached(wire: Any) -> None:
-    """Arming fails then, and is tried anew each time: without waiting for the pause between two attempts."""
+    """Arming a watch then fails, and each call tries at once, without waiting for the pause between two attempts."""
 
     async def test() -> None:
         environment = VirtualEnvironment()
@@ -261,14 +261,14 @@ def test_a_server_that_cannot_be_reached(wire: Any) -> None:
             await listener.listen()
             assert heard.woken == 1
             await notify(wire, "[1]")
-            await listener.beat()
+            await listener.heartbeat()
             assert heard.changes == [LedgerChange(1)]
 
     wire.run(test)
 
 
 def test_a_server_that_answers_others_is_asked_at_once(wire: Any) -> None:
-    """It listens again as soon as an operation has connected: the pause that it is in may be long, and ends here."""
+    """The listener reconnects as soon as an operation has connected; a long pause ends early."""
 
     async def test() -> None:
         async with listening(wire, VirtualEnvironment()) as (connections, proxy, listener, heard):
@@ -287,7 +287,7 @@ def test_a_server_that_answers_others_is_asked_at_once(wire: Any) -> None:
 
 @pytest.mark.parametrize("lets_in", [True, False])
 def test_pauses_grow_and_are_bounded(wire: Any, lets_in: bool) -> None:
-    """A server that stays away is asked more and more seldom, also one that lets in and then never answers."""
+    """The pauses between attempts grow up to a limit, also for a server that accepts connections and never answers."""
 
     async def test() -> None:
         environment = VirtualEnvironment()
@@ -298,14 +298,14 @@ def test_pauses_grow_and_are_bounded(wire: Any, lets_in: bool) -> None:
             async def counted() -> Any:
                 times_ms.append(environment.now_ms())
                 if not lets_in:
-                    raise Unavailable("nobody answers")
+                    raise Unavailable("cannot connect to")
                 return await connect()
 
             async def lost(_: asyncio.Event) -> bool:
                 return False
 
             listener._connect = counted
-            listener._beat_until = lost
+            listener._heartbeat_until = lost
             assert listener._driver is not None
             listener._driver.terminate()
             await wire.until(lambda: bool(times_ms))
@@ -323,25 +323,25 @@ def test_pauses_grow_and_are_bounded(wire: Any, lets_in: bool) -> None:
 
 
 def test_nobody_to_tell(wire: Any) -> None:
-    """Without an armed watch a lost connection is not replaced; the next one that is armed brings it back."""
+    """Without an armed watch, a lost connection is not replaced; the next armed watch reconnects."""
 
     async def test() -> None:
         async with listening(wire, VirtualEnvironment()) as (_, proxy, listener, heard):
             heard.armed.clear()
             proxy.reset_connections()
-            await wire.until(lambda: listener._keeper is None or listener._keeper.done())
+            await wire.until(lambda: listener._task is None or listener._task.done())
             assert proxy.connections == 0
             heard.armed.append(heard)
             await listener.listen()
             await notify(wire, "[1]")
-            await listener.beat()
+            await listener.heartbeat()
             assert heard.changes == [LedgerChange(1)]
 
     wire.run(test)
 
 
 def test_closing(wire: Any) -> None:
-    """Who waits for LISTEN is told that it will not come, and nothing is left under way."""
+    """Callers that wait for LISTEN get Closed, and no task remains."""
 
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
@@ -359,7 +359,7 @@ def test_closing(wire: Any) -> None:
 
 
 def test_a_cancelled_one_does_not_stop_the_others(wire: Any) -> None:
-    """Many may wait for the same LISTEN; each may give up alone."""
+    """Several callers may wait for the same LISTEN; the cancellation of one does not affect the others."""
 
     async def test() -> None:
         async with wire.proxied(connections_max=1) as (connections, proxy):
@@ -376,7 +376,7 @@ def test_a_cancelled_one_does_not_stop_the_others(wire: Any) -> None:
 
 
 def test_keepalive(wire: Any) -> None:
-    """The server is told when to ask whether a client is still there, as the URL says, or the options."""
+    """The server's TCP keepalive is set as the URL or the options say."""
 
     async def test() -> None:
         url = wire.url_with(query="keepalives_idle=7&tcp_user_timeout=4321")
@@ -396,20 +396,20 @@ INDEXED = RecordChange("/a", "part", frozenset({IndexEntry("by", b"\0\xff"), Ind
     "changes", [[], [RECORD], [INDEXED], [LedgerChange(7)], [RECORD, INDEXED, LedgerChange(1), LedgerChange(1)]]
 )
 def test_payloads(changes: list[Change]) -> None:
-    """What is encoded is decoded to the same changes, each once."""
+    """Encoded changes are decoded to the same changes, each once."""
     found = payloads(changes)
     assert len(found) == bool(changes)
     assert [change for text in found for change in changes_of(text) or ()] == list(dict.fromkeys(changes))
 
 
 def test_payload_of_a_function() -> None:
-    """A SQL function gives the index entries before and after apart, as the records keep them."""
+    """A SQL function sends the index entries before and after separately, in the stored form."""
     expected = RecordChange("/a", "/a", frozenset({IndexEntry("i", b"\1"), IndexEntry("j", b"\2")}))
     assert changes_of('[["/a",null,[["i","01"]],null,[["j","02"]]]]') == (expected,)
 
 
 def test_long_payloads(wire: Any) -> None:
-    """Many changes take several payloads, too many or too long ones become one that wakes everybody; all are taken."""
+    """Many changes take several payloads; too many or too long ones are replaced by one that wakes every watch."""
     several = [RecordChange("/ä" * 200 + str(number), "p", frozenset()) for number in range(50)]
     found = payloads(several)
     assert 1 < len(found) <= PAYLOADS_MAX
@@ -417,10 +417,10 @@ def test_long_payloads(wire: Any) -> None:
     assert [change for text in found for change in changes_of(text) or ()] == several
     assert payloads(several * 2) == found
     many = [RecordChange("/a" * 300 + str(number), "p", frozenset()) for number in range(500)]
-    assert payloads(many) == [EVERYBODY]
+    assert payloads(many) == [ANYTHING_CHANGED]
     longest = RecordChange("/" * (BYTES_MAX - len('[["",null]]')), "/" * (BYTES_MAX - len('[["",null]]')), frozenset())
     assert [len(text) for text in payloads([longest])] == [BYTES_MAX]
-    assert payloads([RecordChange(longest.path + "/", longest.path + "/", frozenset())]) == [EVERYBODY]
+    assert payloads([RecordChange(longest.path + "/", longest.path + "/", frozenset())]) == [ANYTHING_CHANGED]
 
     async def test() -> None:
         await notify(wire, *found, *payloads([longest]))

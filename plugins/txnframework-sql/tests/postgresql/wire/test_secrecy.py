@@ -1,4 +1,4 @@
-"""Servers on other machines without TLS: they are warned of, and refused where that is set."""
+"""Servers on other machines without TLS: a warning by default, a refusal with ``require_tls``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.postgresql import _connection
-from txnframework_sql.postgresql._options import PostgresqlOptions
+from txnframework_sql._options import PostgresqlOptions
+from txnframework_sql.postgresql import _setup
 from txnframework_sql.postgresql._server import locate
 
 # This machine under a name that does not say so.
@@ -18,11 +18,11 @@ FAR = "0.0.0.0"
 
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_connection, "_warned", set())
+    monkeypatch.setattr(_setup, "_warned", set())
 
 
 def test_a_password_in_clear_is_warned_of_once(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Not with each connection; the warning says what to write, and does not hold the password."""
+    """The warning is logged once, says what to set, and does not contain the password."""
     port = wire.address[1]
 
     async def test() -> None:
@@ -39,7 +39,7 @@ def test_a_password_in_clear_is_warned_of_once(wire: Any, caplog: pytest.LogCapt
 
 
 def test_this_machine_is_not_warned_of(wire: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing crosses a network; require_tls has nothing to object to either."""
+    """A connection within this machine needs no warning, and ``require_tls`` accepts it."""
 
     async def test() -> None:
         async with wire.connected(require_tls=True) as connections, connections.lend():
@@ -50,7 +50,7 @@ def test_this_machine_is_not_warned_of(wire: Any, caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize("query", ["", "sslmode=disable", "sslmode=allow", "sslmode=prefer"])
 def test_clear_is_refused_where_that_is_set(wire: Any, query: str) -> None:
-    """Before anything is sent, whatever the server would agree to."""
+    """The refusal happens before anything is sent, whatever the server supports."""
     url = wire.url_with(address=(FAR, wire.address[1]), query=query)
 
     async def test() -> None:
@@ -65,7 +65,7 @@ def test_clear_is_refused_where_that_is_set(wire: Any, query: str) -> None:
 
 @pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
 def test_demanding_tls_is_enough(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """In the URL, or in the environment where the URL says nothing of it."""
+    """The sslmode of the URL, or of the environment if the URL omits it, is sufficient."""
     locate(f"postgresql://u@db.example,localhost/d?sslmode={mode}").require_tls()
     with pytest.raises(InvalidInput):
         locate("postgresql://u@db.example,localhost/d").require_tls()
@@ -74,7 +74,7 @@ def test_demanding_tls_is_enough(monkeypatch: pytest.MonkeyPatch, mode: str) -> 
 
 
 def test_where_the_environment_names_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A URL without a host is that of PGHOST; without either, a socket of this machine."""
+    """A URL without a host uses PGHOST; without both, a socket of this machine."""
     assert not PostgresqlOptions().require_tls
     monkeypatch.delenv("PGHOST", raising=False)
     locate("postgresql:///d").require_tls()

@@ -1,4 +1,4 @@
-"""TLS: what each sslmode accepts of a server with a certificate that nobody has signed but itself."""
+"""What each sslmode accepts of a server with a self-signed certificate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SSL_REQUEST = (8).to_bytes(4, "big") + (80877103).to_bytes(4, "big")
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for ``localhost``, its key beside it."""
+    """Return a certificate for ``localhost``, with its key in the same directory."""
     directory = tmp_path_factory.mktemp("tls")
     own = directory / "server.crt"
     subprocess.run(
@@ -40,7 +40,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Front:
-    """Speaks TLS for a server that was built without it, and counts who came by TLS and who did not."""
+    """Adds TLS to a server that was built without it, and counts connections with and without TLS."""
 
     def __init__(self, target: tuple[str, int], certificate: Path) -> None:
         self._target = target
@@ -51,7 +51,7 @@ class Front:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[int]:
-        """Listen for a block; give the port."""
+        """Listen for a block; yield the port."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         try:
             yield server.sockets[0].getsockname()[1]
@@ -104,17 +104,19 @@ async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
         ("sslmode=allow", "localhost", "plain"),
         ("sslmode=verify-ca&sslrootcert={}", "127.0.0.1", "encrypted"),
         ("sslmode=verify-full&sslrootcert={}", "localhost", "encrypted"),
-        ("sslmode=verify-full&sslrootcert={}", "127.0.0.1", "and the host as the certificate does"),
+        ("sslmode=verify-full&sslrootcert={}", "127.0.0.1", "use the host name of the certificate"),
         ("sslmode=require&sslrootcert={}", "127.0.0.1", "encrypted"),
     ],
 )
 def test_what_a_mode_accepts(wire: Any, certificate: Path, query: str, host: str, expected: str) -> None:
-    """As libpq has it: verify-ca wants the authority, verify-full its name too; require wants it if it has one."""
+    """
+    As in libpq: verify-ca needs the authority, verify-full also the name; require checks an authority if it has one.
+    """
     asyncio.run(_connect(wire, certificate, query.format(certificate), host, expected))
 
 
 def test_an_authority_that_is_not_known(wire: Any, certificate: Path, tmp_path: Path) -> None:
-    """A certificate that the named authority has not signed is refused, and so is every other than expected."""
+    """A certificate that the given authority has not signed is refused."""
     other = tmp_path / "other.crt"
     subprocess.run(
         [
@@ -128,13 +130,13 @@ def test_an_authority_that_is_not_known(wire: Any, certificate: Path, tmp_path: 
 
 
 def test_no_authority(wire: Any, certificate: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Who wants to verify and has nothing to do it with is told which file is missing."""
+    """Verification without an authority's certificate fails with the name of the missing file."""
     monkeypatch.setenv("HOME", str(tmp_path))
     asyncio.run(_connect(wire, certificate, "sslmode=verify-full", "localhost", "root.crt"))
 
 
 def test_cancelling_by_tls(wire: Any, certificate: Path) -> None:
-    """What a cancelled caller left under way is ended over TLS, too."""
+    """A cancelled caller's statement is ended over TLS as well."""
 
     async def test() -> None:
         front = Front(wire.address, certificate)

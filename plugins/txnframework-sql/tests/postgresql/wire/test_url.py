@@ -1,4 +1,4 @@
-"""URLs as libpq knows them: what they name, what may be shown of them, and what is refused."""
+"""URLs in libpq's form: what they name, what may be shown of them, and what is refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _no_port_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_a_url_names(url: str, places: list[str], shown: str) -> None:
-    """The driver gets one URL for each host; what is shown names all of them, and nothing else does."""
+    """The driver gets one URL for each host; the shown URL names all hosts."""
     found = locate(url)
     queries = [dict(parse_qsl(urlsplit(one).query)) for one in found.urls]
     assert [":".join(query[name] for name in ("host", "port") if name in query) for query in queries] == places
@@ -47,7 +47,7 @@ def test_what_a_url_names(url: str, places: list[str], shown: str) -> None:
 
 
 def test_what_is_for_the_driver() -> None:
-    """It reads login, database and parameters that it knows; those that the plugin reads are not sent to the server."""
+    """The driver reads login, database and its parameters; the plugin's own parameters are not sent to the server."""
     (url,) = locate("postgresql://u:p%40@h/db?options=-c%20jit%3Don&connect_timeout=3&keepalives_idle=7").urls
     assert url == "postgresql://u:p%40@/db?options=-c+jit%3Don&host=h"
     assert locate("postgresql:///?dbname=x&host=h").urls == ("postgresql://@?dbname=x&host=h",)
@@ -63,7 +63,7 @@ def test_what_is_for_the_driver() -> None:
     ],
 )
 def test_secrets_are_not_shown(url: str) -> None:
-    """Neither the URL that is shown nor any text of the object has a password in it."""
+    """Neither the shown URL nor any text of the object contains a password."""
     found = locate(url)
     assert SECRET not in f"{found.shown_url} {found} {found!r}"
     assert found.has_password
@@ -94,7 +94,7 @@ def test_secrets_are_not_shown(url: str) -> None:
     ],
 )
 def test_what_cannot_be_used(url: str) -> None:
-    """One sentence that says what to write, in which nothing stands that may be a piece of a password."""
+    """The error is one sentence that says what to write, without any part that may belong to a password."""
     with pytest.raises(InvalidInput) as raised:
         locate(url)
     assert SECRET not in str(raised.value)
@@ -103,6 +103,6 @@ def test_what_cannot_be_used(url: str) -> None:
 
 
 def test_a_parameter_that_is_not_known_is_named() -> None:
-    """A parameter with an ordinary name is said to be the one."""
+    """The error names an unknown parameter if it has an ordinary name."""
     with pytest.raises(InvalidInput, match="'target_session_attr' of"):
         locate("postgresql://h/db?target_session_attr=any")

@@ -1,4 +1,4 @@
-"""Watches of stores: own commits wake at once, those of others by notification, and nothing is missed."""
+"""Watches of stores: own commits wake at once, those of others by notification, and none is missed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def woken(watch: IWatch) -> None:
 
 
 async def is_asleep(watch: IWatch) -> bool:
-    """Whether a watch has nothing to say now, one round of the loop later."""
+    """Return whether a watch is still waiting after one round of the loop."""
     waiting = asyncio.ensure_future(watch.changed())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -50,14 +50,14 @@ async def is_asleep(watch: IWatch) -> bool:
 
 @pytest.fixture(scope="module")
 def url() -> Any:
-    """A database for the tests of this module."""
+    """Return a database for the tests of this module."""
     with fresh_database() as one:
         yield one
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_what_others_commit(wire: Any, url: str, target: Key | KeyRange | IndexRange) -> None:
-    """A watch wakes for what concerns it, of another opening of the store, and does not for what does not."""
+    """A watch wakes for the commits of another opening that concern it, and for no others."""
 
     async def test() -> None:
         async with opened(url) as mine, opened(url) as others:
@@ -77,7 +77,7 @@ def test_what_others_commit(wire: Any, url: str, target: Key | KeyRange | IndexR
 
 
 def test_a_watch_brings_nothing_along(wire: Any, url: str) -> None:
-    """A notification that says what a record or ledger became makes who watches read again, and is believed nothing."""
+    """A notification with a record's or a ledger's content only makes watchers read again; the content is ignored."""
 
     async def test() -> None:
         async with opened(url) as mine, opened(url) as others:
@@ -101,7 +101,7 @@ def test_a_watch_brings_nothing_along(wire: Any, url: str) -> None:
 
 
 def test_own_commits_do_not_wait_for_the_server(wire: Any, url: str) -> None:
-    """A watch of what the same store writes is awake when the write is confirmed, though nothing is notified."""
+    """A write wakes the watches of its own store by the time it is confirmed, without a notification."""
 
     async def test() -> None:
         async with Proxy(wire.address) as proxy:
@@ -119,7 +119,7 @@ def test_own_commits_do_not_wait_for_the_server(wire: Any, url: str) -> None:
 
 
 def test_a_commit_that_nobody_confirmed(wire: Any, url: str) -> None:
-    """The watches of a store whose write was applied, and its reply lost, are woken."""
+    """A write that took effect without a reply wakes the watches of its store."""
 
     async def test() -> None:
         async with Proxy(wire.address) as proxy:
@@ -141,7 +141,7 @@ def test_a_commit_that_nobody_confirmed(wire: Any, url: str) -> None:
 
 
 def test_closing_with_a_watch(wire: Any, url: str) -> None:
-    """Closing the store ends its watches, and leaves nothing under way."""
+    """Closing the store ends its watches, and no task remains."""
 
     async def test() -> None:
         async with opened(url) as store:

@@ -1,18 +1,25 @@
--- Append the entries of several calls, adjacent and in order, all or none; see _appending.py, which unites them.
+-- Append the entries of several calls, adjacent and in order, all or none; see _appends.py, which groups the calls.
 --
--- A function, and not one statement with several parts: at READ COMMITTED each statement in here sees what is committed
--- when it begins. All parts of one statement see what was committed when the whole of it began, so whoever had to wait
--- for the lock would decide without the copies that were added by the one it waited for, and store them a second time.
+-- This is a function and not one statement with several parts. At READ COMMITTED, each statement in a function sees
+-- everything that was committed when that statement began. All parts of one statement see only what was committed when
+-- the whole statement began. So a call that waited for the lock would not see the copies that the previous holder added,
+-- and would store them a second time.
 --
--- Arrays have one value for each call (the entries and bytes up to its end), for each entry (datas, messages_through),
--- for each entry with a sequence (at_entries: which entry; at_producers: which producer; ...), for each producer
--- (lowest: its first sequence; added: how many), and for each call and coordinator (number_ends: the call's end).
+-- Arrays have one value for each of these:
+--   a call: call_entries and call_bytes, the entries and bytes up to its end
+--   an entry: datas, messages_through
+--   an entry with a sequence: at_entries (the entry's number), at_producers (the producer's number), firsts to
+--     sequences_through
+--   a producer: lowest (its first sequence), added (the number of its sequences)
+--   a call and a coordinator: number_ends (the call's end), coordinators, numbers
 --
--- ``payload`` is notified; see _payloads.py.
+-- ``payload`` is sent as the notification; see _payloads.py.
 --
--- Answers: 'appended', with the place of the first entry and how many there are, since the call that fills a ledger
--- closes it and those behind it are refused or go to the next; 'copies', a row for each sequence that stands there, and
--- nothing was appended; 'gone', 'sealed', 'closed'.
+-- Answers:
+--   'appended', with the position of the first entry and the number of appended entries. The call that fills a ledger
+--     closes it; the following calls are not appended.
+--   'copies', with one row for each sequence that is stored already; nothing was appended.
+--   'gone', 'sealed', 'closed': nothing was appended.
 CREATE FUNCTION schema_of_store.{name}(
     of_managed_id bigint, of_ledger_id bigint, now_ms bigint,
     entries_max bigint, bytes_max bigint, deduplication_window bigint, forget_every bigint,
@@ -40,8 +47,8 @@ DECLARE
     is_full boolean;
     next_ledger_id bigint;
 BEGIN
-    -- Positions and copies are decided under this lock: until it is released, no other append, roll, seal, delete or
-    -- trim of this managed ledger gets beyond the same line.
+    -- Positions and copies are decided under this lock. Until it is released, every other append, roll, seal, delete or
+    -- trim of this managed ledger waits for the same lock.
     SELECT m.sealed, m.open_ledger_id INTO managed
         FROM schema_of_store.managed_ledgers m WHERE m.id = of_managed_id AND m.name IS NOT NULL FOR NO KEY UPDATE;
     answer := CASE
@@ -63,7 +70,7 @@ BEGIN
                 WHERE c.managed_id = of_managed_id AND c.producer = p.producer ORDER BY c.last DESC LIMIT 1
             ) newest ON true;
         IF may_overlap THEN
-            -- Copies of one producer do not overlap, so the first that ends at or behind a sequence tells.
+            -- Copies of one producer do not overlap, so only the first copy that ends at or after a sequence matters.
             RETURN QUERY
                 SELECT 'copies', copy.ledger_id, copy.entry_id, NULL::bigint, s.at, copy.first, copy.last, copy.txn, copy.branch
                 FROM unnest(at_entries, at_producers, firsts, lasts) AS s (at, producer, first, last)
@@ -79,7 +86,7 @@ BEGIN
         END IF;
     END IF;
 
-    -- The clock of an open ledger never goes back, so that it can be searched by time.
+    -- The time of an open ledger never decreases, so that it can be searched by time.
     SELECT s.entries, s.bytes, s.messages, greatest(now_ms, s.appended_ms) AS appended_ms INTO STRICT totals
         FROM schema_of_store.ledger_segments s WHERE s.ledger_id = managed.open_ledger_id;
     SELECT c.entries, c.bytes INTO filling FROM unnest(call_entries, call_bytes) AS c (entries, bytes)
@@ -114,8 +121,8 @@ BEGIN
             FROM unnest(producers, added, heads) AS p (producer, added, before)
             WHERE size = cardinality(datas) AND p.before / forget_every < (p.before + p.added) / forget_every
         LOOP
-            -- Those before the first that is still needed; twice as many as can have come since the last look, so that
-            -- what had to stay before is caught up with.
+            -- Delete the copies before the first one that is still needed. Up to twice as many are searched as can have
+            -- been added since the last search, to catch up with copies that had to be kept before.
             DELETE FROM schema_of_store.producer_copies c
                 WHERE c.managed_id = of_managed_id AND c.producer = grown.producer AND c.last < (
                     SELECT coalesce(min(o.last) FILTER (WHERE o.through > grown.old), max(o.last) + 1)
@@ -128,7 +135,7 @@ BEGIN
         END LOOP;
     END IF;
 
-    -- Looked at first: mostly it stands there already, and a row that all ledgers share is not locked for nothing.
+    -- Read first: usually the number is stored already, and the row, which all ledgers share, need not be locked.
     INSERT INTO schema_of_store.highest_txn_numbers AS highest (coordinator, number)
         SELECT t.coordinator, max(t.number) FROM unnest(number_ends, coordinators, numbers) AS t (at, coordinator, number)
         WHERE t.at <= size AND NOT EXISTS (
@@ -138,7 +145,7 @@ BEGIN
         ON CONFLICT (coordinator) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number;
 
     IF is_full THEN
-        -- In the same commit, so that whoever learns of the full ledger's last entry finds the next one open.
+        -- In the same commit, so that a reader of the full ledger's last entry finds the next ledger open.
         UPDATE schema_of_store.counters SET value = value + 1 WHERE name = 'ledger' RETURNING value INTO STRICT next_ledger_id;
         INSERT INTO schema_of_store.ledger_segments (ledger_id, managed_id, trimming, entries, bytes, messages, appended_ms)
             VALUES (next_ledger_id, of_managed_id, 0, 0, 0, 0, totals.appended_ms);

@@ -1,18 +1,24 @@
--- Apply batches of steps on records, each wholly or not at all, and independently of each other; see _batches.py.
+-- Apply batches of steps on records, each completely or not at all, independently of each other; see
+-- _record_writes.py.
 --
--- A function, and not one statement with several parts: at READ COMMITTED each statement in here sees what is committed
--- when it begins. All parts of one statement see what was committed when the whole of it began, so whoever had to wait
--- for a record would not find the index entries that it was given meanwhile, and leave them behind.
+-- This is a function and not one statement with several parts. At READ COMMITTED, each statement in a function sees
+-- everything that was committed when that statement began. All parts of one statement see only what was committed when
+-- the whole statement began. So a call that waited for a record would not see the index entries that the record got
+-- meanwhile, and would not remove them.
 --
--- Arrays have one value for each batch (ends: its last step), for each step (kinds: 0 check, 1 put, 2 put under the next
--- number, 3 delete; expecteds: a version, -1 absent, -2 any; lists: the index entries that the record keeps of itself),
--- or for each record that is locked before all else, in the order of their keys, so that two calls never wait for each
--- other. A record that is only checked is locked against changes, and not against other checks. One that is not there
--- and may come to be made (lock_makes) is made to have its place in that order, with a version that no record has, and
--- counts as not there; what is left of those goes at the end.
+-- Arrays have one value for each of these:
+--   a batch: ends (the number of its last step)
+--   a step: kinds (0 check, 1 put, 2 put under the next number, 3 delete), paths, partitions, expecteds (a version, -1
+--     absent, -2 any), lists (the record's own list of its index entries), contents
+--   a record to lock: lock_paths, lock_partitions, lock_writes, lock_makes
 --
--- Answers: for each step that wrote, its version and what index entries the record had before; for each batch that was
--- refused, the first step that was not met, with the version that there is. What changed is notified; see _payloads.py.
+-- These records are locked before any other step, in the order of their keys, so that two calls never deadlock. A record
+-- that is only checked is locked against changes, but not against other checks. An absent record that may be created
+-- (lock_makes) is created for the lock, with a version that no record has, and counts as absent. The remaining ones of
+-- these are deleted at the end.
+--
+-- Answers: for each step that wrote, the new version and the index entries that the record had before. For each refused
+-- batch, its first step whose expectation was not met, with the stored version. Changes are notified; see _payloads.py.
 CREATE FUNCTION schema_of_store.{name}(
     ends bigint[],
     kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
@@ -26,17 +32,17 @@ DECLARE
     batch_start bigint := 1;
     refused bigint;
     is_there boolean;
-    is_held boolean;
-    are_held boolean := false;
+    is_placeholder boolean;
+    has_placeholders boolean := false;
     actual bigint;
     before text;
     befores text[];
-    -- The versions of the records that were found, and of those that were made here.
+    -- The versions of the found records, and of the records written here before their batch is complete.
     founds bigint[];
     mades bigint[];
     list jsonb;
     pair jsonb;
-    told text;
+    change text;
     is_too_long boolean := false;
     payload text := '';
     payloads text[] := '{}';
@@ -53,14 +59,14 @@ BEGIN
             EXIT WHEN FOUND OR NOT lock_makes[place];
             INSERT INTO schema_of_store.records AS r (path, partition, version, value)
                 VALUES (lock_paths[place], lock_partitions[place], -1, '') ON CONFLICT DO NOTHING;
-            are_held := are_held OR FOUND;
+            has_placeholders := has_placeholders OR FOUND;
             EXIT WHEN FOUND;
         END LOOP;
     END LOOP;
 
     FOREACH batch_end IN ARRAY ends LOOP
         refused := NULL;
-        -- One put alone needs no lock before it is written: it changes the version that it saw, or looks again.
+        -- A batch of one put needs no lock before the write: it replaces the version that it read, or reads again.
         WHILE batch_start = batch_end AND kinds[batch_end] = 1 LOOP
             SELECT r.version, r.indexes INTO actual, before FROM schema_of_store.records r
                 WHERE r.path = paths[batch_end] AND r.partition = partitions[batch_end];
@@ -98,8 +104,8 @@ BEGIN
                         WHERE r.path = paths[place] AND r.partition = partitions[place] FOR UPDATE;
                     is_there := FOUND;
                 END IF;
-                is_held := is_there AND actual = -1;
-                IF is_there AND NOT is_held THEN
+                is_placeholder := is_there AND actual = -1;
+                IF is_there AND NOT is_placeholder THEN
                     IF expecteds[place] NOT IN (actual, -2) THEN
                         refused := place;
                     END IF;
@@ -113,7 +119,7 @@ BEGIN
                     EXIT;
                 END IF;
                 EXIT WHEN kinds[place] = 3 OR (kinds[place] = 0 AND expecteds[place] = -2);
-                IF is_held THEN
+                IF is_placeholder THEN
                     UPDATE schema_of_store.records r SET version = nextval('schema_of_store.txnframework_numbers'), indexes = lists[place],
                             value = coalesce(contents[place], '')
                         WHERE r.path = paths[place] AND r.partition = partitions[place]
@@ -122,8 +128,8 @@ BEGIN
                     befores[place] := NULL;
                     EXIT;
                 END IF;
-                -- What is not there cannot be locked; but once it is made here, nobody else makes it before the end of
-                -- this transaction. What is only checked is removed again.
+                -- An absent record cannot be locked. Once it is created here, no other transaction can create it before
+                -- the end of this one. A record that is only checked is deleted again.
                 INSERT INTO schema_of_store.records AS r (path, partition, version, indexes, value)
                     VALUES (paths[place], partitions[place], nextval('schema_of_store.txnframework_numbers'), lists[place],
                         coalesce(contents[place], ''))
@@ -132,7 +138,7 @@ BEGIN
                     mades[place] := actual;
                     EXIT;
                 END IF;
-                -- Somebody else has made it meanwhile, which the next look sees.
+                -- Another transaction has created it meanwhile; the next iteration sees it.
             END LOOP;
             EXIT WHEN refused IS NOT NULL;
         END LOOP;
@@ -188,19 +194,19 @@ BEGIN
             version := actual;
             list_before := befores[place];
             RETURN NEXT;
-            told := '[' || to_json(paths[place]) || ','
+            change := '[' || to_json(paths[place]) || ','
                 || CASE WHEN partitions[place] = paths[place] THEN 'null' ELSE to_json(partitions[place])::text END || ','
                 || coalesce(befores[place], 'null') || ',' || coalesce(lists[place], 'null') || ']';
-            is_too_long := is_too_long OR octet_length(told) + 2 > payload_bytes_max;
-            IF payload <> '' AND octet_length(payload) + octet_length(told) + 3 > payload_bytes_max THEN
+            is_too_long := is_too_long OR octet_length(change) + 2 > payload_bytes_max;
+            IF payload <> '' AND octet_length(payload) + octet_length(change) + 3 > payload_bytes_max THEN
                 payloads := payloads || ('[' || payload || ']');
                 payload := '';
             END IF;
-            payload := CASE WHEN payload = '' THEN told ELSE payload || ',' || told END;
+            payload := CASE WHEN payload = '' THEN change ELSE payload || ',' || change END;
         END LOOP;
         batch_start := batch_end + 1;
     END LOOP;
-    IF are_held THEN
+    IF has_placeholders THEN
         FOR place IN 1 .. cardinality(lock_paths) LOOP
             DELETE FROM schema_of_store.records r
                 WHERE r.path = lock_paths[place] AND r.partition = lock_partitions[place] AND r.version = -1;
@@ -213,8 +219,8 @@ BEGIN
     IF is_too_long OR cardinality(payloads) > payloads_max THEN
         payloads := ARRAY['*'];
     END IF;
-    FOREACH told IN ARRAY payloads LOOP
-        PERFORM pg_notify(channel, told);
+    FOREACH change IN ARRAY payloads LOOP
+        PERFORM pg_notify(channel, change);
     END LOOP;
 END
 $function$;

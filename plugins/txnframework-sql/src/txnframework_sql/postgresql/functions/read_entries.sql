@@ -1,7 +1,7 @@
--- Return the first entries of a range, and no more of them than were asked for: nothing behind them leaves the table.
+-- Return the first entries of a range, up to items_max and bytes_max; the entries after them are not read.
 --
--- STABLE: everything in here sees one snapshot, that of the statement which calls it. A row of nulls says that this is
--- for someone to look at who can tell what is wrong: an entry is not there, was trimmed, or all of them were deleted.
+-- STABLE: all statements in the function see one snapshot, that of the calling statement. A row of nulls means that the
+-- range is not complete: an entry is missing or was trimmed, or the ledger was deleted. The caller finds out which.
 CREATE FUNCTION schema_of_store.{name}(
     of_managed_id bigint, after_ledger_id bigint, after_entry_id bigint, upto_ledger_id bigint, upto_entry_id bigint,
     items_max bigint, bytes_max bigint

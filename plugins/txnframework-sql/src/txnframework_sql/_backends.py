@@ -1,4 +1,4 @@
-"""The kind of database that a URL names, and the opening of that database."""
+"""The kinds of database, chosen by URL."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from txnframework.environment import Environment
 from txnframework.errors import InvalidInput
 from txnframework_sql._database import Database
 from txnframework_sql._options import DatabaseOptions
-from txnframework_sql.sqlite import SqliteDatabase, SqliteExecutor, locate
-
-Kind = type[SqliteDatabase]
-"""The class that opens SQLite files; tests pass one that injects faults."""
+from txnframework_sql.sqlite import Kind, SqliteDatabase, locate
 
 _POSTGRESQL = ("postgresql", "postgres")
 
@@ -50,7 +47,7 @@ async def open_database(url: str, environment: Environment, options: DatabaseOpt
     """Open a database; create it, with a new identity, if it does not exist."""
     new_identity = f"sql-{environment.random_bits(64):016x}"
     if not is_postgresql(url):
-        return await SqliteExecutor.open(locate(url), options, new_identity, kind)
+        return await SqliteDatabase.open(locate(url), options, new_identity, kind)
     with postgresql_needed(url):
         from txnframework_sql.postgresql._database import PostgresqlDatabase
     return await PostgresqlDatabase.open(url, environment, options, new_identity)

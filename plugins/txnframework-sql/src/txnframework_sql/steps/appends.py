@@ -11,9 +11,8 @@ from txnframework.errors import LedgerClosed, LedgerSealed
 from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID, WindowState
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.schema import entries, highest_txn_numbers, ledger_segments, place_of, producer_copies
-from txnframework_sql.steps.calls import Row, Steps, changed, first_rows, row, rows, write
-from txnframework_sql.steps.changes import LedgerChange
-from txnframework_sql.steps.ledgers import End, Managed, end_of, locked_end_of, open_next
+from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of, locked_end_of, open_next
+from txnframework_sql.steps.statements import LedgerChange, Row, Steps, changed, first_rows, row, rows, write
 
 _COPY = producer_copies.c
 _OF_PRODUCER = (_COPY.managed_id == bindparam("of_managed_id"), _COPY.producer == bindparam("of_producer"))
@@ -87,7 +86,7 @@ class _Totals:
 
 
 def append(
-    managed: Managed,
+    managed: LedgerRef,
     appends: tuple[Append, ...],
     ledger_id: int | None,
     now_ms: int,
@@ -122,7 +121,7 @@ def append(
     return tuple(appended)
 
 
-def find_sequence(managed: Managed, producer: str, sequence: int) -> Steps[Appended | None]:
+def find_sequence(managed: LedgerRef, producer: str, sequence: int) -> Steps[Appended | None]:
     """Return the valid copy of a sequence, or None."""
     yield from end_of(managed)
     for copy in (yield from _overlapping(managed, ProducerSequence(producer, sequence, sequence))):
@@ -130,7 +129,7 @@ def find_sequence(managed: Managed, producer: str, sequence: int) -> Steps[Appen
     return None
 
 
-def remembered(managed: Managed, producer: str, sequence: int, window: int) -> Steps[WindowState]:
+def remembered(managed: LedgerRef, producer: str, sequence: int, window: int) -> Steps[WindowState]:
     """Return what is stored of a producer, and how many of its sequences are above the given one."""
     yield from end_of(managed)
     found = yield from row(_ABOVE, of_managed_id=managed.id, of_producer=producer, of_sequence=sequence)
@@ -138,7 +137,9 @@ def remembered(managed: Managed, producer: str, sequence: int, window: int) -> S
     return WindowState(window, highest, int(above or 0))
 
 
-def _append_one(managed: Managed, end: End, totals: _Totals, entry: Append, options: LedgerOptions) -> Steps[Appended]:
+def _append_one(
+    managed: LedgerRef, end: LedgerEnd, totals: _Totals, entry: Append, options: LedgerOptions
+) -> Steps[Appended]:
     """Append one entry, or report its stored copy."""
     position = Position(end.ledger_id, totals.entries)
     sequence = entry.sequence
@@ -169,7 +170,7 @@ def _append_one(managed: Managed, end: End, totals: _Totals, entry: Append, opti
 
 
 def _add_copy(
-    managed: Managed,
+    managed: LedgerRef,
     entry: Append,
     position: Position,
     through: int,
@@ -202,11 +203,11 @@ def _add_copy(
             yield from _drop(managed, sequence.producer, last)
 
 
-def _drop(managed: Managed, producer: str, last: int) -> Steps[None]:
+def _drop(managed: LedgerRef, producer: str, last: int) -> Steps[None]:
     yield from write(_DROP_COPY, of_managed_id=managed.id, of_producer=producer, of_last=last)
 
 
-def _overlapping(managed: Managed, sequence: ProducerSequence) -> Steps[list[_Copy]]:
+def _overlapping(managed: LedgerRef, sequence: ProducerSequence) -> Steps[list[_Copy]]:
     """Return the copies that hold any of these sequences, in order."""
     # Copies of one producer do not overlap. So they have the same order by first and by last sequence, and the wanted
     # copies are adjacent.

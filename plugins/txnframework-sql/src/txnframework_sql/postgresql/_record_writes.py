@@ -1,17 +1,31 @@
 """
-Batches as the columns of one call of ``functions/apply_batches.sql``, and the decoding of its result for each batch.
+The statements that write records, and the decoding of their results.
+
+``BatchGroup`` sends batches as the columns of one call of ``functions/apply_batches.sql``. ``SinglePuts`` sends a
+single put as one plain statement. It does the same as the function at a lower cost: PL/pgSQL's setup in every
+transaction costs more than a single put. These statements decide only success. If a statement changes nothing, because
+the record is not as expected, the function is called, which reads again. The function also performs every put that
+these statements do not support.
+
+Each of these statements is correct in one snapshot, although it may wait for the record. Versions are never reused, so
+a record with the expected version after the wait also has its earlier index entries.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from txnframework.errors import InvalidInput, TxnFrameworkError, VersionMismatch
-from txnframework.model import Check, Delete, Expect, Expected, Key, Put, PutSequential, Record
+from txnframework.model import Check, Delete, Expect, Expected, IndexEntry, Key, Put, PutSequential, Record
+from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._payloads import BYTES_MAX, PAYLOADS_MAX
-from txnframework_sql.steps.changes import RecordChange, partition_of
+from txnframework_sql.schema import NUMBERS
 from txnframework_sql.steps.records import decode_indexes, encode_indexes
+from txnframework_sql.steps.statements import RecordChange, partition_of
 
 Step = Check | Put | PutSequential | Delete
 Steps = tuple[Step, ...]
@@ -115,7 +129,7 @@ def require_storable(batch: Steps, shown_url: str) -> None:
         names = [entry.index for entry in step.indexes] if isinstance(step, Put | PutSequential) else []
         for text in (key.path, key.partition, *names):
             if "\0" in text:
-                raise InvalidInput(f"{shown_url} stores no text with the character NUL, as in {text!r}; leave it out")
+                raise InvalidInput(f"{shown_url} cannot store text with the character NUL, as in {text!r}; remove it")
 
 
 def _kind_and_key(step: Step) -> tuple[int, Key]:
@@ -145,3 +159,95 @@ def _number(expected: Expected) -> int:
     if isinstance(expected, Expect):
         return -1 if expected is Expect.ABSENT else -2
     return expected
+
+
+# The number of records whose index entries are remembered: about the number of simultaneously open transactions.
+_KNOWN_MAX = 4_096
+
+_MADE = f"""
+WITH made AS (
+    INSERT INTO {SCHEMA}.records (path, partition, version, indexes, value)
+    VALUES ($1, $2, nextval('{SCHEMA}.{NUMBERS}'), $4, $3) ON CONFLICT DO NOTHING RETURNING version
+), added AS (
+    INSERT INTO {SCHEMA}.index_entries (index_name, key, path, partition)
+    SELECT added.name, added.key, $1, $2 FROM made, unnest($5::text[], $6::bytea[]) AS added (name, key)
+)
+SELECT version, pg_notify($7, $8) FROM made
+"""  # noqa: S608 - a name of our own
+_REPLACED = f"""
+WITH written AS (
+    UPDATE {SCHEMA}.records SET version = nextval('{SCHEMA}.{NUMBERS}'), indexes = $4, value = $3
+    WHERE path = $1 AND partition = $2 AND version = $9 AND indexes IS NOT DISTINCT FROM $10 RETURNING version
+), removed AS (
+    DELETE FROM {SCHEMA}.index_entries e USING written, unnest($11::text[], $12::bytea[]) AS removed (name, key)
+    WHERE e.index_name = removed.name AND e.key = removed.key AND e.path = $1 AND e.partition = $2
+), added AS (
+    INSERT INTO {SCHEMA}.index_entries (index_name, key, path, partition)
+    SELECT added.name, added.key, $1, $2 FROM written, unnest($5::text[], $6::bytea[]) AS added (name, key)
+)
+SELECT version, pg_notify($7, $8) FROM written
+"""  # noqa: S608 - a name of our own
+
+_Entries = frozenset[IndexEntry]
+
+
+class SinglePut(NamedTuple):
+    """One put with its statement, and the index entries before and after it."""
+
+    put: Put
+    before: _Entries
+    after: _Entries
+    text: str
+    arguments: tuple[object, ...]
+
+
+class SinglePuts:
+    """
+    Builds the statements of single puts, and remembers the index entries that records got from them.
+
+    The memory only chooses the statement. The statement names the expected entries and changes nothing if they differ.
+    """
+
+    def __init__(self, channel: str) -> None:
+        self._channel = channel
+        self._known: OrderedDict[tuple[str, str], tuple[int, _Entries]] = OrderedDict()
+
+    def statement(self, put: Put) -> SinglePut | None:
+        """Return a put with its statement, or None if the function must perform it."""
+        if put.expected is Expect.ANY:
+            return None
+        path, partition = put.key.path, partition_of(put.key)
+        before, after = frozenset[IndexEntry](), frozenset(put.indexes)
+        is_new = put.expected is Expect.ABSENT
+        if not is_new:
+            version, known = self._known.get((path, partition), (None, before))
+            if version == put.expected:
+                before = known
+            elif after:
+                return None
+        before_list, after_list = encode_indexes(before), encode_indexes(after)
+        start = msgspec.json.encode((path, None if partition == path else partition)).decode()[:-1]
+        # The entries before and after are separate lists, as in the function's notifications.
+        payload = f"[{start},{before_list or 'null'},{after_list or 'null'}]]"
+        if len(payload.encode()) > BYTES_MAX:
+            return None
+        arguments = (path, partition, bytes(put.value), after_list, *_columns(after - before), self._channel, payload)
+        if is_new:
+            return SinglePut(put, before, after, _MADE, arguments)
+        more = (put.expected, before_list, *_columns(before - after))
+        return SinglePut(put, before, after, _REPLACED, arguments + more)
+
+    def written(self, single: SinglePut, version: int) -> tuple[Record, RecordChange]:
+        """Return the record that a statement wrote, with the version that it returned, and the change."""
+        key = single.put.key
+        place = key.path, partition_of(key)
+        self._known.pop(place, None)
+        if single.after:
+            self._known[place] = version, single.after
+            if len(self._known) > _KNOWN_MAX:
+                self._known.popitem(last=False)
+        return Record(key, bytes(single.put.value), version), RecordChange(*place, single.before | single.after)
+
+
+def _columns(entries: _Entries) -> tuple[list[str], list[bytes]]:
+    return [entry.index for entry in entries], [entry.key for entry in entries]

@@ -1,14 +1,57 @@
-"""The values that steps yield: statements, and changes."""
+"""
+The interface between steps and an executor: changes, the statements that steps yield, and the executor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Executable
 
-from txnframework_sql.steps.changes import Change
+from txnframework.model import IndexEntry, IndexRange, Key, KeyRange
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChange:
+    """A record was written or deleted; ``indexes``: its index entries before and after."""
+
+    path: str
+    partition: str
+    indexes: frozenset[IndexEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerChange:
+    """The tail of a managed ledger changed."""
+
+    managed_id: int
+
+
+Change = RecordChange | LedgerChange
+Target = Key | KeyRange | IndexRange | LedgerChange
+"""The targets of watches; the target of a ``LedgerChange`` is an equal ``LedgerChange``."""
+
+
+def partition_of(key: Key) -> str:
+    """Return the partition of a record; a record without one is alone in a partition named like its path."""
+    return key.partition or key.path
+
+
+def concerns(target: Target, change: Change) -> bool:
+    """Return whether ``change`` wakes a watch on ``target``."""
+    if isinstance(target, LedgerChange):
+        return target == change
+    if not isinstance(change, RecordChange):
+        return False
+    if isinstance(target, Key):
+        return (target.path, partition_of(target)) == (change.path, change.partition)
+    if isinstance(target, KeyRange):
+        # Python's text sorts like its UTF-8 form.
+        return target.start <= change.path < target.stop and target.partition in (None, change.partition)
+    return any(entry.index == target.index and target.start <= entry.key < target.stop for entry in change.indexes)
+
 
 T = TypeVar("T")
 
@@ -68,6 +111,43 @@ The steps of one transaction, or a part of them; their return value is its resul
 They must be correct where writers are serialized (SQLite), and where other writers commit between any two statements
 (PostgreSQL at READ COMMITTED). So steps lock a row before they decide on it, and lock rows in a fixed order.
 """
+
+
+Observer = Callable[[tuple[Change, ...]], None]
+"""Called after a commit, in any thread, with its changes; must return quickly and not raise."""
+
+
+class Executor(Protocol):
+    """
+    Performs steps in the event loop in which it was opened.
+
+    The argument of ``read`` and ``write`` returns new steps on each call, because steps may be performed more than
+    once.
+
+    :raises Closed: it was closed, or this process was forked from the one that opened it.
+    """
+
+    shown_url: str
+    """The database's URL without secrets, fit to be printed."""
+
+    async def read(self, work: Callable[[], Steps[T]]) -> T:
+        """Return the result of steps that read one view; the view holds every write confirmed before this call."""
+
+    async def write(self, work: Callable[[], Steps[T]]) -> T:
+        """
+        Return the result of the steps once their writes are durable.
+
+        Steps raise before they write, or all their writes are rolled back.
+        """
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer`` after every commit of this executor, including commits with an unknown outcome."""
+
+    def ignore(self, observer: Observer) -> None:
+        """Stop calling ``observer``."""
+
+    def require_open(self) -> None:
+        """Raise Closed if this can no longer be used."""
 
 
 def rows(statement: Executable, **parameters: object) -> Steps[list[Row]]:

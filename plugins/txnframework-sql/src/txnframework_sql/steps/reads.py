@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Executable, Select, bindparam, case, selec
 from txnframework.errors import CorruptEntry, EntryTrimmed
 from txnframework.model import EntryRange, LedgerEntry, Limit, MessageCount, Position
 from txnframework_sql.schema import entries, entry_id_of, ledger_segments, managed_ledgers, place_of
-from txnframework_sql.steps.calls import Row, Steps, first_rows, row, rows
-from txnframework_sql.steps.ledgers import Managed, end_of
+from txnframework_sql.steps.ledgers import LedgerRef, end_of
+from txnframework_sql.steps.statements import Row, Steps, first_rows, row, rows
 
 _SEGMENT = ledger_segments.c
 _COUNTED_LEDGERS = 16
@@ -87,8 +87,8 @@ class _Through:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Entries ``first`` to ``last`` of one ledger; ``through``: totals at its last entry, if the stretch ends there."""
+class _Span:
+    """Entries ``first`` to ``last`` of one ledger; ``through``: totals at its last entry, if the span ends there."""
 
     ledger_id: int
     first: int
@@ -97,7 +97,7 @@ class _Stretch:
 
 
 @dataclass(slots=True)
-class _Room:
+class _ByteBudget:
     """The number of bytes that may still be read; the first entry always fits."""
 
     bytes: int
@@ -112,34 +112,34 @@ class _Room:
         return not self.is_used_up
 
 
-def read(managed: Managed, range_: EntryRange, limit: Limit) -> Steps[tuple[LedgerEntry, ...]]:
+def read(managed: LedgerRef, range_: EntryRange, limit: Limit) -> Steps[tuple[LedgerEntry, ...]]:
     """Return the first entries of a range."""
     yield from end_of(managed)
     yield from _require_untrimmed(managed, range_)
     found: list[LedgerEntry] = []
-    room = _Room(limit.bytes)
-    for stretch in (yield from _stretches(managed, range_, limit.items)):
-        expected = stretch.first
-        for place, data in (yield from _entries_of(stretch, max(limit.items, 1) - len(found), room)):
+    budget = _ByteBudget(limit.bytes)
+    for span in (yield from _spans(managed, range_, limit.items)):
+        expected = span.first
+        for place, data in (yield from _entries_of(span, max(limit.items, 1) - len(found), budget)):
             if entry_id_of(place) != expected:
-                raise CorruptEntry(Position(stretch.ledger_id, expected), "it is missing", managed.name)
-            found.append(LedgerEntry(Position(stretch.ledger_id, expected), data))
+                raise CorruptEntry(Position(span.ledger_id, expected), "it is missing", managed.name)
+            found.append(LedgerEntry(Position(span.ledger_id, expected), data))
             expected += 1
-        if room.is_used_up or len(found) >= limit.items:
+        if budget.is_used_up or len(found) >= limit.items:
             break
-        if expected <= stretch.last:
-            raise CorruptEntry(Position(stretch.ledger_id, expected), "it is missing", managed.name)
+        if expected <= span.last:
+            raise CorruptEntry(Position(span.ledger_id, expected), "it is missing", managed.name)
     return tuple(found)
 
 
-def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[MessageCount]:
+def count(managed: LedgerRef, range_: EntryRange, messages_max: int) -> Steps[MessageCount]:
     """Return how far the messages reach, in whole entries and at least one entry."""
     yield from end_of(managed)
     counted, page = MessageCount(range_.after, 0), _COUNTED_LEDGERS
     left = range_
-    while stretches := (yield from _stretches(managed, left, page)):
-        counted, reached = yield from _counted(stretches, counted, range_.after, messages_max)
-        if not reached or len(stretches) < page:
+    while spans := (yield from _spans(managed, left, page)):
+        counted, reached = yield from _counted(spans, counted, range_.after, messages_max)
+        if not reached or len(spans) < page:
             break
         left = EntryRange(counted.upto, range_.upto)
         # An unbounded count reads many ledgers; larger pages keep the number of statements low.
@@ -148,30 +148,30 @@ def count(managed: Managed, range_: EntryRange, messages_max: int) -> Steps[Mess
 
 
 def _counted(
-    stretches: list[_Stretch], counted: MessageCount, after: Position, messages_max: int
+    spans: list[_Span], counted: MessageCount, after: Position, messages_max: int
 ) -> Steps[tuple[MessageCount, bool]]:
-    """Return the count including these stretches, and whether it reaches the end of the last one."""
-    for stretch in stretches:
-        before = (yield from _through(stretch.ledger_id, stretch.first - 1)).messages
-        through = stretch.through
+    """Return the count including these spans, and whether it reaches the end of the last one."""
+    for span in spans:
+        before = (yield from _through(span.ledger_id, span.first - 1)).messages
+        through = span.through
         if through is None:
-            through = yield from _through(stretch.ledger_id, stretch.last)
-        room = messages_max - counted.messages
-        last = stretch.last
-        if through.messages - before > room:
-            last, through = yield from _reach(stretch, before + room)
-            if last < stretch.first and counted.upto == after:
-                last = stretch.first
-                through = yield from _through(stretch.ledger_id, last)
-        if last >= stretch.first:
+            through = yield from _through(span.ledger_id, span.last)
+        messages_left = messages_max - counted.messages
+        last = span.last
+        if through.messages - before > messages_left:
+            last, through = yield from _reach(span, before + messages_left)
+            if last < span.first and counted.upto == after:
+                last = span.first
+                through = yield from _through(span.ledger_id, last)
+        if last >= span.first:
             messages = counted.messages + through.messages - before
-            counted = MessageCount(Position(stretch.ledger_id, last), messages, through.appended_ms)
-        if last < stretch.last:
+            counted = MessageCount(Position(span.ledger_id, last), messages, through.appended_ms)
+        if last < span.last:
             return counted, False
     return counted, True
 
 
-def find_time(managed: Managed, published_ms: int) -> Steps[Position]:
+def find_time(managed: LedgerRef, published_ms: int) -> Steps[Position]:
     """Return the position before the first entry of this time or later."""
     end = yield from end_of(managed)
     found = yield from row(_FROM_TIME, of_managed_id=managed.id, from_ms=published_ms)
@@ -182,7 +182,7 @@ def find_time(managed: Managed, published_ms: int) -> Steps[Position]:
     return Position(ledger_id, (yield from _last(_LAST_BEFORE_TIME, ledger_id, 0, size - 1, from_ms=published_ms)))
 
 
-def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int) -> Steps[list[_Stretch]]:
+def _spans(managed: LedgerRef, range_: EntryRange, ledgers_max: int) -> Steps[list[_Span]]:
     """Return the part of a range in each of its remaining ledgers."""
     after, upto = range_.after, range_.upto
     if after >= upto:
@@ -195,23 +195,23 @@ def _stretches(managed: Managed, range_: EntryRange, ledgers_max: int) -> Steps[
         # The range may begin after the last entry of its first ledger.
         items=ledgers_max + 1,
     )
-    stretches = []
+    spans = []
     for ledger_id, size, messages, appended_ms in found:
         first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
         last = min(upto.entry_id, size - 1) if ledger_id == upto.ledger_id else size - 1
         if first <= last:
             through = _Through(messages, appended_ms) if last == size - 1 else None
-            stretches.append(_Stretch(ledger_id, first, last, through))
-    return stretches
+            spans.append(_Span(ledger_id, first, last, through))
+    return spans
 
 
-def _entries_of(stretch: _Stretch, items_max: int, room: _Room) -> Steps[list[Row]]:
-    """Return the first entries of a stretch that fit; at most one more entry is fetched."""
-    first, last = place_of(stretch.ledger_id, stretch.first), place_of(stretch.ledger_id, stretch.last)
-    return (yield from first_rows(_ENTRIES, room.fits, first=first, last=last, items=items_max))
+def _entries_of(span: _Span, items_max: int, budget: _ByteBudget) -> Steps[list[Row]]:
+    """Return the first entries of a span that fit; at most one more entry is fetched."""
+    first, last = place_of(span.ledger_id, span.first), place_of(span.ledger_id, span.last)
+    return (yield from first_rows(_ENTRIES, budget.fits, first=first, last=last, items=items_max))
 
 
-def _require_untrimmed(managed: Managed, range_: EntryRange) -> Steps[None]:
+def _require_untrimmed(managed: LedgerRef, range_: EntryRange) -> Steps[None]:
     """Raise EntryTrimmed if entries of the range were trimmed."""
     found = yield from row(_TRIMMED, of_managed_id=managed.id)
     if found is None or found[1] is None:
@@ -220,14 +220,14 @@ def _require_untrimmed(managed: Managed, range_: EntryRange) -> Steps[None]:
     if range_.after < gone and range_.upto >= first_ever and range_.after < range_.upto:
         missing = max(first_ever, Position(range_.after.ledger_id, range_.after.entry_id + 1))
         rest = EntryRange(gone, (yield from end_of(managed)).last)
-        left = next(iter((yield from _stretches(managed, rest, 1))), None)
+        left = next(iter((yield from _spans(managed, rest, 1))), None)
         raise EntryTrimmed(managed.name, missing, None if left is None else Position(left.ledger_id, left.first))
 
 
-def _reach(stretch: _Stretch, through_max: int) -> Steps[tuple[int, _Through]]:
+def _reach(span: _Span, through_max: int) -> Steps[tuple[int, _Through]]:
     """Return the last entry up to which the ledger has at most this many messages, and the number of messages there."""
-    last = yield from _last(_LAST_WITHIN, stretch.ledger_id, stretch.first, stretch.last, through_max=through_max)
-    return last, (yield from _through(stretch.ledger_id, last))
+    last = yield from _last(_LAST_WITHIN, span.ledger_id, span.first, span.last, through_max=through_max)
+    return last, (yield from _through(span.ledger_id, last))
 
 
 def _last(statement: Executable, ledger_id: int, first: int, last: int, **parameters: object) -> Steps[int]:

@@ -10,16 +10,16 @@ from sqlalchemy import Select, column, insert, select, table
 from txnframework_sql._revisions import Schema, refuse_older, schema_of, upgrade_over
 from txnframework_sql.schema import VERSION_TABLE, store
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, sqlite_code
-from txnframework_sql.steps.calls import row
+from txnframework_sql.steps.statements import row
 
 if TYPE_CHECKING:
-    from txnframework_sql.sqlite._database import SqliteDatabase
+    from txnframework_sql.sqlite._connection import SqliteConnection
 
 _STORED_REVISION: Select[tuple[Any]] = select(column("version_num")).select_from(table(VERSION_TABLE))
 _ADD_IDENTITY = insert(store)
 
 
-def ensure_current(database: SqliteDatabase, new_identity: str) -> None:
+def ensure_current(connection: SqliteConnection, new_identity: str) -> None:
     """
     Create the schema in an empty file; a current database costs one query.
 
@@ -29,25 +29,25 @@ def ensure_current(database: SqliteDatabase, new_identity: str) -> None:
     :raises InvalidInput: the database belongs to another program, or to an earlier release.
     :raises UnknownFormat: the database was created or upgraded by a later release.
     """
-    schema = found_schema(database)
-    refuse_older(schema, database.shown_url)
+    schema = found_schema(connection)
+    refuse_older(schema, connection.shown_url)
     if schema is Schema.NONE:
-        upgrade(database, new_identity)
+        upgrade(connection, new_identity)
 
 
-def found_schema(database: SqliteDatabase) -> Schema:
+def found_schema(connection: SqliteConnection) -> Schema:
     """Return the schema state of the file; see ``schema_of``."""
-    database.begin_read()
+    connection.begin_read()
     try:
-        return _schema(database)
+        return _schema(connection)
     finally:
-        database.rollback()
+        connection.rollback()
 
 
-def stored_revision(database: SqliteDatabase) -> str | None:
+def stored_revision(connection: SqliteConnection) -> str | None:
     """Return the revision stored in the file, within a transaction."""
     try:
-        found = database.perform(row(_STORED_REVISION))
+        found = connection.perform(row(_STORED_REVISION))
     except DATABASE_ERRORS as error:
         # "no such table" has only the general code; a locked or damaged file has a specific one.
         if sqlite_code(error) != sqlite3.SQLITE_ERROR:
@@ -56,29 +56,29 @@ def stored_revision(database: SqliteDatabase) -> str | None:
     return str(found[0]) if found else None
 
 
-def upgrade(database: SqliteDatabase, new_identity: str) -> None:
+def upgrade(connection: SqliteConnection, new_identity: str) -> None:
     """
     Upgrade the file to the schema of this release, in one transaction.
 
     :param new_identity: the identity of a store that this call creates.
     """
-    database.use_write_ahead_log()
-    database.begin_write()
+    connection.use_write_ahead_log()
+    connection.begin_write()
     try:
-        schema = _schema(database)
+        schema = _schema(connection)
         if schema is not Schema.CURRENT:
             # After a statement the connection counts as being in a transaction, so that Alembic neither begins nor
             # commits one.
-            database.connection.exec_driver_sql("SELECT 1")
-            upgrade_over(database.connection)
+            connection.sqlalchemy_connection.exec_driver_sql("SELECT 1")
+            upgrade_over(connection.sqlalchemy_connection)
         if schema is Schema.NONE:
-            database.write_many(_ADD_IDENTITY, [{"name": "identity", "value": new_identity}])
-        database.commit()
+            connection.write_many(_ADD_IDENTITY, [{"name": "identity", "value": new_identity}])
+        connection.commit()
     finally:
-        database.rollback()
+        connection.rollback()
 
 
-def _schema(database: SqliteDatabase) -> Schema:
-    tables = database.table_names()
-    found = stored_revision(database) if VERSION_TABLE in tables else None
-    return schema_of(found, bool(tables), database.shown_url)
+def _schema(connection: SqliteConnection) -> Schema:
+    tables = connection.table_names()
+    found = stored_revision(connection) if VERSION_TABLE in tables else None
+    return schema_of(found, bool(tables), connection.shown_url)

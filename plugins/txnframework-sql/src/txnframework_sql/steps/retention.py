@@ -9,9 +9,8 @@ from sqlalchemy import bindparam, delete, func, select, tuple_, update
 
 from txnframework.model import Branch, Position, TxnID
 from txnframework_sql.schema import entries, ledger_segments, managed_ledgers, place_of, producer_copies
-from txnframework_sql.steps.calls import Steps, changed, row, rows, write
-from txnframework_sql.steps.changes import LedgerChange
-from txnframework_sql.steps.ledgers import Managed, end_of, locked_end_of
+from txnframework_sql.steps.ledgers import LedgerRef, end_of, locked_end_of
+from txnframework_sql.steps.statements import LedgerChange, Steps, changed, row, rows, write
 
 STEP = 1_000
 """The maximum number of rows that one step removes."""
@@ -105,7 +104,7 @@ class UnsettledCopy:
     branch: Branch
 
 
-def first_ledger(managed: Managed) -> Steps[int]:
+def first_ledger(managed: LedgerRef) -> Steps[int]:
     """Return the first remaining ledger."""
     end = yield from end_of(managed)
     found = yield from row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
@@ -113,7 +112,7 @@ def first_ledger(managed: Managed) -> Steps[int]:
 
 
 def unsettled_copies(
-    managed: Managed, page: CopyPage, below: int
+    managed: LedgerRef, page: CopyPage, below: int
 ) -> Steps[tuple[list[UnsettledCopy], CopyPage | None]]:
     """
     Return a page's copies that have a branch and are stored in ledgers below ``below``; and the next page, if any.
@@ -129,7 +128,7 @@ def unsettled_copies(
     return copies, CopyPage(found[-1][0], found[-1][1]) if len(found) == STEP else None
 
 
-def settle_copies(managed: Managed, copies: Iterable[UnsettledCopy], aborted: frozenset[Branch]) -> Steps[None]:
+def settle_copies(managed: LedgerRef, copies: Iterable[UnsettledCopy], aborted: frozenset[Branch]) -> Steps[None]:
     """Delete copies of aborted branches; mark the others as valid."""
     yield from locked_end_of(managed)
     for copy in copies:
@@ -143,7 +142,7 @@ def settle_copies(managed: Managed, copies: Iterable[UnsettledCopy], aborted: fr
         )
 
 
-def hide_oldest(managed: Managed, below: int) -> Steps[int]:
+def hide_oldest(managed: LedgerRef, below: int) -> Steps[int]:
     """Hide the oldest ledger if it is closed and below ``below``; return the number of its entries."""
     end = yield from locked_end_of(managed)
     found = yield from row(_OLDEST, of_managed_id=managed.id, is_trimming=0)
@@ -171,7 +170,7 @@ def remove_hidden(managed_id: int) -> Steps[bool]:
     return True
 
 
-def forget_idle_producers(managed: Managed, after: str, silent_since_ms: int, producers_max: int) -> Steps[str]:
+def forget_idle_producers(managed: LedgerRef, after: str, silent_since_ms: int, producers_max: int) -> Steps[str]:
     """
     Delete producers that have been idle for long, among the first ones after ``after``.
 

@@ -12,33 +12,31 @@ from sqlalchemy import text
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.model import Key
-from txnframework_sql._database import Executor
 from txnframework_sql._watch import Watch, Watches
-from txnframework_sql.steps.calls import Steps, row
-from txnframework_sql.steps.changes import LedgerChange, Target
 from txnframework_sql.steps.ledgers import end_state
 from txnframework_sql.steps.records import get_record
+from txnframework_sql.steps.statements import Executor, LedgerChange, Steps, Target, row
 
 # Its value differs if another connection has committed in between.
 _DATA_VERSION = text("PRAGMA data_version")
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Poll:
     """The result of one poll: the data version, which shows commits of others, and the state of some targets."""
 
     version: int
     states: dict[Target, Hashable | None]
 
 
-def _look(targets: Collection[Target]) -> Steps[_Look]:
+def _poll_targets(targets: Collection[Target]) -> Steps[_Poll]:
     """Read the data version and the state of some targets."""
     version = yield from row(_DATA_VERSION)
     assert version is not None
     states: dict[Target, Hashable | None] = {}
     for target in targets:
         states[target] = yield from _state(target)
-    return _Look(version[0], states)
+    return _Poll(version[0], states)
 
 
 def _state(target: Target) -> Steps[Hashable | None]:
@@ -60,7 +58,7 @@ class _Seen:
     state: Hashable | None
 
 
-class Polling:
+class Poller:
     """Polls every ``poll_ms`` for commits of others, while a caller waits; see ``WakeUps``."""
 
     def __init__(self, watches: Watches, executor: Executor, environment: Environment, poll_ms: int) -> None:
@@ -76,7 +74,7 @@ class Polling:
 
     async def arm(self, watch: Watch) -> None:
         """Store the current state of the watch's target."""
-        found = await self._executor.read(lambda: _look((watch.target,)))
+        found = await self._executor.read(lambda: _poll_targets((watch.target,)))
         self._seen[watch] = _Seen(found.version, found.states[watch.target])
 
     def disarm(self, watch: Watch) -> None:
@@ -116,12 +114,12 @@ class Polling:
 
     async def _wake_by_others(self) -> None:
         """Check for commits of others; wake the watches that one may concern."""
-        version = (await self._executor.read(lambda: _look(()))).version
-        unsure = [watch for watch, seen in self._seen.items() if seen.version != version]
-        if not unsure:
+        version = (await self._executor.read(lambda: _poll_targets(()))).version
+        outdated = [watch for watch, seen in self._seen.items() if seen.version != version]
+        if not outdated:
             return
-        found = await self._executor.read(lambda: _look({watch.target for watch in unsure}))
-        for watch in unsure:
+        found = await self._executor.read(lambda: _poll_targets({watch.target for watch in outdated}))
+        for watch in outdated:
             seen = self._seen.get(watch)
             if seen is None:
                 # The watch was closed during the poll.

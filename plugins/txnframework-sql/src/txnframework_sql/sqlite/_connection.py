@@ -1,0 +1,310 @@
+"""One connection to a SQLite file: its opening, its transactions, and the steps performed in them."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import Executable, NullPool, create_engine, make_url, update
+from sqlalchemy.engine import URL
+from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from txnframework.config import redact_url
+from txnframework.errors import InvalidInput, Unavailable
+from txnframework_sql.schema import counters
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked
+from txnframework_sql.sqlite._files import WriterFairness, make_directory, make_file, open_files, warn_if_others_read
+from txnframework_sql.steps.statements import Call, Change, FirstRows, Lock, NewNumber, Row, Rows, Steps, Write
+
+T = TypeVar("T")
+
+_NEW_NUMBER = (
+    update(counters).where(counters.c.name == "number").values(value=counters.c.value + 1).returning(counters.c.value)
+)
+
+
+class _CompiledStatement:
+    """
+    A statement's text for the driver and the order of its parameters.
+
+    It is compiled once in the life of the connection, and the driver is called directly. SQLAlchemy's work for each
+    execution takes several times as long as SQLite takes for such a statement.
+    """
+
+    def __init__(self, compiled: SQLCompiler) -> None:
+        self.text = str(compiled)
+        self._defaults = dict(compiled.params)
+        self._order: tuple[str, ...] | None = tuple(compiled.positiontup) if compiled.positiontup is not None else None
+
+    def bind(self, given: Mapping[str, object]) -> Any:
+        """Return the parameters in the driver's form."""
+        if self._order is None:
+            return {**self._defaults, **given}
+        return tuple([given[name] if name in given else self._defaults[name] for name in self._order])
+
+
+_PRAGMAS = (
+    # Applies to an empty file; other files keep their page size. Entries are large: fewer, larger pages halve the time
+    # of their writes. A commit of a few small records takes as long as with 4 KiB.
+    "PRAGMA page_size = 16384",
+    # A commit is on disk before it is confirmed; in WAL mode that is one fsync of the log.
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    # This class waits itself: SQLite's own wait sleeps up to 100 ms between attempts, and whole seconds in some builds.
+    "PRAGMA busy_timeout = 0",
+    # The log shrinks again after a burst.
+    "PRAGMA journal_size_limit = 67108864",
+    "PRAGMA cache_size = -16384",
+    "PRAGMA temp_store = MEMORY",
+)
+# A checkpoint copies frequently changed pages into the file once per this many bytes of the log.
+_LOG_BYTES = 16 << 20
+_USER_VERSIONS = 1 << 31
+_FIRST_WAIT_S = 0.0002
+_LONGEST_WAIT_S = 0.004
+# A process that has waited this long for the write lock acquires the fairness lock, and the other processes hold back.
+_PATIENCE_S = 0.02
+# How long the fairness lock of another process is respected. A process that was stopped while it holds that lock must
+# not block the others.
+_FAIRNESS_MAX_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A database file; ``shown_url`` may be printed."""
+
+    path: Path
+    shown_url: str
+
+
+def locate(url: str) -> Location:
+    """
+    Return the file that a URL names, as an absolute path without links.
+
+    :raises InvalidInput: the URL names no file.
+    """
+    shown = redact_url(url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput(f"{shown} is not a database URL; write sqlite:///directory/txn.db") from error
+    backend = parsed.get_backend_name()
+    if backend != "sqlite":
+        raise InvalidInput(
+            f"{shown}: this release of txnframework-sql supports only SQLite and PostgreSQL, not {backend}"
+        )
+    if parsed.query or parsed.host or not parsed.database or parsed.database.startswith((":memory:", "file:")):
+        raise InvalidInput(f"{shown} names no file; write sqlite:///directory/txn.db (four slashes: absolute)")
+    return Location(Path(parsed.database).expanduser().resolve(), shown)
+
+
+class SqliteConnection:
+    """
+    One connection to a SQLite file in WAL mode, and the performing of steps on it; only one thread uses it.
+
+    SQLAlchemy is kept in autocommit mode, in which neither it nor the driver sends BEGIN or COMMIT implicitly.
+    """
+
+    def __init__(self, location: Location, lock_timeout_ms: int) -> None:
+        try:
+            make_directory(location.path.parent)
+        except OSError as error:
+            raise Unavailable(f"{location.shown_url}: its directory cannot be created: {error.strerror}") from error
+        engine = create_engine(
+            URL.create("sqlite", database=str(location.path)), isolation_level="AUTOCOMMIT", poolclass=NullPool
+        )
+        self._file = open_files.begin(location.path, location.shown_url)
+        try:
+            try:
+                # If the file cannot be created here, SQLite fails as well, and reports the reason.
+                with suppress(OSError):
+                    make_file(location.path)
+                warn_if_others_read(location.path, location.shown_url)
+                connection = engine.connect()
+            finally:
+                if self._file is None:
+                    self._file = open_files.made(location.path)
+        except BaseException:
+            open_files.end(self._file)
+            raise
+        self._lock_timeout_s = lock_timeout_ms / 1000
+        self.shown_url = location.shown_url
+        self.sqlalchemy_connection = connection
+        self.changes: list[Change] = []
+        """The changes of the current transaction, for the watches."""
+        self._prepared: dict[Executable, _CompiledStatement] = {}
+        self._cursor: DBAPICursor = connection.connection.cursor()
+        self._driver = cast(sqlite3.Connection, connection.connection.driver_connection)
+        self._fairness = WriterFairness(location.path)
+        try:
+            for pragma in _PRAGMAS:
+                self._when_unlocked(pragma)
+            self._when_unlocked(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // self._one('PRAGMA page_size')}")
+        except BaseException:
+            self.close()
+            raise
+
+    def perform(self, steps: Steps[T]) -> T:
+        """Perform steps within the current transaction."""
+        answer: object = None
+        try:
+            while True:
+                answer = self._answer(steps.send(answer))
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    def write_many(self, statement: Executable, rows: Iterable[Mapping[str, object]]) -> None:
+        """Execute a statement once for each of the rows."""
+        prepared = self._prepare(statement)
+        self._cursor.executemany(prepared.text, [prepared.bind(row) for row in rows])
+
+    def use_write_ahead_log(self) -> None:
+        """Switch the file to WAL mode; the mode is permanent and applies to all processes."""
+        self._when_unlocked("PRAGMA journal_mode = WAL")
+
+    def begin_read(self) -> None:
+        """Begin a transaction that reads one snapshot of all current commits."""
+        self._driver.execute("BEGIN")
+        try:
+            # The first read takes the snapshot. In WAL mode it waits only while another process recovers the log of a
+            # killed one.
+            self._when_unlocked("SELECT 1 FROM sqlite_schema LIMIT 1")
+        except BaseException:
+            self.rollback()
+            raise
+
+    def begin_write(self) -> None:
+        """Acquire the write lock of the file; wait for other processes for at most ``lock_timeout_ms``."""
+        now = time.monotonic()
+        deadline_s = now + self._lock_timeout_s
+        if _sleep_until(lambda: self._fairness.is_free() and self._succeeds("BEGIN IMMEDIATE"), now + _PATIENCE_S):
+            return
+        try:
+            # If this times out, the write lock is tried anyway: the holder of the fairness lock may have been stopped.
+            _sleep_until(self._fairness.acquire, min(deadline_s, time.monotonic() + _FAIRNESS_MAX_S))
+            self._when_unlocked("BEGIN IMMEDIATE", deadline_s)
+        finally:
+            self._fairness.release()
+
+    def commit(self) -> None:
+        """Make the transaction durable."""
+        self.sqlalchemy_connection.exec_driver_sql("COMMIT")
+
+    def rollback(self) -> None:
+        """Roll the transaction back; without one, do nothing."""
+        if self._driver.in_transaction:
+            self._driver.execute("ROLLBACK")
+
+    def overwrite_lost(self) -> None:
+        """
+        Change the header of the file, in a field that SQLite leaves to applications.
+
+        A COMMIT whose sync failed leaves its pages in the log, but not in the log's index. They are therefore
+        invisible, but a recovery after a crash would find them complete. The next commit overwrites them.
+        """
+        self._driver.execute(f"PRAGMA user_version = {(self._one('PRAGMA user_version') + 1) % _USER_VERSIONS}")
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; several errors end one implicitly."""
+        return self._driver.in_transaction
+
+    @property
+    def writes(self) -> int:
+        """The number of rows that this connection has changed."""
+        return self._driver.total_changes
+
+    def table_names(self) -> frozenset[str]:
+        """Return the names of all tables."""
+        found = self._driver.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        return frozenset(name for (name,) in found)
+
+    def close(self) -> None:
+        """Close the connection; the last connection of all processes moves the log into the file."""
+        self._fairness.close()
+        engine = self.sqlalchemy_connection.engine
+        self.sqlalchemy_connection.close()
+        engine.dispose()
+        open_files.end(self._file)
+        self._file = None
+
+    def _answer(self, call: Call) -> Any:
+        if isinstance(call, Rows):
+            prepared = self._prepare(call.statement)
+            self._cursor.execute(prepared.text, prepared.bind(call.parameters))
+            return self._cursor.fetchall()
+        if isinstance(call, Write):
+            prepared = self._prepare(call.statement)
+            self._cursor.execute(prepared.text, prepared.bind(call.parameters))
+            return self._cursor.rowcount
+        if isinstance(call, FirstRows):
+            return self._first_rows(call)
+        if isinstance(call, Lock):
+            # Only one writer at a time holds the file's write lock.
+            return None
+        if isinstance(call, NewNumber):
+            return self._answer(Rows(_NEW_NUMBER, {}))[0][0]
+        self.changes.append(call)
+        return None
+
+    def _first_rows(self, call: FirstRows) -> list[Row]:
+        """Fetch rows one by one, because the unwanted rows may be large."""
+        prepared = self._prepare(call.statement)
+        found: list[Row] = []
+        # A cursor of its own, closed before the transaction ends: a statement that is not finished by then loses its
+        # remaining rows.
+        cursor = self.sqlalchemy_connection.connection.cursor()
+        try:
+            cursor.execute(prepared.text, prepared.bind(call.parameters))
+            while (row := cursor.fetchone()) is not None and call.is_wanted(row):
+                found.append(row)
+        finally:
+            cursor.close()
+        return found
+
+    def _prepare(self, statement: Executable) -> _CompiledStatement:
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            compiled = statement.compile(dialect=self.sqlalchemy_connection.dialect)  # type: ignore[attr-defined]
+            assert isinstance(compiled, SQLCompiler)
+            prepared = self._prepared[statement] = _CompiledStatement(compiled)
+        return prepared
+
+    def _one(self, text: str) -> Any:
+        (value,) = self._driver.execute(text).fetchone()
+        return value
+
+    def _when_unlocked(self, text: str, deadline_s: float | None = None) -> None:
+        """Execute once no other connection holds the lock; raise the driver's error after the timeout."""
+        until_s = time.monotonic() + self._lock_timeout_s if deadline_s is None else deadline_s
+        if not _sleep_until(lambda: self._succeeds(text), until_s):
+            self._driver.execute(text).fetchall()
+
+    def _succeeds(self, text: str) -> bool:
+        """Execute; return False if another connection held the lock."""
+        try:
+            self._driver.execute(text).fetchall()
+        except DATABASE_ERRORS as error:
+            if is_locked(error):
+                return False
+            raise
+        return True
+
+
+def _sleep_until(is_done: Callable[[], bool], deadline_s: float) -> bool:
+    """Call ``is_done`` until it returns True, at least once; return False at the deadline."""
+    wait_s = _FIRST_WAIT_S
+    while not is_done():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(wait_s)
+        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+    return True
