@@ -287,11 +287,11 @@ class LedgerClosed(Conflict):
 
 
 class LedgerSealed(Conflict):
-    """``name`` is sealed for ever; nothing was appended."""
+    """``name`` is sealed permanently; nothing was appended."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"{name} is sealed for ever; send to its topic, which knows what took its place")
+        super().__init__(f"{name} is sealed permanently; send to its topic, which routes to its successors")
 
 
 class StoreMismatch(Conflict):

@@ -82,7 +82,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Path of a record and the partition it stands in; no partition: the path itself."""
+    """Path of a record and its partition; without one, the path itself."""
 
     path: str
     partition: str = ""
@@ -133,7 +133,7 @@ EARLIEST = Position(0, -1)
 """Before every entry: ledger ids are never negative."""
 
 ASIDE: Final = 1 << 62
-"""From here on a ledger id is of no segment: what a buffer tells of a message that gets its place with the commit."""
+"""Ledger ids from here on belong to no segment. Buffers return one for a message positioned by its commit."""
 
 
 TIME_MS_MAX: Final = 253_402_300_799_999

@@ -111,10 +111,10 @@ class NamespaceSection(Section, frozen=True, kw_only=True):
 
 
 class RetentionSection(Section, frozen=True, kw_only=True):
-    """How long messages are kept; by default, for ever. Only whole ledgers are deleted."""
+    """How long messages are kept; by default, without limit. Only whole ledgers are deleted."""
 
     time_ms: Annotated[
-        int, Meta(ge=-1, description="How long acknowledged messages are kept; 0: not kept, -1: for ever.")
+        int, Meta(ge=-1, description="How long acknowledged messages are kept; 0: not kept, -1: without limit.")
     ] = -1
     bytes: Annotated[
         int,
@@ -129,7 +129,7 @@ class RetentionSection(Section, frozen=True, kw_only=True):
         Meta(
             ge=-1,
             description="How long messages that a subscription has not acknowledged are kept. Later, the subscription"
-            " skips them. -1: for ever.",
+            " skips them. -1: without limit.",
         ),
     ] = -1
     ledger_age_ms: Annotated[

@@ -29,7 +29,7 @@ class IParticipants(Interface):
         Make the outcome take effect at the participant; idempotent, from any process.
 
         :raises Unavailable: the participant cannot be settled now; what is left will be found again.
-        :raises LedgerNotFound: the segment was deleted for ever, with everything in it and every cursor on it. There is
+        :raises LedgerNotFound: the segment was deleted permanently, with its entries and cursors. There is
             nothing left for the outcome to take effect on, and the coordinator forgets what it keeps of the
             participant.
         """
@@ -175,7 +175,7 @@ class ITransactionCoordinator(Interface):
 
     async def forget_segment(segment: str, upto_ledger_id: int | None) -> None:
         """
-        Forget what the family keeps of a segment that was deleted for ever; idempotent, from any process.
+        Forget what the family keeps of a segment that was deleted permanently; idempotent, from any process.
 
         ``upto_ledger_id``: the segment's name may have returned since with higher ledger ids; what is kept of those
         ledgers stays.
@@ -201,7 +201,7 @@ class IApplicationCoordinator(ITransactionCoordinator):
     5. Read ``application`` again and check that it still names this run and this transaction.
     6. Call ``end``.
 
-    A past run is Fenced for ever. A new run aborts the open transaction of the old one and never continues it.
+    A past run is Fenced permanently. A new run aborts the open transaction of the old one and never continues it.
     """
 
     async def application(name: str) -> Application | None:

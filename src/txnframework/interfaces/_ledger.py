@@ -43,7 +43,7 @@ class IManagedLedger(Interface):
 
     Freedoms. Older sequences may be forgotten: an entry that is sent again is then appended again, as if it were new. A
     producer that has appended nothing for a long time may be forgotten with its window when ledgers are trimmed.
-    Otherwise a name that writes once would be kept for ever. The time is days by default, and an option of the store
+    Otherwise a name that writes once would never be forgotten. The time is days by default, and an option of the store
     names it. Entries that are sent again after that time are not recognized.
     """
 
@@ -108,13 +108,13 @@ class IManagedLedger(Interface):
 
     async def roll() -> Tail:
         """
-        Close the open ledger for ever and open the next one, unless the row is sealed or the open ledger is empty.
+        Close the open ledger permanently and open the next one, unless the row is sealed or the open ledger is empty.
 
         Ledger ids are never used again.
         """
 
     async def seal() -> Tail:
-        """Refuse appends for ever; may be repeated, and returns the same tail."""
+        """Refuse appends permanently; may be repeated, and returns the same tail."""
 
     async def trim(ledger_id: int, aborted: frozenset[Branch]) -> int:
         """

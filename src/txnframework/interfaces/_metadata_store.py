@@ -109,7 +109,9 @@ class IMetadataStore(Interface):
     Every method may raise Unavailable (nothing was changed) and Closed.
     """
 
-    identity: str = Attribute("Name given to the store when it was made, kept for ever; a ledger store remembers it.")
+    identity: str = Attribute(
+        "Name given to the store when it is created; it never changes. Ledger stores keep it too."
+    )
     session: str = Attribute("Name of this opening's session; leases and ``Begin.session`` refer to it.")
 
     async def get(key: Key) -> Record | None:

@@ -46,7 +46,7 @@ class AckRequest:
 
     ``incarnation`` is the incarnation that the cursor had when the messages were received.
 
-    ``received``: individual acknowledgments of the messages that a cumulative one of ``acks`` stands for. It stands for
+    ``received``: individual acknowledgments of the messages that a cumulative one of ``acks`` represents. It represents
     the messages that it covers, that its consumer received, and that the consumer did not acknowledge before. None of
     them may be acknowledged yet. They are checked and not recorded. Other covered messages were acknowledged before
     they could be delivered, and are skipped.

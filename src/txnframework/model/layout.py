@@ -6,7 +6,7 @@ A segment is ``active`` (producers write to it), ``planned`` (its children are n
 the change is marked as done. A crash in between leaves a plan that any process can finish, never a sealed segment
 without children.
 
-A persistent topic has one segment for ever, which has the topic's own name.
+A persistent topic always has one segment, which has the topic's own name.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def create_layout(topic: TopicName, segments: int, after: Layout | None = None) 
     """
     Return the first layout of a topic: ``segments`` ranges of nearly equal size.
 
-    ``after``: the layout that is left of a deleted topic of this name, whose segment ids are not used again. A
+    ``after``: the remaining layout of a deleted topic of this name, whose segment ids are not used again. A
     persistent topic's only segment has id 0 in each life.
 
     :raises InvalidInput: the number of segments is not possible; a persistent topic has one.

@@ -21,7 +21,7 @@ from txnframework.errors import ConfigurationError
 _LOG = logging.getLogger(__name__)
 
 PASSWORD_VARIABLE = "TXN_ZOOKEEPER_PASSWORD"  # noqa: S105
-"""The environment variable with the password of a user whom the URL names without a password."""
+"""The environment variable with the password of a user that the URL names without a password."""
 
 VALUES_TOGETHER_BYTES_MAX = 786_432
 """The total size of values in one request; the rest of the request is for paths and index entries."""

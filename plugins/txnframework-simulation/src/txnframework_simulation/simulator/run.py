@@ -28,7 +28,7 @@ from txnframework_simulation.workloads import ActorContext, RecordedClient, drai
 from txnframework_simulation.workloads.drain import drain_subscription, drain_topic, write_everywhere
 
 NO_LIMITS = Limits()
-FAULT_SEED = "misfortunes_".rstrip("_")
+FAULT_SEED = "misfortunes"
 """Part of the random seed of the faults; another text would change the run of every seed."""
 WORK_MS_MAX = 1_800_000
 """The virtual time in which all hosts must complete their operations."""

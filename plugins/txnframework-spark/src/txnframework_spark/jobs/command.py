@@ -154,10 +154,10 @@ def _print_open_transactions(found: list[CompactionReport]) -> None:
     for one in found:
         held_by = one.status.held_by
         if held_by:
-            whom = f"transaction {held_by[0]}" if len(held_by) == 1 else f"transactions {', '.join(held_by)}"
+            holders = f"transaction {held_by[0]}" if len(held_by) == 1 else f"transactions {', '.join(held_by)}"
             place = f"{one.status.plan.upto} of {one.status.segment}"
             click.echo(
-                f"Messages after {place} wait for {whom}: run this command again after they have ended, or end them"
+                f"Messages after {place} wait for {holders}: run this command again after they have ended, or end them"
                 " with 'txnframework transaction abort ID'.",
                 err=True,
             )

@@ -61,7 +61,7 @@ def compiled(pattern: str) -> Any:
     """
     Return a compiled regular expression that matches in time linear in the name's length; ValueError if it is invalid.
 
-    Names are untrusted data: with Python's ``re``, one long name and ``(a+)+`` could block a query for ever.
+    Names are untrusted data: with Python's ``re``, one long name and ``(a+)+`` could block a query without end.
     """
     import re2
 

@@ -16,7 +16,7 @@ from txnframework_spark.pipeline import output as shown
 from txnframework_spark.pipeline.analysis import analyse
 from txnframework_spark.pipeline.frames import open_session
 from txnframework_spark.pipeline.loader import load_pipeline
-from txnframework_spark.pipeline.query import Start, StopRequests, run_query
+from txnframework_spark.pipeline.query import PipelineStart, StopRequests, run_query
 from txnframework_spark.pipeline.screen import Screen
 from txnframework_spark.pipeline.status import abort_open_transaction, check_topics, load_status
 
@@ -74,7 +74,9 @@ def run(ctx: click.Context, file: Path, reset: bool, log: Path | None) -> None:
         with open_session(described, log) as spark:
             requests.listen()
             never_ran = bool(requests.count)
-            stopped_run = None if never_ran else run_query(spark, Start(described, file, reset), screen, requests)
+            stopped_run = (
+                None if never_ran else run_query(spark, PipelineStart(described, file, reset), screen, requests)
+            )
         given_up = stopped_run is not None and asyncio.run(abort_open_transaction(described, stopped_run))
         screen.say(shown.ending(screen, never_ran or stopped_run is not None, given_up))
     ctx.exit(STATUS_INTERRUPTED if requests.first == signal.SIGINT else 0)

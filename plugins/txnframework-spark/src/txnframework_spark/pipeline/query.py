@@ -97,7 +97,7 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PipelineStart:
     """A start of a pipeline: the pipeline, its file, and whether it may continue although nothing can be judged."""
 
     pipeline: Pipeline
@@ -105,7 +105,7 @@ class Start:
     reset: bool = False
 
 
-def run_query(spark: SparkSession, start: Start, screen: Screen, requests: StopRequests) -> str | None:
+def run_query(spark: SparkSession, start: PipelineStart, screen: Screen, requests: StopRequests) -> str | None:
     """
     Run the pipeline until it ends or is asked to stop; return the id of a run that was stopped, else None.
 
@@ -124,7 +124,7 @@ def run_query(spark: SparkSession, start: Start, screen: Screen, requests: StopR
         raise PipelineFailed(name, describe_error(error)) from error
 
 
-def _start(spark: SparkSession, start: Start) -> StreamingQuery:
+def _start(spark: SparkSession, start: PipelineStart) -> StreamingQuery:
     from pyspark.sql import functions as f
 
     pipeline = start.pipeline

@@ -145,7 +145,7 @@ async def _lease_all(taker: TakeOverRequest, segments: Sequence[str], subscripti
     """Acquire into ``leases`` those that block ordinary consumers; wait for consumers that hold one.
 
     The lease of an earlier run is not waited for: its process may be dead with a session that has not expired, or may
-    live for ever. The epoch has fenced it already. Safety does not depend on the lease.
+    live on. The epoch has fenced it already. Safety does not depend on the lease.
     """
     deadline_ms = taker.host.environment.now_ms() + taker.timeout_ms
     for segment in segments:
