@@ -124,7 +124,7 @@ def test_transactions_of_both_at_once(stores: Stores) -> None:
                 await txn.commit()
             for txn in opened[1::2]:
                 await client.abort(txn.id)
-            await client.upkeep()
+            await client.maintain()
             assert await open_in(client) == set()
             for txn in opened:
                 await client.settle(txn.id)

@@ -151,7 +151,7 @@ def test_what_was_sent_in_transactions(served: Served, own: str, other: str) -> 
                 if other != "plain":
                     with pytest.raises(ConfigurationError):
                         await (await client.producer(ORDERS)).send(b"more")
-                    await client.upkeep()
+                    await client.maintain()
             async with served.open(own) as client:
                 assert await read(client) == shown
                 await client.delete_topic(ORDERS, force=True)
@@ -210,14 +210,14 @@ def test_what_was_acknowledged_in_transactions(served: Served, own: str, other: 
         async with served.open(own, **short) as client:
             txn_id = await hold(client, commit)
         async with served.open(other, **short) as client:
-            await client.upkeep()
+            await client.maintain()
             with pytest.raises(ReceiveTimeout if other == "sidecar" else REFUSED):
                 async with await client.consumer(ORDERS, "billing") as consumer:
                     await consumer.receive(timeout_ms=30)
         async with served.open(own) as client:
             if not commit:
                 await client.abort(txn_id)
-            await client.upkeep()
+            await client.maintain()
             async with await client.consumer(ORDERS, "billing") as consumer:
                 if commit:
                     with pytest.raises(ReceiveTimeout):

@@ -190,7 +190,10 @@ def test_who_comes_after_the_client_was_closed_is_told_so(memory: Stores) -> Non
             not_begun.begin(),
             begun.commit(),
             begun.abort(),
-            *(call() for call in (partial(client.producer, "orders"), partial(client.layout, "orders"), client.upkeep)),
+            *(
+                call()
+                for call in (partial(client.producer, "orders"), partial(client.layout, "orders"), client.maintain)
+            ),
         ):
             with pytest.raises(Closed) as refused:
                 await calling

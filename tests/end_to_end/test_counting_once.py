@@ -523,7 +523,7 @@ def test_asking_for_redelivery_is_given_up(memory: Stores, steps: int) -> None:
             await asyncio.wait({asking})
             assert asking.cancelled()
             await covered(client, consumer, child)
-            await client.upkeep()
+            await client.maintain()
             assert (await client.lag("orders", "billing")).messages == 0
             await consumer.close()
 

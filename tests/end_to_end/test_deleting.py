@@ -262,7 +262,7 @@ def test_a_namespace(stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False])
-@pytest.mark.parametrize("finisher", ["upkeep", "create", "delete"])
+@pytest.mark.parametrize("finisher", ["maintain", "create", "delete"])
 def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
     memory: Stores, finisher: str, applied: bool
 ) -> None:
@@ -294,7 +294,7 @@ def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
                 await other.create_topic(topic)
                 assert list((await other.layout(topic)).segments) == [2]
                 await other.delete_topic(topic)
-            elif finisher == "upkeep":
+            elif finisher == "maintain":
                 client.host.maintenance._lease = "another"
                 await other.host.maintenance.round()
             else:

@@ -217,7 +217,7 @@ def test_a_large_transaction(pair: Pair, older: str) -> None:
         return taken_ms, torn.id
 
     async def after(client: Client, torn: Any) -> None:
-        await client.upkeep()
+        await client.maintain()
         kept = [b"kept"] * 3 + [b"torn"] * 3 * (older == "metadata")
         assert await read(client) == kept
         names = await client.host.ledgers.list_names("sidecar:", "", 99)

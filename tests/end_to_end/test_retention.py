@@ -165,7 +165,7 @@ def test_the_last_batches_of_a_pipeline_stay(stores: Stores) -> None:
     stores.run(work())
 
 
-def test_who_does_upkeep_by_hand_leaves_the_next_turn_to_others(memory: Stores) -> None:
+def test_maintenance_by_hand_leaves_the_next_turn_to_others(memory: Stores) -> None:
     """A process that lives on, and has no rounds of its own, does not keep the others from theirs."""
 
     async def work() -> None:
@@ -176,11 +176,11 @@ def test_who_does_upkeep_by_hand_leaves_the_next_turn_to_others(memory: Stores) 
             memory.open(retention=rule) as other,
         ):
             await other.create_topic("orders")
-            await once.upkeep()
+            await once.maintain()
             async with await other.producer("orders") as producer:
                 await producer.send(b"1")
                 await clock.advance(10)
-                await other.upkeep()
+                await other.maintain()
             assert await memory.read(other, "orders") == []
 
     memory.run(work())
@@ -342,7 +342,7 @@ def test_programs_that_live_for_a_moment(stores: Stores) -> None:
                 await (await client.host.segment(sent.segment)).ledger.roll()
         for _ in range(2):
             async with stores.open(**sections) as client:
-                await client.upkeep()
+                await client.maintain()
         async with stores.open(**sections) as client:
             for topic in (topics[0], topics[-1]):
                 assert [one.entries for one in await ledger_of(client, topic)] == [0]

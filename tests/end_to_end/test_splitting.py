@@ -194,7 +194,7 @@ def test_a_repeated_send_of_what_was_trimmed(stores: Stores) -> None:
             first = await producer.send_many([b"1", b"2", b"3"], sequence_id=1)
             single = await producer.send(b"4", sequence_id=4)
             await (await client.host.segment(single.segment)).ledger.roll()
-            await client.upkeep()
+            await client.maintain()
             assert await stores.read(client, "orders") == []
             for split in (False, True):
                 if split:

@@ -80,7 +80,7 @@ def test_what_hangs_is_found_and_settled(cli: Any, shared: Stores) -> None:
     assert cli("topic", "consume", "orders").out == "undecided\n"
 
 
-def test_upkeep_ends_what_nobody_else_does(cli: Any, shared: Stores) -> None:
+def test_maintenance_ends_hanging_transactions(cli: Any, shared: Stores) -> None:
     """What is overdue, or whose process is gone, is aborted, and what ended takes effect, without any other client."""
     cli("topic", "create", "orders")
 

@@ -1,7 +1,7 @@
 """
 Dispatch waits for announcements: while nothing can be delivered, the stores are not read, however long that lasts.
 
-Counted are all reads of both stores by whoever has them open. Sweeps and upkeep are left out, by switching them off in
+All reads of both stores are counted, in each process. Sweeps and maintenance are switched off in
 the process that waits: they look at the stores at an interval of their own, in one elected process, whether or not
 anybody waits for messages. Counted besides is what the event loop runs, so that nothing turns without reading either.
 """

@@ -38,9 +38,6 @@ EXCEPTIONS = {
 }
 """What is used although it is private; each has its reason."""
 
-OLD_DRIVERS = ("plugins/txnframework-sql/src/txnframework_sql/postgresql/_connecting.py",)
-"""Drivers that reach into asyncpg until they are on the public API; nothing may be added here."""
-
 
 @dataclass
 class Package:
@@ -135,10 +132,7 @@ def uses() -> list[Use]:
 
 def test_private_names_of_others_are_not_used(uses: list[Use]) -> None:
     """What a library may change in any release is not built on; a plugin uses what the core makes public."""
-    old = tuple(ROOT / path for path in OLD_DRIVERS)
-    wrong = [
-        use for use in uses if use.text not in EXCEPTIONS and not any(use.module.is_relative_to(path) for path in old)
-    ]
+    wrong = [use for use in uses if use.text not in EXCEPTIONS]
     assert not wrong, "\n".join(map(str, wrong))
 
 

@@ -48,7 +48,7 @@ def test_everything_as_json_with_plots(capsys: pytest.CaptureFixture[str], tmp_p
     printed = shown(capsys, "--backend", "memory:", *SMALL, "--output", "json", "--plots", str(plots))
     document = json.loads(printed)
     assert list(document) == ["format", "measured", "backend", "machine", "workload", "families", "measures"]
-    assert (document["format"], document["backend"]) == (1, {"backend": "memory:", "ledger": None})
+    assert (document["format"], document["backend"]) == (2, {"backend": "memory:", "ledger": None})
     assert [one["name"] for one in document["families"]] == list(FAMILIES)
     assert [one["name"] for one in document["measures"]] == list(MEASURES)
     sizes = {one["name"]: (one["size"], {each["size"] for each in one["results"]}) for one in document["measures"]}

@@ -112,7 +112,7 @@ def test_what_a_process_left_open_is_aborted(stores: HostStores) -> None:
             await (await client.producer(ORDERS)).send(b"inside", txn=txn)
         async with stores.open() as client:
             await (await client.producer(ORDERS)).send(b"behind")
-            await client.upkeep()
+            await client.maintain()
             assert await client.outcome(txn.id) is State.ABORTED
             assert await read_all(client, ORDERS) == [b"behind"]
 

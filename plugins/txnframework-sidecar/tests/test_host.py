@@ -141,7 +141,7 @@ def test_restarted_and_compacted_while_it_is_read(stores: HostStores, time_ms: i
                         await dropped.abort()
                         await kept.commit()
                         expected += [b"plain %d" % turn, *(b"kept %d %d" % (turn, number) for number in range(5))]
-                        await client.upkeep()
+                        await client.maintain()
                         row = await client.host.ledgers.open(ledger_names(ORDERS, 1).sidecar)
                         assert sum(one.entries for one in await row.ledgers(-1, 99)) <= 3, "it is compacted"
                         message = await consumer.receive(timeout_ms=SOON_MS)
@@ -173,7 +173,7 @@ def test_what_is_beside_a_topic_goes_with_it(stores: HostStores) -> None:
                 async with client.transaction(domain="persistent") as large:
                     for _ in range(3):
                         await producer.send(b"large", txn=large)
-                await client.upkeep()
+                await client.maintain()
                 assert await read_all(client, ORDERS) == [b"%d" % number, b"again"] * 2 + [b"large"] * 3
                 assert await beside(client) == ["", "compacted", f"own-{large.id}", "snapshots"]
                 await client.delete_topic(ORDERS, force=True)

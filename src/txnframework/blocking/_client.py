@@ -161,9 +161,9 @@ class Client:
         """Write a compacted copy of a topic for readers with ``compacted=True``."""
         self._loop.run(self._client.compact(topic, compactor, order=order))
 
-    def upkeep(self) -> None:
+    def maintain(self) -> None:
         """Do the background work of clients now: sweep transactions, trim topics, finish deletions."""
-        self._loop.run(self._client.upkeep())
+        self._loop.run(self._client.maintain())
 
     def delete_topic(self, topic: Name, *, force: bool = False) -> None:
         """Delete a topic with its messages, its subscriptions and its transaction records."""

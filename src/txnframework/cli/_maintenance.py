@@ -21,5 +21,5 @@ def maintain(loaded: LoadedPlugins, config: Path | None) -> None:
     subscription needs, as [retention] allows, and deletes records of trimmed messages. It finishes interrupted
     deletions. The amount of work of one round is bounded.
     """
-    with_client(loaded, config, lambda client: client.upkeep())
+    with_client(loaded, config, lambda client: client.maintain())
     click.echo("Done.")

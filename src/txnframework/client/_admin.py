@@ -52,7 +52,7 @@ class TopicOperations(ClientOperations):
         layout = await self.host.topics.layout(self._topic(topic))
         return await self._retry.run(lambda: self.host.backlog.undecided(layout))
 
-    async def upkeep(self) -> None:
+    async def maintain(self) -> None:
         """
         Do the background work of clients now, for programs that run only briefly.
 

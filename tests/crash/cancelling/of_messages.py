@@ -335,7 +335,7 @@ class AskAboutTopics(Story):
 
 
 class Upkeep(Story):
-    covers = ("Client.upkeep",)
+    covers = ("Client.maintain",)
     sampled = ("metadata", "marker")
 
     async def arrange(self, stage: Stage) -> None:
@@ -343,7 +343,7 @@ class Upkeep(Story):
         await stage.txn.commit()
 
     async def call(self, stage: Stage) -> None:
-        await stage.client.upkeep()
+        await stage.client.maintain()
 
 
 STORIES: tuple[Story, ...] = (

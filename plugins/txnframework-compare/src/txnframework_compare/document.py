@@ -49,7 +49,7 @@ def _version() -> str:
         return "unknown"
 
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 def document_of(

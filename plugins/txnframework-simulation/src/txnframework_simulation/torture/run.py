@@ -74,7 +74,7 @@ async def _settled(client: Client, workload: Workload[Any]) -> str:
 async def _unsettled(client: Client, workload: Workload[Any]) -> str:
     """Return what is still to be waited for."""
     try:
-        await client.upkeep()
+        await client.maintain()
         hanging = await client.find_hanging(0)
         if hanging:
             return f"transaction {hanging[0].transaction.txn_id} is still open or has not taken effect everywhere"

@@ -192,7 +192,7 @@ class RecordedClient:
 
     async def trim(self, topic: str) -> None:
         """Drop what retention does not keep, of all topics."""
-        await self.record(history.Trim(topic), self.client.upkeep)
+        await self.record(history.Trim(topic), self.client.maintain)
 
 
 class RecordedProducer:
