@@ -1,11 +1,11 @@
 """
 Checkers: show from a history alone that a promise was broken.
 
-``check`` applies all rules; each is a module of ``invariants``. What they have in common is gathered once: ``facts``,
-from what is known of ``transactions``, ``observations`` of messages, ``subscriptions`` and ``acknowledgments``.
+``check`` applies all rules; each is a module of ``invariants``. The rules share ``facts``, which are computed once from
+``transactions``, ``observations`` of messages, ``subscriptions`` and ``acknowledgments``.
 
-A checker tells only of what is certain. What a client was not told may have happened or not; where either would be
-legal, nothing is sentence.
+A checker reports only certain violations. An operation without a definite reply may or may not have happened. The
+checker reports nothing if one of the two is legal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INVARIANTS = tuple(CHECKS)
 
 def check(history: History, invariants: Collection[str] = INVARIANTS) -> list[Violation]:
     """
-    Return every breach of these rules that the history shows.
+    Return every violation of these rules that the history shows.
 
     It costs about as much as sorting the history: 100,000 events take seconds.
     """

@@ -14,10 +14,11 @@ from txnframework_simulation.history import Call, MessagePosition
 @dataclass(frozen=True, slots=True)
 class Ack:
     """
-    One message that one call acknowledged, or with ``cumulative`` everything in its segment up to it.
+    One message that one call acknowledged; with ``cumulative``, also all messages before it in its segment.
 
-    ``derived``: on a segment that the one of the message came of, as far as the consumer had received it. That need
-    not have happened: who stood by in between has forgotten.
+    ``derived``: a cumulative call also acknowledges, in each ancestor of the message's segment, the messages that the
+    consumer had received. Such an ack is uncertain: a consumer that stood by in the meantime has forgotten what it
+    received.
     """
 
     place: MessagePosition
@@ -32,13 +33,13 @@ class Ack:
 
     @property
     def plain(self) -> bool:
-        """Whether it was made outside transactions."""
+        """Whether the acknowledgment was made outside transactions."""
         return self.transaction is None
 
     @property
     def possible(self) -> bool:
-        """Whether it may have taken effect, then or later."""
-        # One that spans several segments may fail on one of them and have been done on another.
+        """Whether the acknowledgment may have taken effect, during the call or later."""
+        # An acknowledgment over several segments may fail on one of them and succeed on another.
         if not self.call.possible and not (self.several and self.plain):
             return False
         return self.transaction is None or (
@@ -47,7 +48,11 @@ class Ack:
 
     @property
     def effective_at(self) -> int:
-        """The event by which it surely had taken effect, if no transaction held the message; NEVER: none is known."""
+        """
+        The event by which the ack had certainly taken effect, if no transaction held the message.
+
+        NEVER: no such event is known.
+        """
         if not self.call.ok or self.derived:
             return NEVER
         if self.transaction is None:
@@ -57,7 +62,11 @@ class Ack:
         return max(self.call.ended, min(call.ended for call in self.transaction.committed))
 
     def may_hold_during(self, call: Call) -> bool:
-        """Whether it may have been pending at a moment of a call, for a transaction: a plain one is dropped then."""
+        """
+        Whether the ack may have been pending in a transaction during a call.
+
+        An ack outside transactions is dropped in that case.
+        """
         transaction = self.transaction
         if transaction is None or self.call.began > call.ended:
             return False
@@ -65,7 +74,7 @@ class Ack:
 
 
 class CumulativeIndex:
-    """Cumulative acknowledgments of one segment: which of those that reach so far is the best, by a key."""
+    """Finds, among the cumulative acknowledgments of one segment that reach a place, the one with the lowest key."""
 
     def __init__(self, acks: Iterable[Ack], key: Callable[[Ack], int]) -> None:
         self._acks = sorted(acks, key=lambda ack: ack.place)
@@ -77,7 +86,7 @@ class CumulativeIndex:
             self._acks[number] = best
 
     def reaching(self, place: MessagePosition) -> Ack | None:
-        """Return the best one that acknowledges a place; None: none does."""
+        """Return the ack with the lowest key that acknowledges a place, or None."""
         at = bisect_left(self._places, place)
         return self._acks[at] if at < len(self._acks) else None
 
@@ -96,7 +105,11 @@ class SubscriptionAcks:
 
     @classmethod
     def of(cls, acks: list[Ack], moves: bool = False) -> SubscriptionAcks:
-        """Return them with what finds them; ``moves``: consumers move dead letters, in transactions of their own."""
+        """
+        Return these acks with their indexes.
+
+        ``moves``: consumers move dead letters, in separate transactions.
+        """
         singles: defaultdict[MessagePosition, list[Ack]] = defaultdict(list)
         certain: defaultdict[tuple[str, int], list[Ack]] = defaultdict(list)
         perhaps: defaultdict[str, list[Ack]] = defaultdict(list)
@@ -125,7 +138,7 @@ class SubscriptionAcks:
         )
 
     def effective(self, place: MessagePosition, incarnation: int) -> Ack | None:
-        """Return the ack of a message, received under an incarnation, that surely took effect first."""
+        """Return the ack of a message that certainly took effect first, among those of one incarnation."""
         ladder = self._definite.get((place.segment, incarnation))
         found = [ack for ack in self.singles.get(place, ()) if ack.incarnation == incarnation]
         reaching = None if ladder is None else ladder.reaching(place)
@@ -135,7 +148,7 @@ class SubscriptionAcks:
         return min(certain, key=lambda ack: ack.effective_at, default=None)
 
     def possible(self, place: MessagePosition, after: int) -> Ack | None:
-        """Return an ack of a message that may have taken effect and did not end before an event."""
+        """Return an ack of a message that may have taken effect, and whose call ended after an event."""
         for ack in self.singles.get(place, ()):
             if ack.possible and ack.call.ended > after:
                 return ack
@@ -144,18 +157,18 @@ class SubscriptionAcks:
         return reaching if reaching is not None and reaching.call.ended > after else None
 
     def possible_cumulatively(self, place: MessagePosition) -> bool:
-        """Whether a cumulative ack that reaches a message may have taken effect at any time."""
+        """Whether any cumulative ack that reaches a message may have taken effect."""
         ladder = self._possible.get(place.segment)
         return ladder is not None and ladder.reaching(place) is not None
 
     def tried(self, place: MessagePosition, after: int) -> list[Ack]:
-        """Return the acks of a message that did not end before an event, whatever became of them."""
+        """Return the acks of a message whose calls ended after an event, whatever their outcomes."""
         found = [ack for ack in self.singles.get(place, ()) if ack.call.ended > after]
         pending = self._pending.get(place.segment, ())
         return found + [ack for ack in pending if ack.place >= place and ack.call.ended > after]
 
     def only_by(self, transaction: TransactionFacts, place: MessagePosition, after: int) -> bool:
-        """Whether only this transaction can have acknowledged a message since an event."""
+        """Whether no other acknowledgment of a message since an event may have taken effect."""
         ladder = self._possible.get(place.segment)
         reached = None if ladder is None else ladder.reaching(place)
         if reached is not None and reached.call.ended > after:
@@ -164,10 +177,14 @@ class SubscriptionAcks:
         return not any(ack.possible and ack.call.ended > after for ack in others)
 
     def is_overruled(self, ack: Ack, place: MessagePosition) -> bool:
-        """Whether it was made outside transactions while one may have held the message: it is dropped then."""
+        """
+        Whether the ack was made outside transactions while a transaction may have held the message.
+
+        Such an ack is dropped.
+        """
         if not ack.plain:
             return False
         if self._moves:
-            return True  # a transaction of which the history knows nothing may have held it
+            return True  # a transaction that the history does not contain may have held the message
         held = (*self.singles.get(place, ()), *self._holding.get(place.segment, ()))
         return any(one.place >= place and one.may_hold_during(ack.call) for one in held)

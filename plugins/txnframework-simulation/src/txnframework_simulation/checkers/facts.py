@@ -13,7 +13,11 @@ from txnframework_simulation.checkers.transactions import COMMITTED, NEVER, Tran
 from txnframework_simulation.history import Call, History, MessagePosition, SeenMessage, Send, Sent
 
 CLOCK_SKEW_MS = "clock_skew_ms"
-"""What a history's ``about`` calls the most by which clocks differ; a history without it is of any clocks."""
+"""
+The key in a history's ``about`` for the maximum difference between clocks.
+
+Without it, clocks may differ by any amount.
+"""
 SKEW_UNKNOWN_NS = 1 << 60
 
 
@@ -24,10 +28,11 @@ class Facts:
 
     ``sends``: by topic and value, in the order in which they began. ``writes``: by transaction. ``trimmed``: the first
     remaining position of each trimmed segment. ``aside``: the starts of sends whose reply has no position in the
-    segment, because a transaction's messages get their positions at the commit; they have the observed position here.
-    ``letters``: by dead-letter topic, its subscriptions. For topics in ``deleted``, the facts are about the last topic
-    of the name, as far as that is certain; ``asked`` are all calls of the history, also about earlier topics.
-    ``times_ns``: the time of each event. ``clock_skew_ns``: the maximum difference between clocks of two processes.
+    segment, because a transaction's messages get their positions at the commit. Here these sends have the observed
+    position. ``letters``: by dead-letter topic, its subscriptions. For topics in ``deleted``, the facts are about the
+    last topic of the name, as far as that is certain. ``asked`` are all calls of the history, including calls about
+    earlier topics. ``times_ns``: the time of each event. ``clock_skew_ns``: the maximum difference between clocks of
+    two processes.
     """
 
     calls: list[Call]
@@ -47,7 +52,7 @@ class Facts:
 
     @classmethod
     def of(cls, history: History) -> Facts:
-        """Gather them."""
+        """Compute the facts of a history."""
         asked = history.calls()
         calls, aside = with_places(without_deleted_topics(asked))
         found = collect_transactions(calls)
@@ -97,7 +102,11 @@ class Facts:
         }
 
     def committed_at(self, call: Call) -> int:
-        """Return the event by which it was sure that a send counts; NEVER: that is not known."""
+        """
+        Return the event by which a send certainly counted.
+
+        NEVER: no such event is known.
+        """
         send = call.operation
         if not isinstance(send, Send) or not call.ok:
             return NEVER
@@ -109,7 +118,7 @@ class Facts:
         return max(call.ended, min(one.ended for one in transaction.committed))
 
     def readable_at(self, call: Call) -> int:
-        """Return the event by which it was sure that nothing of the transaction of a send, if any, is left to do."""
+        """Return the event by which a send certainly counted and its transaction, if any, was completely settled."""
         send = call.operation
         if not isinstance(send, Send) or send.txn is None or self.committed_at(call) == NEVER:
             return self.committed_at(call)
@@ -117,10 +126,10 @@ class Facts:
 
     def may_be_held_back_from(self, topic: str, at: int) -> int:
         """
-        Return the event from which on what was confirmed in a topic may not be readable yet, for who asks at ``at``.
+        Return an event: messages that were confirmed in the topic after it may not be readable at ``at``.
 
-        A transaction that is open holds back what stands behind the topic's end as it was when the first of its sends
-        there began, or later: nothing that was confirmed before.
+        An open transaction holds back messages after the end of the topic. It is the end at the start of the
+        transaction's first send to the topic, or later. Messages confirmed before that are not held back.
         """
         may_be_open = (
             call.began
@@ -143,12 +152,14 @@ def _clock_skew_ns(history: History) -> int:
 
 
 def is_aside(place: MessagePosition) -> bool:
-    """Whether this is no place of the segment, but one that a message has before its transaction is committed."""
+    """Whether this is the provisional place that a message has until its transaction is committed."""
     return place.ledger_id >= ASIDE
 
 
 def with_places(calls: list[Call]) -> tuple[list[Call], frozenset[int]]:
-    """Replace provisional positions in replies to sends by the observed ones; return the starts of those sends."""
+    """
+    Replace provisional positions in replies to sends by the observed positions, and return the starts of those sends.
+    """
     aside = frozenset(call.began for call in calls if (place := place_of(call)) is not None and is_aside(place))
     if not aside:
         return calls, aside
@@ -171,6 +182,6 @@ def place_of(call: Call) -> MessagePosition | None:
 
 
 def send_of(call: Call) -> Send:
-    """Return what was sent."""
+    """Return the operation of a call that is a send."""
     assert isinstance(call.operation, Send)
     return call.operation

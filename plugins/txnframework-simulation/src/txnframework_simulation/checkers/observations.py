@@ -1,4 +1,4 @@
-"""Who saw which message when."""
+"""Observations: which client received which message at which event."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ READ_COMMITTED = "read_committed"
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A message as it came with the answer to one call."""
+    """A message in the reply to one call."""
 
     seen: SeenMessage
     call: Call
 
     @property
     def at(self) -> int:
-        """The event by which it came."""
+        """The event at which the reply arrived."""
         return self.call.ended
 
 
 @dataclass(slots=True)
 class ReaderView:
     """
-    What one reader got, in order, of all that is committed; a drain of a topic is a reader too.
+    The committed messages that one reader received, in order; a drain of a topic is a reader too.
 
-    ``whole``: it was opened at ``began`` or later, and came to where the topic then ended.
+    ``whole``: the reader was opened at ``began`` or later, and reached the end that the topic had at that time.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ReaderView:
 
     @property
     def furthest(self) -> dict[str, MessagePosition]:
-        """The last place that it came to in each segment that it got something of."""
+        """The last place that the reader reached in each segment, for segments from which it received a message."""
         found: dict[str, MessagePosition] = {}
         for observation in self.observations:
             place = observation.seen.place
@@ -65,9 +65,9 @@ class ReaderView:
 @dataclass(slots=True)
 class Observations:
     """
-    All of them, in the order in which they came.
+    All observations of a history, in the order in which they were made.
 
-    ``committed`` are those that passed for committed, ``others`` those that came as not committed.
+    ``committed``: the messages were marked as committed. ``others``: they were not.
     """
 
     committed: list[Observation] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Observations:
 
     @classmethod
     def of(cls, calls: Iterable[Call]) -> Observations:
-        """Return what these calls brought."""
+        """Return the observations in the replies to these calls."""
         found = cls()
         views: dict[str, ReaderView] = {}
         for call in sorted(calls, key=lambda one: one.ended):
@@ -108,7 +108,7 @@ class Observations:
 
 
 def trimmed_before(calls: Iterable[Call]) -> dict[str, MessagePosition]:
-    """Return the first place that was left of each segment that was trimmed, as the drains told."""
+    """Return the first remaining place of each trimmed segment, as the drains reported it."""
     found: dict[str, MessagePosition] = {}
     for call in calls:
         if isinstance(call.reply, Drained):
@@ -118,7 +118,7 @@ def trimmed_before(calls: Iterable[Call]) -> dict[str, MessagePosition]:
 
 
 def by_segment(observations: Iterable[Observation]) -> dict[str, list[Observation]]:
-    """Return observations by the segments of the messages, each in the order given."""
+    """Return the observations by segment of their messages, in the given order."""
     found: defaultdict[str, list[Observation]] = defaultdict(list)
     for observation in observations:
         found[observation.seen.place.segment].append(observation)

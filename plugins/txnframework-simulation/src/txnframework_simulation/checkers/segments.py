@@ -1,4 +1,4 @@
-"""How segments follow each other, as their names say."""
+"""The order of segments, derived from their names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from txnframework_simulation.history import MessagePosition
 
 @lru_cache(maxsize=4096)
 def number_of(segment: str) -> int:
-    """Return a segment's number in its topic: of two with a hash value in common the later one has the higher."""
+    """
+    Return a segment's number in its topic.
+
+    Of two segments that share a hash value, the later one has the higher number.
+    """
     name = parse_name(segment)
     return name.segment_id if isinstance(name, SegmentName) else 0
 
@@ -18,9 +22,10 @@ def number_of(segment: str) -> int:
 @lru_cache(maxsize=65536)
 def descends(segment: str, other: str) -> bool:
     """
-    Whether ``segment`` came of ``other`` by splits and merges.
+    Whether ``segment`` descends from ``other`` by splits and merges.
 
-    At any time each hash value belongs to one segment, so two that share one lived after each other.
+    At any time each hash value belongs to one segment. So two segments that share a hash value existed one after the
+    other.
     """
     one, two = parse_name(segment), parse_name(other)
     if not (isinstance(one, SegmentName) and isinstance(two, SegmentName)) or one.topic != two.topic:
@@ -29,5 +34,5 @@ def descends(segment: str, other: str) -> bool:
 
 
 def along(place: MessagePosition) -> tuple[int, int, int, int]:
-    """Return what orders the places of one key: its segments follow each other."""
+    """Return a sort key for the places of one key, whose segments follow each other."""
     return (number_of(place.segment), place.ledger_id, place.entry_id, place.batch_index)

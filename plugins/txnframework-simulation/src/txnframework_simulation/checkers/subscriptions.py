@@ -32,7 +32,10 @@ KEYED_TYPES = frozenset({"key_shared"})
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a subscription surely stood once: ``everything`` was still to come, or only what was sent ``after``."""
+    """
+    A certain start of a subscription: ``everything`` was still to be delivered, or only messages sent ``after`` an
+    event.
+    """
 
     began: int
     after: int
@@ -53,24 +56,28 @@ class Subscription:
     drains: list[Call] = field(default_factory=list)
     asked: list[Call] = field(default_factory=list)
     asked_again: dict[str, list[Call]] = field(default_factory=dict)
-    """By consumer: when it asked for everything again that it had not acknowledged."""
+    """By consumer: its requests for the redelivery of all unacknowledged messages."""
     acks: SubscriptionAcks = field(default_factory=SubscriptionAcks)
     letters: set[str] = field(default_factory=set)
     """The topics to which consumers move its dead letters."""
 
     @property
     def moved(self) -> bool:
-        """Whether it was moved or deleted, so that it may have started again."""
+        """Whether the subscription was moved by a seek or deleted, so that it may have started again."""
         return bool(self.seeks or self.given_up)
 
     @property
     def type(self) -> str | None:
-        """The one type that all its consumers have; None: there is none, or several."""
+        """
+        The type of all consumers.
+
+        None: there is no consumer, or the types differ.
+        """
         types = {call.operation.type for call in self.consumers.values() if isinstance(call.operation, Consume)}
         return types.pop() if len(types) == 1 else None
 
     def start(self, place: MessagePosition) -> Start | None:
-        """Return its last certain start, for a message at ``place``; None: that is not certain."""
+        """Return the last certain start of the subscription for a message at ``place``, or None."""
         possible = [call for call in self.seeks if call.possible]
         for number, seek in sorted(enumerate(possible), key=lambda one: -one[1].ended):
             others = (call for other, call in enumerate(possible) if other != number and call.began < seek.ended)
@@ -78,7 +85,7 @@ class Subscription:
                 return None
             later = [call for call in self.given_up if call.possible and call.ended > seek.began]
             if later:
-                # Given up after it: what it moved is gone, if that is certain.
+                # The subscription was deleted after the seek: if that is certain, the seek has no effect any more.
                 gone = any(call.ok and call.began > seek.ended for call in later)
                 return self._made() if gone else None
             found = _sought(seek, place)
@@ -91,12 +98,12 @@ class Subscription:
         surely = [call for call in gone if call.ok]
         since = max((call.began for call in surely), default=-1)
         last = [call for call in gone if call.ended > since]
-        # Created while it was deleted: the order is unknown.
+        # The subscription was created while a deletion ran: the order is unknown.
         if any(call.began < end.ended and end.began < call.ended for call in self.made for end in last):
             return None
         given_up = max((call.ended for call in surely), default=-1)
         possible = [call for call in self.made if call.possible and call.began > given_up]
-        # The deletion may have failed: it is the earlier subscription, or one created since.
+        # The deletion may have failed: the subscription is the earlier one, or one that was created since.
         doubtful = max((call.ended for call in last if not call.ok), default=given_up)
         sure = min(
             (call for call in possible if call.ok and call.began > doubtful), key=lambda call: call.ended, default=None
@@ -112,7 +119,11 @@ def _starts_earliest(call: Call) -> bool:
 
 
 def _sought(seek: Call, place: MessagePosition) -> Start | None:
-    """Return where a seek put a message's segment; None: it did not move it."""
+    """
+    Return the start that a seek gave to the segment of a message.
+
+    None: the seek did not move that segment.
+    """
     to = seek.operation
     assert isinstance(to, Seek)
     if to.place is None:
@@ -174,7 +185,7 @@ def collect_subscriptions(
 
 
 class _LastSeen:
-    """What each consumer got last of each segment."""
+    """The last message that each consumer received from each segment."""
 
     def __init__(self) -> None:
         self._places: defaultdict[str, dict[str, tuple[MessagePosition, int]]] = defaultdict(dict)
@@ -183,7 +194,7 @@ class _LastSeen:
         self._places[consumer][place.segment] = (place, incarnation)
 
     def before(self, consumer: str, segment: str) -> list[tuple[MessagePosition, int]]:
-        """Return it for the segments that one came of."""
+        """Return the last message from each ancestor of a segment."""
         return [one for name, one in self._places[consumer].items() if descends(segment, name)]
 
 

@@ -1,4 +1,4 @@
-"""Topics that are deleted and made again under the same name: a history without the deleted ones."""
+"""Topics that are deleted and created again under the same name: the history without the deleted topics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 @dataclass(slots=True)
 class _Deletions:
-    """The deletions of one name that may have happened: when the last that surely did began, and when all were over."""
+    """
+    The deletions of one name that may have happened.
+
+    ``surely_from``: the start of the last certain deletion. ``over_at``: the event at which all of them had ended.
+    """
 
     surely_from: int = -1
     over_at: int = -1
@@ -49,11 +53,11 @@ class _Deletions:
 
 def without_deleted_topics(calls: list[Call]) -> list[Call]:
     """
-    Return the calls without what they tell of topics that were deleted since, or may have been.
+    Return the calls without their parts about topics that were certainly or possibly deleted later.
 
-    A place of a former topic may be one of its successor too, so what may be about either is left out: messages that
-    came before the last deletion was over. What was asked for before, and was not over when that began, may have been
-    done to the successor.
+    A former topic and its successor may have the same places. So messages that were received before the last deletion
+    ended are left out, because they may be from either topic. A call that began before that, and had not ended when the
+    last certain deletion began, may have been applied to the successor.
     """
     deletions: dict[str, _Deletions] = {}
     for call in calls:
@@ -68,7 +72,8 @@ def without_deleted_topics(calls: list[Call]) -> list[Call]:
 class _Former:
     def __init__(self, deletions: dict[str, _Deletions]) -> None:
         self._deletions = deletions
-        # By consumer and topic, when it had joined, if that began before: it may hand out late what it was sent then.
+        # By consumer and topic: the event at which it had joined, if it may have joined a former topic. Such a consumer
+        # may return messages of the former topic late.
         self._joined: dict[tuple[str, str], int] = {}
 
     def without(self, call: Call) -> Call | None:
@@ -111,7 +116,11 @@ class _Former:
         return replace(call, reply=_with(reply, messages=new))
 
     def _acknowledged(self, call: Call, ack: Acknowledge) -> Call | None:
-        """Drop acknowledgments of messages of an earlier topic; others that may be of one have an unknown outcome."""
+        """
+        Drop acknowledgments of messages of an earlier topic.
+
+        If only possibly of an earlier topic, their outcome is unknown.
+        """
         topics = {one.place.topic for one in ack.messages}
         if not any(self._may_be_of_former(call, ack.consumer, topic) for topic in topics):
             return call
@@ -132,7 +141,7 @@ class _Former:
         return deletions is not None and call.began <= deletions.over_at
 
     def _is_over(self, ended: int, topic: str) -> bool:
-        """Whether what ended so was over when the last deletion began that surely happened."""
+        """Whether an operation that ended at ``ended`` was over when the last certain deletion began."""
         deletions = self._deletions.get(topic)
         return deletions is not None and ended < deletions.surely_from
 
@@ -142,7 +151,7 @@ def _with(struct: S, **changes: object) -> S:
 
 
 def deleted_topics(calls: Iterable[Call]) -> frozenset[str]:
-    """Return the topics that were deleted, or may have been."""
+    """Return the topics that were certainly or possibly deleted."""
     return frozenset(
         call.operation.topic for call in calls if isinstance(call.operation, DeleteTopic) and call.possible
     )

@@ -37,13 +37,13 @@ class TransactionFacts:
 
     @property
     def ended_at(self) -> int:
-        """The event by which a reply showed that it had ended."""
+        """The first event whose reply showed that the transaction had ended."""
         return min((call.ended for call in (*self.committed, *self.aborted)), default=NEVER)
 
     @property
     def over_at(self) -> int:
         """
-        The event by which a reply showed that it had ended and was settled everywhere.
+        The first event whose reply showed that the transaction had ended and was settled everywhere.
 
         If the end is a decision that participants carry out later, the state shows that they have not completed it.
         """
@@ -52,7 +52,7 @@ class TransactionFacts:
 
     @property
     def commit_asked_at(self) -> int:
-        """The event of the first request to commit it."""
+        """The event of the first request to commit the transaction."""
         return min((call.began for call in self.commits), default=NEVER)
 
     @property
@@ -70,7 +70,7 @@ class TransactionFacts:
         return branch == 0 or any(branch in one for one in self._listings())
 
     def _listings(self) -> list[tuple[int, ...]]:
-        """Return the branches of each commit that may be the one."""
+        """Return the branches of each commit that may have been the successful one."""
         asked = [call.operation.branches for call in self.commits if call.ok and isinstance(call.operation, Commit)]
         if asked:
             return asked

@@ -1,4 +1,4 @@
-"""What a checker says of a history that breaks its rule."""
+"""The result of a checker for a history that violates its rule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from txnframework_simulation.history import Call, Event
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule, ``invariant``, was broken: in one sentence, with the events that show it, in their order."""
+    """A violation of the rule ``invariant``: a sentence, and the events that show it, in order."""
 
     invariant: str
     sentence: str

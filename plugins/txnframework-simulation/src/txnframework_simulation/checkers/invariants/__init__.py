@@ -1,4 +1,4 @@
-"""One module for each rule: its definition, and ``check``, which knows nothing but the facts of a history."""
+"""One module for each rule: its definition, and ``check``, which uses only the facts of a history."""
 
 from __future__ import annotations
 

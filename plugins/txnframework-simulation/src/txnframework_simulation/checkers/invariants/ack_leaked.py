@@ -1,4 +1,4 @@
-"""Ack leaked: a message does not come again although every acknowledgment of it was aborted or refused."""
+"""Ack leaked: a message is not redelivered although every acknowledgment of it was aborted or refused."""
 
 from __future__ import annotations
 

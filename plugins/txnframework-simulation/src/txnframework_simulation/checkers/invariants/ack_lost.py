@@ -35,10 +35,11 @@ def _drained(subscription: Subscription) -> list[Violation]:
 
 def _delivered(subscription: Subscription) -> list[Violation]:
     """
-    Look at deliveries during the run.
+    Find deliveries during the run that came after the acknowledgment.
 
-    A consumer of another process may hand out, late, what it was sent before: a process can be paused for any time. So
-    only what is later for certain counts: consumers that joined after the acknowledgment, and the one that made it.
+    A consumer of another process may return, late, a message that it was sent earlier, because a process can be paused
+    for any time. So only certainly later deliveries count: those to consumers that joined after the acknowledgment, and
+    those to the consumer that made it.
     """
     found = []
     for observation in subscription.deliveries:
@@ -72,7 +73,7 @@ def _asked(subscription: Subscription) -> list[Violation]:
 
 
 def _begun_anew(subscription: Subscription) -> list[Violation]:
-    """Count incarnations: a cursor starts a new one only after a seek or a deletion of the subscription."""
+    """Count incarnations: a new incarnation of a cursor begins only after a seek or a deletion of the subscription."""
     first: dict[str, dict[int, Call]] = {}
     for observation in subscription.deliveries:
         first.setdefault(observation.seen.place.segment, {}).setdefault(observation.seen.incarnation, observation.call)

@@ -1,4 +1,4 @@
-"""Circular information flow (G1c): transactions that were committed got messages from each other, in a circle."""
+"""Circular information flow (G1c): committed transactions received messages from each other, in a circle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _flows(facts: Facts) -> dict[str, dict[str, tuple[SeenMessage, Call]]]:
-    """Return, by the transaction that wrote, those that read of it, each with a message and the call that shows it."""
+    """
+    Return, by writing transaction, the transactions that read its messages, each with a message and the call that shows
+    it.
+    """
     written = {one.seen.place: one.seen for one in facts.observations.committed if one.seen.txn is not None}
     flows: defaultdict[str, dict[str, tuple[SeenMessage, Call]]] = defaultdict(dict)
 
@@ -49,7 +52,11 @@ def _flows(facts: Facts) -> dict[str, dict[str, tuple[SeenMessage, Call]]]:
 
 
 def _circles(edges: dict[str, list[str]]) -> list[list[str]]:
-    """Return circles, no node in two of them: depth first, without recursion, since paths may be long."""
+    """
+    Return circles without common nodes.
+
+    The search is depth first, and not recursive because paths may be long.
+    """
     done: set[str] = set()
     found = []
     for root in edges:

@@ -1,4 +1,4 @@
-"""Dead letter: a message is in its dead-letter topic that was not moved there, or not atomically."""
+"""Dead letter: a message in its dead-letter topic was not moved there, or was not moved atomically."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _judge(facts: Facts, observation: Observation, subscriptions: list[Subscript
     if not any(call.possible and call.began < observation.at for call in sends):
         return violation(NAME, f"{came}, and was not sent before", (*sends, observation.call))
     if seen.txn is None or any(one.moved for one in subscriptions):
-        return None  # sent first and acknowledged then, or it came anew since: it may be both, for a while
+        return None  # without a transaction, or after a seek, it may be in both topics for a while
     for one in subscriptions:
         again = _again(one, observation)
         if again is not None:
@@ -54,7 +54,7 @@ def _judge(facts: Facts, observation: Observation, subscriptions: list[Subscript
 
 
 def _again(subscription: Subscription, letter: Observation) -> Call | None:
-    """Return a drain that began when the letter had been seen, and brought the message none the less."""
+    """Return a drain of the subscription that began after the dead letter was seen, and still delivered the message."""
     for drain in subscription.drains:
         if drain.began < letter.at or not isinstance(drain.reply, Drained):
             continue

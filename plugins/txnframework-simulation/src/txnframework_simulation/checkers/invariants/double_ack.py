@@ -46,10 +46,11 @@ def _by_two(subscription: Subscription) -> list[Violation]:
 
 def _in_a_range(subscription: Subscription) -> list[Violation]:
     """
-    A transaction does not acknowledge, in a range, what its consumer was given and another one has finished since.
+    A transaction does not acknowledge, in a range, a message that its consumer received and another consumer then
+    finished.
 
-    What the consumer itself has finished, in whatever transaction, may lie in the range: it knows of that. So may what
-    it asked for again, unless the range ends at a message that it got before it asked.
+    Messages that the consumer itself has finished, in any transaction, may be in the range, because it knows about
+    them. So may messages that it asked for again, unless the range ends at a message that it received before it asked.
     """
     ranges = [ack for ack in subscription.acks.all if ack.cumulative and ack.transaction and ack.effective_at < NEVER]
     if not ranges:
@@ -75,7 +76,7 @@ def _in_a_range(subscription: Subscription) -> list[Violation]:
 
 
 class _Given:
-    """What each consumer got of each segment under each incarnation."""
+    """The messages that each consumer received from each segment under each incarnation."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._asked_again = subscription.asked_again
@@ -88,10 +89,10 @@ class _Given:
 
     def within(self, ack: Ack) -> list[Observation]:
         """
-        Return what came to a consumer before it acknowledged a range, and stands in it.
+        Return the messages of a range that its consumer received before it acknowledged the range.
 
-        What came before it asked for everything again counts only where the last message of the range has not come
-        again since: then the consumer still means what it got before.
+        The consumer may have asked for everything again. Messages that it received before that count only if it did not
+        receive the last message of the range again since. In that case it still refers to the earlier deliveries.
         """
         came = self._sightings.get((ack.consumer, ack.place.segment, ack.incarnation), ())
         within = [one for one in came if one.seen.place <= ack.place and one.at < ack.call.began]
@@ -108,7 +109,10 @@ def _finished_elsewhere(
     ack: Ack,
     since: int,
 ) -> Ack | None:
-    """Return who else has finished a message, which it was given too, in what it began after an event."""
+    """
+    Return an ack by another consumer that also received the message and finished it, in a call that began after an
+    event.
+    """
     for other in subscription.acks.all:
         if other.consumer == ack.consumer or other.incarnation != ack.incarnation or other.call.began < since:
             continue
@@ -131,7 +135,7 @@ def _ends(ack: Ack) -> tuple[Call, ...]:
 
 
 def _done_before(subscription: Subscription) -> list[Violation]:
-    """A transaction cannot acknowledge what was surely done before it tried."""
+    """A transaction cannot acknowledge a message whose acknowledgment certainly took effect before."""
     found = []
     for ack in subscription.acks.all:
         if ack.transaction is None or ack.derived or ack.effective_at == NEVER:
@@ -140,7 +144,7 @@ def _done_before(subscription: Subscription) -> list[Violation]:
         if before is None or before.transaction is ack.transaction or before.effective_at > ack.call.began:
             continue
         if before.transaction is not None and before.place == ack.place:
-            continue  # two transactions: the first check reports it
+            continue  # acknowledged by two transactions: the first check reports it
         sentence = f"{ack.place} was done on subscription {subscription.name} before transaction {ack.transaction.txn}"
         calls = (before.call, ack.call, *ack.transaction.committed[:1])
         found.append(violation(NAME, f"{sentence} acknowledged it and was committed", calls))

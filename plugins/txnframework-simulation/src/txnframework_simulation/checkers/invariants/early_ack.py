@@ -31,7 +31,7 @@ def _may_be_done(subscription: Subscription, place: MessagePosition, call: Call)
     start = subscription.start(place)
     if subscription.moved or start is None or not start.everything:
         return True
-    # Which cumulative ones were made by then is not looked up: any that ever may count excuses.
+    # Any cumulative acknowledgment that may ever count explains the report, whenever it was made.
     return any(
         ack.call.began < call.ended and (ack.transaction is None or ack.transaction.commit_asked_at < call.ended)
         for ack in subscription.acks.singles.get(place, ())

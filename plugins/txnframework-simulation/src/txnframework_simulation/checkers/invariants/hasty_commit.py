@@ -1,4 +1,4 @@
-"""Hasty commit: a commit succeeds though something that its own part had asked for before was not done."""
+"""Hasty commit: a commit succeeds although an earlier operation of its own branch was not done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Inconsistent positions: one position has two messages, or a message has another position than its sender got."""
+"""
+Inconsistent positions: one position has two messages, or a message has a different position than its sender received.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def _places(facts: Facts) -> list[Violation]:
 
 
 def _messages(facts: Facts) -> list[Violation]:
-    """Find messages with another position or transaction than in the send."""
+    """Find messages whose position or transaction differs from the send."""
     found = []
     reported: set[tuple[str, str]] = set()
     for observation in chain(facts.observations.committed, facts.observations.others):

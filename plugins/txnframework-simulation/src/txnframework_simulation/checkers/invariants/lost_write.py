@@ -1,4 +1,4 @@
-"""Lost write: a committed message is missing in the end, and was not trimmed legally."""
+"""Lost write: a committed message is missing at the end of the run, although no valid trim removed it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _judge(facts: Facts, sent: Call, drain: Call) -> Violation | None:
 
 
 def _still_needs(facts: Facts, topic: str, place: MessagePosition, sent: Call) -> str | None:
-    """Return a subscription that the message is still to come to, for certain."""
+    """Return a subscription that must certainly still receive the message."""
     for subscription in facts.subscriptions.values():
         if subscription.topic != topic or subscription.given_up:
             continue

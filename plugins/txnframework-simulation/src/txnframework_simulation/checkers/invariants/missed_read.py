@@ -1,4 +1,6 @@
-"""Missed read: a reader passed over a message that counts, or ended before one that nothing held back."""
+"""
+Missed read: a reader skipped a message that counts, or ended before a message although no transaction held it back.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _counting(facts: Facts) -> dict[str, dict[MessagePosition, Call]]:
-    """Return, by topic, the places at which messages stand that count for certain, with the sends that told them."""
+    """Return, by topic, the places of messages that certainly count, with the sends that returned the places."""
     found: defaultdict[str, dict[MessagePosition, Call]] = defaultdict(dict)
     for (topic, _), sends in facts.sends.items():
         for call in sends:
@@ -39,7 +41,11 @@ def _counting(facts: Facts) -> dict[str, dict[MessagePosition, Call]]:
 
 
 def _missed(facts: Facts, view: ReaderView, counting: dict[MessagePosition, Call]) -> list[Violation]:
-    """Look for what it should have brought; the first of each segment tells enough."""
+    """
+    Find messages that the reader should have returned.
+
+    Only the first of each segment is reported.
+    """
     got = {one.seen.place for one in view.observations}
     furthest = view.furthest
     held_back_from = facts.may_be_held_back_from(view.topic, view.began) if view.whole else -1

@@ -21,7 +21,7 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _first_by_place(observations: list[Observation]) -> list[Observation]:
-    """Return who got each message first, in the order of the messages."""
+    """Return the first observation of each message, in the order of the messages."""
     first: dict[object, Observation] = {}
     for observation in observations:
         first.setdefault(observation.seen.place, observation)

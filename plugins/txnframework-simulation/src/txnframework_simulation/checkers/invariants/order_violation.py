@@ -1,4 +1,4 @@
-"""Order violation: messages stand, or come for the first time, in another order than they have to."""
+"""Order violation: messages are stored, or are delivered for the first time, in the wrong order."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(facts: Facts) -> list[Violation]:
     return found
 
 
-# -- where messages stand -------------------------------------------------------------------------------
+# -- the order in which messages are stored -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,19 @@ class _Stored:
 
 
 def _sent(facts: Facts) -> list[Violation]:
-    """Of two messages of one key, or of one segment, the one that was confirmed before the other was sent is first."""
+    """
+    Find two messages of one key or segment: the second was sent after the first was confirmed, but has a lower
+    position.
+    """
     chains: dict[Hashable, list[_Stored]] = {}
     for (topic, _), sends in facts.sends.items():
         confirmed = [(call, place) for call in sends if (place := place_of(call)) is not None]
-        # A message that gets its place with the commit may be overtaken by what was sent later.
+        # A later message may have a lower position than a message that gets its position at the commit.
         if not confirmed or any(call.began in facts.aside for call, _ in confirmed):
             continue
         call, place = min(confirmed, key=lambda one: one[0].ended)
-        # Sent again in another transaction it may stand somewhere else; then it is not known which copy is meant.
+        # A message that is sent again in another transaction may have several places, so the copies cannot be
+        # distinguished.
         if any(other != place for _, other in confirmed) or len(confirmed) != len(sends):
             continue
         stored = _Stored(sends[0].began, call.ended, place, call)
@@ -64,7 +68,7 @@ def _sent(facts: Facts) -> list[Violation]:
 
 
 def _overtaken(stored: list[_Stored]) -> Iterator[tuple[_Stored, _Stored]]:
-    """Return pairs of which the second was sent after the first was confirmed, and stands before it."""
+    """Yield pairs: the second message was sent after the first was confirmed, but has a lower position."""
     by_end = sorted(stored, key=lambda one: one.ended)
     furthest: _Stored | None = None
     at = 0
@@ -77,11 +81,13 @@ def _overtaken(stored: list[_Stored]) -> Iterator[tuple[_Stored, _Stored]]:
             yield furthest, one
 
 
-# -- how they come --------------------------------------------------------------------------------------
+# -- the order in which messages are delivered ----------------------------------------------------------
 
 
 def _in_order(who: str, observations: Iterable[Observation]) -> list[Violation]:
-    """A reader gets each segment in order, and all segments that one came of before it."""
+    """
+    Find a message that a reader received out of order: a reader receives a segment in order, and after its ancestors.
+    """
     last: dict[str, Observation] = {}
     for observation in observations:
         place = observation.seen.place
@@ -98,7 +104,7 @@ def _in_order(who: str, observations: Iterable[Observation]) -> list[Violation]:
 
 def _delivered(subscription: Subscription) -> list[Violation]:
     """
-    Messages come for the first time in order: of a segment, or with ``key_shared`` of a key.
+    Find first deliveries out of order: the order is that of a segment, or with ``key_shared`` that of a key.
 
     A message may be redelivered at any time. After a seek, only messages of one incarnation of a cursor are compared.
     """
@@ -123,7 +129,7 @@ def _delivered(subscription: Subscription) -> list[Violation]:
 
 
 def _chains(subscription: Subscription, type: str, observation: Observation) -> list[Hashable]:
-    """Return in which orders a delivery has its place."""
+    """Return the ordered sequences to which a delivery belongs."""
     seen = observation.seen
     chains: list[Hashable] = []
     if type in ORDERED_TYPES:

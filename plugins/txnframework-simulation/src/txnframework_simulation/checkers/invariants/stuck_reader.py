@@ -51,14 +51,14 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _comes_of(place: MessagePosition, target: str) -> bool:
-    """Whether a message stands in a topic or segment, or in what came of the segment by splits and merges."""
+    """Whether a message is stored in a topic or segment, or in a descendant of the segment."""
     return target in (place.topic, place.segment) or descends(place.segment, target)
 
 
 def _stranded(facts: Facts, call: Call, drain: DrainConsumer, reply: Drained) -> list[Violation]:
     """
-    Return messages that the only consumer did not receive, of its topics or segments and of their descendants. A reply
-    that the consumer receives no more messages would be valid instead.
+    Return messages of the consumer's topics or segments, and of their descendants, that the only consumer did not
+    receive. A reply that the consumer receives no more messages is also valid.
     """
     found = []
     for subscription in facts.subscriptions.values():

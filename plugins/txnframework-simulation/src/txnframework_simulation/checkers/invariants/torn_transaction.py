@@ -1,4 +1,4 @@
-"""Torn transaction: a part of what one transaction did took effect, and another part did not."""
+"""Torn transaction: one part of a transaction took effect, and another part did not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ NAME = "torn transaction"
 
 
 class _Parts:
-    """Of each transaction the parts that took effect and those that did not, in words, with calls that show it."""
+    """
+    Descriptions of the parts of each transaction that took effect and of those that did not, with the calls that show
+    it.
+    """
 
     def __init__(self) -> None:
         self.done: defaultdict[str, list[tuple[str, Call, Call]]] = defaultdict(list)
@@ -45,7 +48,7 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _writes(facts: Facts, parts: _Parts) -> None:
-    """A confirmed write of a branch that counts is there in the end, or it is not."""
+    """Note for each confirmed write of a branch that counts whether it is present in the final drain."""
     present: dict[str, tuple[Call, frozenset[tuple[str, str | None]]]] = {}
     for call in facts.calls:
         if isinstance(call.operation, DrainTopic) and isinstance(call.reply, Drained):
@@ -63,13 +66,17 @@ def _writes(facts: Facts, parts: _Parts) -> None:
 
 
 def _only_sent_in_it(facts: Facts, call: Call) -> bool:
-    """Whether a message was sent in one transaction only: otherwise a copy in another one may stand for it."""
+    """
+    Whether a message was sent in only one transaction.
+
+    A copy from another transaction could be mistaken for it.
+    """
     send = send_of(call)
     return all(send_of(one).txn == send.txn for one in facts.sends[send.topic, send.value])
 
 
 def _acks(facts: Facts, subscription: Subscription, parts: _Parts) -> None:
-    """What a branch that counts has acknowledged is done in the end, or it comes again."""
+    """Note for each acknowledgment of a branch that counts whether the final drain delivers its message again."""
     for drain in subscription.drains:
         if not isinstance(drain.reply, Drained):
             continue
@@ -82,7 +89,7 @@ def _acks(facts: Facts, subscription: Subscription, parts: _Parts) -> None:
             if _is_left(left, ack.place, ack.incarnation):
                 parts.undone[transaction.txn].append((f"{sentence} had no effect", ack.call, drain))
             elif subscription.letters:
-                continue  # it may have been moved to its dead-letter topic instead
+                continue  # the message may have been moved to its dead-letter topic instead
             elif ack.place not in left and not facts.is_trimmed(ack.place):
                 start = subscription.start(ack.place)
                 if start is None or not start.everything or ack.call.ended < start.began:
@@ -97,7 +104,7 @@ def _is_left(left: dict[MessagePosition, SeenMessage], place: MessagePosition, i
 
 
 def _first_of_each(observations: Iterable[Observation]) -> dict[str, Observation]:
-    """Return, of each transaction that anybody got something of, who got the first of it."""
+    """Return the first observation of each transaction of which any client received a message."""
     got: dict[str, Observation] = {}
     for observation in observations:
         if observation.seen.txn is not None:
@@ -107,8 +114,10 @@ def _first_of_each(observations: Iterable[Observation]) -> dict[str, Observation
 
 def _passed_over(facts: Facts, view: ReaderView, got: dict[str, Observation]) -> list[Violation]:
     """
-    No reader passes over a part of a transaction of which anybody got another part, of whichever topic, then or later:
-    up to where a reader came everything is decided, and there it is as it will always be.
+    Find a reader that skipped a message of a transaction of which any client received another message.
+
+    The other message may be from any topic and may be received later. Everything before a reader's last position is
+    decided, and never changes.
     """
     places = {one.seen.place for one in view.observations}
     furthest = view.furthest

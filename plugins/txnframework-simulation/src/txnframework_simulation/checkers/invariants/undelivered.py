@@ -1,4 +1,4 @@
-"""Messages that a subscription had to deliver in the end and did not: an ack leaked, or a reader is stuck."""
+"""Messages that the final drain of a subscription must contain and lacks: an ack leaked, or a reader is stuck."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from txnframework_simulation.history import Call, Drained, DrainTopic, SeenMessa
 
 @dataclass(frozen=True, slots=True)
 class UndeliveredMessage:
-    """A committed message that is missing in a drain; ``tried``: acknowledgments of it, none of which counts."""
+    """
+    A committed message that is missing in a drain.
+
+    ``tried``: acknowledgments of the message; all of them are without effect.
+    """
 
     seen: SeenMessage
     subscription: Subscription

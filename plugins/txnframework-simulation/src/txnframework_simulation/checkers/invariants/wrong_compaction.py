@@ -1,4 +1,4 @@
-"""Wrong compaction: what was compacted lacks the message of a key that had to stay, or holds what never counted."""
+"""Wrong compaction: the compacted messages lack the last message of a key, or contain a message that should be gone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POSITION = "position"
 
 @dataclass(frozen=True, slots=True)
 class _Committed:
-    """A message with the time in which it was committed, as its clients saw it."""
+    """A message and the period in which it was committed, as its clients observed it."""
 
     seen: SeenMessage
     from_ns: int
@@ -46,7 +46,7 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _whole(facts: Facts, compacted: Call) -> Call | None:
-    """Return the reading of all of the topic that came last before it was read as compacted."""
+    """Return the last full drain of the topic before its compacted messages were read."""
     assert isinstance(compacted.operation, DrainCompacted)
     topic = compacted.operation.topic
     drains = [
@@ -79,7 +79,7 @@ def _judge(facts: Facts, compacted: Call, whole: Call) -> list[Violation]:
     nulls = [one for chain in chains.values() for one in chain if one.seen.value.startswith(NULL)]
     for chain in chains.values():
         for one in chain:
-            # What takes its key away goes with it.
+            # A null may be removed together with the messages that it deletes.
             if one.seen.place in places or one in nulls or any(_deletes(null, one) for null in nulls):
                 continue
             if not any(_may_replace(other, one, order) for order in _orders(made) for other in chain):
@@ -91,14 +91,14 @@ def _judge(facts: Facts, compacted: Call, whole: Call) -> list[Violation]:
 
 
 def _deletes(null: _Committed, one: _Committed) -> bool:
-    """Whether a null deletes a message of its key in an ancestor of its segment."""
+    """Whether a null deletes a message: same key, in an ancestor of the null's segment."""
     return null.seen.key == one.seen.key and descends(null.seen.place.segment, one.seen.place.segment)
 
 
 def _deleted_and_back(
     facts: Facts, compacted: Call, chains: Iterable[list[_Committed]], shown: tuple[Call, ...]
 ) -> list[Violation]:
-    """A null that is left out has taken every message of its key with it that is older."""
+    """Find older messages of a key whose null was removed: compaction removes a null only together with them."""
     assert isinstance(compacted.reply, Drained)
     came = {seen.place: seen for seen in compacted.reply.messages}
     found = []
@@ -119,9 +119,9 @@ def _deleted_and_back(
 
 def _compactions(facts: Facts, topic: str, compacted: Call) -> list[Call]:
     """
-    Return the compactions that what is read may be of.
+    Return the compactions whose result the read may have returned.
 
-    One that surely was done, and began when all others were over, has decided alone about whatever stood there.
+    A compaction that certainly succeeded, and began after all others had ended, is the only candidate.
     """
     made = [
         call
@@ -140,12 +140,12 @@ def _orders(made: list[Call]) -> set[str]:
 
 
 def _may_replace(other: _Committed, one: _Committed, order: str) -> bool:
-    """Whether a message may be later than another one of its key, in an order."""
+    """Whether ``other`` may be later than ``one`` in an order; both have the same key."""
     if other.seen.place == one.seen.place:
         return False
     if order == POSITION:
         return other.seen.place > one.seen.place
-    # Clocks differ, and of two of one time the later place counts.
+    # Clocks differ. Of two messages with the same time, the one with the higher place counts.
     return other.upto_ns >= one.from_ns
 
 

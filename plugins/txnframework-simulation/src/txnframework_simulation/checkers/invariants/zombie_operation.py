@@ -37,7 +37,7 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _written(facts: Facts, observation: Observation) -> Violation | None:
-    """Judge a message that came as committed, by the sends that it may be of."""
+    """Judge a message that was received as committed, by the sends that may have written it."""
     seen = observation.seen
     transaction = None if seen.txn is None else facts.transactions.get(seen.txn)
     if transaction is None:
