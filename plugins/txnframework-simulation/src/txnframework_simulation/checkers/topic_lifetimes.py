@@ -119,7 +119,7 @@ class _Former:
         """
         Drop acknowledgments of messages of an earlier topic.
 
-        If only possibly of an earlier topic, their outcome is unknown.
+        If a message may also be of the last topic, the outcome of its acknowledgment is unknown.
         """
         topics = {one.place.topic for one in ack.messages}
         if not any(self._may_be_of_former(call, ack.consumer, topic) for topic in topics):

@@ -26,9 +26,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     The start or the end of a client's call.
 
-    ``number`` is that of the call, unique within the client: an ``invoke`` and at most one event after it bear it.
-    ``operation`` comes with the ``invoke``, ``reply`` with ``ok`` (and with ``fail``, where the refusal told an
-    outcome), ``error`` with the other two.
+    ``number`` is the number of the call, unique within the client. An ``invoke`` and at most one later event have it.
+    An ``invoke`` has an ``operation``, and ``ok`` has a ``reply``. ``fail`` and ``unknown`` have an ``error``. A
+    ``fail`` also has a ``reply`` if the refusal shows an outcome.
     """
 
     at_ns: int
@@ -43,10 +43,10 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 @dataclass(frozen=True, slots=True)
 class Call:
     """
-    What one client asked for and what became of it.
+    One operation of a client, and its outcome.
 
-    ``began`` and ``ended`` count events: of two calls the one that ended before the other began came before it. A call
-    that was never answered ends with the history, and ``kind`` is UNKNOWN.
+    ``began`` and ``ended`` are indexes of events. A call precedes another if it ended before the other began. A call
+    without a reply ends with the history, and its ``kind`` is UNKNOWN.
     """
 
     client: str
@@ -60,21 +60,21 @@ class Call:
 
     @property
     def ok(self) -> bool:
-        """Whether it happened."""
+        """Whether the operation happened."""
         return self.kind is EventKind.OK
 
     @property
     def possible(self) -> bool:
-        """Whether it may have happened."""
+        """Whether the operation may have happened."""
         return self.kind is not EventKind.FAIL
 
 
 @dataclass(slots=True)
 class History:
     """
-    Events in the order in which they happened; ``about`` says of which run (its seed, for instance).
+    Events in the order in which they happened. ``about`` describes the run, for example by its seed.
 
-    What clients of several processes recorded is merged by their clocks, which have to be one.
+    Events that several processes recorded are merged by their times, so the processes must share one clock.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -82,7 +82,7 @@ class History:
 
     @classmethod
     def merged(cls, histories: Iterable[History], about: dict[str, str] | None = None) -> History:
-        """Return one history of what several processes recorded."""
+        """Return one history with the events that several processes recorded."""
         events = [event for one in histories for event in one.events]
         events.sort(key=lambda event: event.at_ns)
         return cls(events, dict(about or {}))
@@ -91,7 +91,7 @@ class History:
         """
         Return all calls, in the order in which they began.
 
-        :raises Corrupt: an answer has no question, or a call has two of either.
+        :raises Corrupt: a reply has no call, or a call begins or ends twice.
         """
         asked: dict[tuple[str, int], int] = {}
         told: dict[int, int] = {}

@@ -34,9 +34,9 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 
 class HistoryWriter:
     """
-    Writes events to a new file as they happen: what was kept is there when this process is killed the moment after.
+    Writes events to a new file as they happen. An event that was written survives a kill of this process.
 
-    ``keep`` is what a ``Recorder`` takes.
+    ``keep`` is the argument for a ``Recorder``.
     """
 
     def __init__(self, path: Path, about: dict[str, str] | None = None) -> None:
@@ -44,7 +44,7 @@ class HistoryWriter:
         self._write(_encode(_Head(FORMAT, VERSION, about or {})))
 
     def keep(self, event: Event) -> None:
-        """Write an event, as one whole line."""
+        """Write an event as one complete line."""
         self._write(_encode(event))
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class HistoryWriter:
 
 
 def write(history: History, path: Path) -> None:
-    """Write a history to a file, which is replaced."""
+    """Write a history to a file, and replace an existing one."""
     with path.open("wb") as file:
         file.write(_encode(_Head(FORMAT, VERSION, history.about)) + b"\n")
         file.writelines(_encode(event) + b"\n" for event in history.events)
@@ -68,11 +68,12 @@ def read(path: Path) -> History:
     """
     Read a history.
 
-    A last line without an end was being written when its process died: it is left out, and that is right for either
-    kind. An ``invoke`` that was not written was not carried out, and a call whose answer was not written is unknown.
+    A last line without an end was being written when its process died. It is left out, which is correct in both cases:
+    an ``invoke`` that was not written was not carried out, and a call whose reply was not written has an unknown
+    outcome.
 
-    :raises UnknownFormat: another release wrote it.
-    :raises Corrupt: it is no history, or a line of it is damaged.
+    :raises UnknownFormat: another release wrote the file.
+    :raises Corrupt: the file is no history, or a line is damaged.
     """
     lines = _lines(path)
     head = _decoded(_decode_head, next(lines, b""), path, 1)

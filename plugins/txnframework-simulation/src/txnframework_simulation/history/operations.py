@@ -12,21 +12,21 @@ class _Operation(msgspec.Struct, frozen=True, tag=True, tag_field="do", gc=False
 
 
 class Begin(_Operation, frozen=True):
-    """Begin a transaction; ``Begun`` names it."""
+    """Begin a transaction; the reply is ``Begun``."""
 
 
 class Join(_Operation, frozen=True):
-    """Take part in a transaction under a branch of one's own; ``Joined`` says which."""
+    """Join a transaction with a new branch; the reply is ``Joined``."""
 
     txn: str
 
 
 class Send(_Operation, frozen=True):
     """
-    Send one message; ``Sent`` has its position. A call that sends several messages is recorded as several operations.
+    Send one message; the reply is ``Sent``. A call that sends several messages is recorded as several operations.
 
-    ``value`` is unique within a run: it is sent again only to repeat the send, with the same ``producer`` and
-    ``sequence`` (None: the producer counts, and the send is never repeated).
+    ``value`` is unique within a run. It is sent again only to repeat the send, with the same ``producer`` and
+    ``sequence``. ``sequence`` None: the producer numbers its messages, and the send is never repeated.
     """
 
     topic: str
@@ -39,7 +39,7 @@ class Send(_Operation, frozen=True):
 
 
 class Commit(_Operation, frozen=True):
-    """Commit; the branches listed count, that of the beginner (0) in any case."""
+    """Commit; the listed branches count, and branch 0 always counts."""
 
     txn: str
     branches: tuple[int, ...] = ()
@@ -52,13 +52,13 @@ class Abort(_Operation, frozen=True):
 
 
 class AskOutcome(_Operation, frozen=True):
-    """Ask what became of a transaction; ``Outcome`` says it."""
+    """Ask for the outcome of a transaction; the reply is ``Outcome``."""
 
     txn: str
 
 
 class Subscribe(_Operation, frozen=True):
-    """Make a subscription, if it is not there; ``start``: ``earliest`` or ``latest``."""
+    """Create a subscription if it does not exist; ``start``: ``earliest`` or ``latest``."""
 
     topic: str
     subscription: str
@@ -74,11 +74,10 @@ class Unsubscribe(_Operation, frozen=True):
 
 class Consume(_Operation, frozen=True):
     """
-    Join a subscription, making it if it is not there.
+    Join a subscription, and create it if it does not exist.
 
-    ``consumer`` is unique within a run; joining again makes a new one. ``segment``: only this segment and its
-    descendants.
-    ``dead_letters``: the topic to which messages go that were redelivered more than ``redeliveries_max`` times.
+    ``consumer`` is unique within a run; each joining has a new name. ``segment``: only this segment and its
+    descendants. ``dead_letters``: the topic for messages that were redelivered more than ``redeliveries_max`` times.
     """
 
     topics: tuple[str, ...]
@@ -92,7 +91,11 @@ class Consume(_Operation, frozen=True):
 
 
 class Receive(_Operation, frozen=True):
-    """Receive; ``Received`` are the messages. ``txn``: on behalf of which transaction, where one is known by then."""
+    """
+    Receive messages; the reply is ``Received``.
+
+    ``txn``: the transaction that they are received for, if it is known.
+    """
 
     subscription: str
     consumer: str
@@ -100,7 +103,9 @@ class Receive(_Operation, frozen=True):
 
 
 class Acknowledge(_Operation, frozen=True):
-    """Acknowledge; ``cumulative``: the one message and everything before it in its segment and those it became of."""
+    """
+    Acknowledge; ``cumulative``: one message, and all messages before it in its segment and in the segment's ancestors.
+    """
 
     subscription: str
     consumer: str
@@ -111,14 +116,18 @@ class Acknowledge(_Operation, frozen=True):
 
 
 class Redeliver(_Operation, frozen=True):
-    """Ask for everything again that a consumer received and did not acknowledge: it has done nothing with that."""
+    """
+    Ask for the redelivery of all messages that a consumer received and did not acknowledge.
+
+    They are unprocessed.
+    """
 
     subscription: str
     consumer: str
 
 
 class AskAck(_Operation, frozen=True):
-    """Ask what became of a message for a subscription; ``AckFound`` says it."""
+    """Ask whether a message is acknowledged on a subscription; the reply is ``AckFound``."""
 
     subscription: str
     place: MessagePosition
@@ -132,7 +141,9 @@ class Leave(_Operation, frozen=True):
 
 
 class Seek(_Operation, frozen=True):
-    """Move a subscription: ``to`` is ``earliest``, ``latest``, ``message`` (``place`` comes next) or ``time``."""
+    """
+    Move a subscription: ``to`` is ``earliest``, ``latest``, ``time``, or ``message``: then ``place`` is delivered next.
+    """
 
     topic: str
     subscription: str
@@ -142,11 +153,11 @@ class Seek(_Operation, frozen=True):
 
 class Read(_Operation, frozen=True):
     """
-    Read some messages with a reader; ``Received`` are those that come next in it.
+    Read the next messages of a reader; the reply is ``Received``.
 
-    ``reader`` is unique within a run, and all its reads name the same ``start`` (``earliest``, ``latest`` or
-    ``message``) and ``isolation``. ``compacted``: messages may be left out. ``whole``: it was opened for this call, and
-    read to where the topic then ended.
+    ``reader`` is unique within a run. All its reads have the same ``start`` (``earliest``, ``latest`` or ``message``)
+    and ``isolation``. ``compacted``: messages may be left out. ``whole``: the reader was opened for this call, and read
+    up to the current end of the topic.
     """
 
     topic: str
@@ -173,19 +184,19 @@ class Merge(_Operation, frozen=True):
 
 
 class Trim(_Operation, frozen=True):
-    """Drop what retention does not keep."""
+    """Remove the messages that retention does not keep."""
 
     topic: str
 
 
 class CreateTopic(_Operation, frozen=True):
-    """Make a topic, perhaps again."""
+    """Create a topic; an earlier topic of this name may have been deleted."""
 
     topic: str
 
 
 class DeleteTopic(_Operation, frozen=True):
-    """Delete a topic with everything in it; one that is made again has nothing to do with it."""
+    """Delete a topic with all its data; a later topic of the same name is unrelated."""
 
     topic: str
 
@@ -197,20 +208,20 @@ class Compact(_Operation, frozen=True):
     order: str = "position"
 
 
-# -- the drain: after all faults, when everything was swept and no other client runs -------------------
+# -- the drain: after all faults and sweeps, while no other client runs --------------------------------
 
 
 class DrainTopic(_Operation, frozen=True):
-    """Read a topic from its beginning to its end, with a fresh reader of what is committed; ``Drained``."""
+    """Read a topic from beginning to end with a new read-committed reader; the reply is ``Drained``."""
 
     topic: str
 
 
 class DrainSubscription(_Operation, frozen=True):
     """
-    Receive all that a subscription still delivers, with a fresh consumer of ``type`` that acknowledges nothing.
+    Receive all messages that a subscription still delivers, with a new consumer of ``type`` that acknowledges nothing.
 
-    ``Drained`` are its messages; unknown: it did not come to an end.
+    The reply is ``Drained``. The outcome is unknown if the deliveries did not end.
     """
 
     topic: str
@@ -219,14 +230,14 @@ class DrainSubscription(_Operation, frozen=True):
 
 
 class DrainCompacted(_Operation, frozen=True):
-    """Read a topic as it was compacted, and what came since, with a fresh reader; ``Drained``."""
+    """Read a topic's compacted messages, and all later ones, with a new reader; the reply is ``Drained``."""
 
     topic: str
 
 
 class DrainConsumer(_Operation, frozen=True):
     """
-    Receive with the only consumer until no message has arrived for a long time; ``Drained``.
+    Receive with the only consumer until no message has arrived for a long time; the reply is ``Drained``.
 
     A failure is a valid reply: it informs the consumer that it receives no more messages.
     """
@@ -236,7 +247,11 @@ class DrainConsumer(_Operation, frozen=True):
 
 
 class DrainOutcome(_Operation, frozen=True):
-    """Ask what became of a transaction, in the end; ``Outcome`` says it, a failure that it is not known any more."""
+    """
+    Ask for the outcome of a transaction in the final drain; the reply is ``Outcome``.
+
+    A failure: it is no longer known.
+    """
 
     txn: str
 

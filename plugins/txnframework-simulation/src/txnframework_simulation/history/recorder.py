@@ -23,7 +23,7 @@ from txnframework_simulation.history.replies import Done, Outcome, Reply
 T = TypeVar("T")
 
 _NOTHING_CHANGED = (InvalidInput, Conflict, NotFound, Unavailable)
-"""Errors after which what was asked for has certainly not happened."""
+"""Errors after which the operation has certainly not happened."""
 
 
 class PendingCall:
@@ -33,19 +33,19 @@ class PendingCall:
         self._tell = tell
 
     def ok(self, reply: Reply | None = None) -> None:
-        """It happened."""
+        """Record that the operation happened."""
         self._tell(EventKind.OK, reply or Done(), "")
 
     def fail(self, error: str, outcome: Outcome | None = None) -> None:
-        """It did not happen, and never will."""
+        """Record that the operation did not happen, and will not happen later."""
         self._tell(EventKind.FAIL, outcome, error)
 
     def unknown(self, error: str) -> None:
-        """It is unknown whether it happened or will happen."""
+        """Record that the operation may have happened, or may happen later."""
         self._tell(EventKind.UNKNOWN, None, error)
 
     def raised(self, error: BaseException) -> None:
-        """It raised this exception, which may show whether it happened."""
+        """Record that the call raised this exception, which may show the outcome."""
         kind, outcome = classify_error(error)
         self._tell(kind, outcome, f"{type(error).__name__}: {error}")
 
@@ -54,11 +54,11 @@ class Recorder:
     """
     Records the events of any number of clients.
 
-    ``now_ns`` is a clock that all recorders of one run share; ``keep`` takes each event at the moment it happens: the
-    ``append`` of a history's events, or the writing of a line that outlives this process. A call that is never
-    answered, because its process died, may have happened.
+    ``now_ns`` is a clock that all recorders of one run share. ``keep`` receives each event when it happens: it is the
+    ``append`` of a history's events, or writes a line that survives this process. A call without a reply, because its
+    process died, may have happened.
 
-    The names of clients are unique within a run: a process that is started anew takes others.
+    The names of clients are unique within a run. A restarted process uses new names.
     """
 
     def __init__(self, now_ns: Callable[[], int], keep: Callable[[Event], object]) -> None:
@@ -67,7 +67,7 @@ class Recorder:
         self._numbers = count(1)
 
     def invoke(self, client: str, operation: Operation) -> PendingCall:
-        """Record that a client asks for this, before it does."""
+        """Record the start of an operation, before the client performs it."""
         number = next(self._numbers)
         self._keep(Event(self._now_ns(), client, number, EventKind.INVOKE, operation))
 
@@ -83,7 +83,7 @@ class Recorder:
         work: Callable[[], Awaitable[T]],
         reply: Callable[[T], Reply] = lambda _: Done(),
     ) -> T:
-        """Do the ``work`` of one operation and record what became of it; raises what the work raises."""
+        """Do the ``work`` of one operation and record its outcome; raises the errors of the work."""
         asked = self.invoke(client, operation)
         try:
             result = await work()
@@ -95,7 +95,9 @@ class Recorder:
 
 
 def classify_error(error: BaseException) -> tuple[EventKind, Outcome | None]:
-    """Return what an exception shows about its call, and about the outcome of a transaction."""
+    """
+    Return the outcome of a call that raised an exception, and the outcome of its transaction if the exception shows it.
+    """
     match error:
         case TransactionHasFailedOperations():
             return EventKind.FAIL, Outcome("ABORTED")

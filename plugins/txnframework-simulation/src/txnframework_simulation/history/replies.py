@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 
 
 NULL = "null "
-"""What the value of a null begins with in a history: a null has none, and its name is in a header."""
+"""
+The prefix of a null's value in a history.
+
+A null has no value of its own, so a header contains its name.
+"""
 NULL_HEADER = "null"
 
 
 class MessagePosition(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """Where one message stands: ``segment`` is its full name, the rest its position there."""
+    """The place of one message: the full name of its ``segment``, and its position there."""
 
     segment: str
     ledger_id: int
@@ -28,7 +32,7 @@ class MessagePosition(msgspec.Struct, frozen=True, order=True, array_like=True, 
 
     @classmethod
     def of(cls, message_id: MessageID) -> MessagePosition:
-        """Return the place that a client's id names."""
+        """Return the place of the message with a client's id."""
         at = message_id.position
         return cls(message_id.segment, at.ledger_id, at.entry_id, at.batch_index)
 
@@ -38,13 +42,13 @@ class MessagePosition(msgspec.Struct, frozen=True, order=True, array_like=True, 
         return _topic(self.segment)
 
     def __str__(self) -> str:
-        """Return it as a client writes the id of a message."""
+        """Return the text that a client uses for a message id."""
         return f"{self.segment}@{self.ledger_id}:{self.entry_id}:{self.batch_index}"
 
 
 class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
-    A message as a client received it; ``incarnation`` is that of the subscription's cursor, 0: it was read.
+    A message as a client received it. ``incarnation`` is that of the subscription's cursor, or 0 for a reader.
 
     ``committed`` is False only under ``read_uncommitted``.
     """
@@ -59,7 +63,11 @@ class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @classmethod
     def of(cls, message: Message) -> SeenMessage:
-        """Return what a history keeps of a message; key and value are text, and a header names a null."""
+        """
+        Return the part of a message that a history keeps.
+
+        Key and value are text, and a header names a null.
+        """
         named = message.headers.get(NULL_HEADER, b"") if message.value is None else message.value
         return cls(
             MessagePosition.of(message.id),
@@ -73,14 +81,14 @@ class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class AckedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message that is acknowledged, and under which life of the subscription's cursor it was received."""
+    """An acknowledged message, and the incarnation of the subscription's cursor under which it was received."""
 
     place: MessagePosition
     incarnation: int = 0
 
     @classmethod
     def of(cls, message: Message) -> AckedMessage:
-        """Return how a received message is acknowledged."""
+        """Return the acknowledgment of a received message."""
         return cls(MessagePosition.of(message.id), message.incarnation)
 
 
@@ -104,7 +112,7 @@ class Begun(_Reply, frozen=True):
 
 
 class Joined(_Reply, frozen=True):
-    """The number of one's own branch."""
+    """The number of the caller's new branch."""
 
     branch: int
 
@@ -116,7 +124,7 @@ class Sent(_Reply, frozen=True):
 
 
 class Outcome(_Reply, frozen=True):
-    """The state of a transaction, such as ``COMMITTED``; also what the refusal of a commit or abort told."""
+    """The state of a transaction, such as ``COMMITTED``; the refusal of a commit or abort may show it too."""
 
     state: str
 
@@ -135,16 +143,16 @@ class Received(_Reply, frozen=True):
 
 
 class Changed(_Reply, frozen=True):
-    """The segments that now take messages instead."""
+    """The segments that replace the split or merged ones."""
 
     segments: tuple[int, ...]
 
 
 class Drained(_Reply, frozen=True):
     """
-    Everything that was there, in order.
+    All available messages, in order.
 
-    ``trimmed``: for each segment that was trimmed, the first place that is left; nothing before it can be read.
+    ``trimmed``: the first remaining place of each trimmed segment; messages before it cannot be read.
     """
 
     messages: tuple[SeenMessage, ...]

@@ -1,8 +1,8 @@
 """
-Mutation: the rules of the protocol, each broken in the real code, to see that the simulation notices.
+Mutation: breaks each rule of the protocol in the real code, to check that the simulation detects it.
 
-``mutants.toml`` says what is replaced by what; ``mutated`` runs the simulation over that, in a process of its own, and
-``try_mutants`` has many of them done.
+``mutants.toml`` contains the edits of each mutant. ``runner`` runs the simulation over the edited code, in a separate
+process. ``try_mutants`` runs it for many mutants.
 """
 
 from __future__ import annotations

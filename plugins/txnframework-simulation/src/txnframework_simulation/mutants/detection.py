@@ -16,7 +16,7 @@ from txnframework_simulation.mutants.runner import TABLE, read_table
 
 
 class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A piece of a module's source, which stands there once, and what it is replaced by."""
+    """A piece of a module's source, which occurs exactly once, and its replacement."""
 
     module: str
     find: str
@@ -24,7 +24,11 @@ class Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The code with one rule broken; ``scenarios`` are those of the simulation that come near it, ``table`` says it."""
+    """
+    An edit of the code that breaks one rule.
+
+    ``scenarios``: the simulation's scenarios that use the edited code. ``table``: the file that defines the mutant.
+    """
 
     name: str
     rule: str
@@ -34,15 +38,15 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def mutants(table: Path = TABLE) -> tuple[Mutant, ...]:
-    """Return all of them, in the order of their file."""
+    """Return all mutants of a table, in the order of the file."""
     return tuple(msgspec.convert({**one, "table": table}, Mutant) for one in read_table(table).values())
 
 
 def select_mutants(names: Sequence[str], table: Path = TABLE) -> tuple[Mutant, ...]:
     """
-    Return those of these names in a table; without names, all.
+    Return the mutants with these names, or all mutants of the table if there are no names.
 
-    :raises InvalidInput: there is no such mutant.
+    :raises InvalidInput: a name is unknown.
     """
     known = {one.name: one for one in mutants(table)}
     for name in names:
@@ -56,7 +60,7 @@ SCRIPT = Path(__file__).with_name("runner.py")
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """The simulation noticed, under ``seed``, having tried ``seeds``."""
+    """The simulation detected the mutant with ``seed``, after trying ``seeds`` seeds."""
 
     mutant: Mutant
     seed: int
@@ -67,7 +71,7 @@ class Detected:
 
 @dataclass(frozen=True, slots=True)
 class Undetected:
-    """All ``seeds`` went by and nothing was noticed."""
+    """The simulation did not detect the mutant with any of ``seeds`` seeds."""
 
     mutant: Mutant
     seeds: int
@@ -75,7 +79,7 @@ class Undetected:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """It could not be tried: its edits do not fit the code any more, or break it altogether."""
+    """The mutant could not be tested: its edits do not match the code, or the edited code does not run."""
 
     mutant: Mutant
     reason: str
@@ -92,7 +96,7 @@ class _RunnerOutput(msgspec.Struct):
 
 
 def try_mutant(mutant: Mutant, seeds: range) -> MutantResult:
-    """Run seeds, in a process in which the mutant lives, until one finds it; that has to pass without the mutant."""
+    """Run seeds with the mutant until one detects it, then check that this seed passes without the mutant."""
     found = _run_seeds(mutant, mutant.name, seeds)
     if isinstance(found, str):
         return Unusable(mutant, found)
@@ -105,7 +109,9 @@ def try_mutant(mutant: Mutant, seeds: range) -> MutantResult:
 
 
 def _run_seeds(mutant: Mutant, name: str, seeds: range) -> _RunnerOutput | str:
-    """Run seeds of a mutant's scenarios with the mutant of this name, or with none; why not, if that broke."""
+    """
+    Run seeds of a mutant's scenarios with the mutant ``name``, or without any; return the result, or the error as text.
+    """
     command = [sys.executable, str(SCRIPT), str(mutant.table), name, str(seeds[0]), str(seeds[-1]), *mutant.scenarios]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if ran.returncode:
@@ -115,7 +121,7 @@ def _run_seeds(mutant: Mutant, name: str, seeds: range) -> _RunnerOutput | str:
 
 
 def try_mutants(wanted: Sequence[Mutant], seeds: range, workers: int) -> Iterator[MutantResult]:
-    """Yield what became of each mutant, as it becomes known."""
+    """Yield the result of each mutant as soon as it is known."""
     with ThreadPoolExecutor(workers) as pool:
         for done in as_completed([pool.submit(try_mutant, mutant, seeds) for mutant in wanted]):
             yield done.result()

@@ -1,8 +1,8 @@
 """
-Runs the simulation over code in which one rule is broken: a script, so that nothing of it is imported before.
+Runs the simulation over code in which one rule is broken. It is a script, so that no edited module is imported earlier.
 
-``python runner.py TABLE NAME FIRST LAST SCENARIO...`` runs these seeds until one finds a violation, and prints what
-came of it as one line of JSON: ``{"seed": 7, "invariant": "...", "sentence": "..."}``, or ``{"seeds": 5000}``.
+``python runner.py TABLE NAME FIRST LAST SCENARIO...`` runs these seeds until one finds a violation. It prints the
+result as one line of JSON: ``{"seed": 7, "invariant": "...", "sentence": "..."}``, or ``{"seeds": 5000}``.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from types import CodeType, ModuleType
 from typing import Any
 
 Edits = dict[str, list[tuple[str, str]]]
-"""By module, what to replace by what."""
+"""By module: pairs of a text and its replacement."""
 
 TABLE = Path(__file__).with_name("mutants.toml")
-"""The rules of the protocol; those of a plugin stand with it."""
+"""The mutants of the protocol's rules; a plugin has a file of its own."""
 
 
 def apply_edits(source: str, edits: Sequence[tuple[str, str]], module: str) -> str:
-    """Return a source with its edits; ValueError unless each piece stands there exactly once."""
+    """Return a source with its edits applied; ValueError unless each piece occurs exactly once."""
     for find, replace in edits:
         if source.count(find) != 1:
             raise ValueError(f"{module} holds this {source.count(find)} times, not once: {find.strip()}")
@@ -35,7 +35,7 @@ def apply_edits(source: str, edits: Sequence[tuple[str, str]], module: str) -> s
 
 
 class _Loader(SourceFileLoader):
-    """Loads a module from its source as apply_edits; what was compiled of it before is left alone."""
+    """Loads a module from its edited source; does not use or change the compiled cache of the module."""
 
     def __init__(self, name: str, path: str, edits: Sequence[tuple[str, str]]) -> None:
         super().__init__(name, path)
@@ -64,7 +64,7 @@ class _Finder(MetaPathFinder):
 
 
 def read_table(file: Path = TABLE) -> dict[str, dict[str, Any]]:
-    """Return the mutants as their file has them, by name; scenarios that are files stand beside it."""
+    """Return the mutants of a file, by name; scenarios that are files are in the same folder."""
     with file.open("rb") as opened:
         found = {one["name"]: one for one in tomllib.load(opened)["mutant"]}
     for one in found.values():
@@ -82,7 +82,7 @@ def edits_by_module(table: dict[str, Any]) -> Edits:
 
 
 def main(table: Path, name: str, first: int, last: int, scenarios: tuple[str, ...]) -> None:
-    """Break the rule, then run; without a name, run the code as it is."""
+    """Run the simulation over code with a broken rule, or without a name over unchanged code."""
     edits = edits_by_module(read_table(table)[name]) if name else {}
     sys.meta_path.insert(0, _Finder(edits))
     print(json.dumps(_first_violation(range(first, last + 1), scenarios)))  # noqa: T201 - that is what it is for
@@ -95,7 +95,7 @@ def _first_violation(seeds: range, names: tuple[str, ...]) -> dict[str, Any]:
     from txnframework_simulation.simulator.run import run
     from txnframework_simulation.simulator.scenario import load_scenario
 
-    logging.disable(logging.CRITICAL)  # what goes wrong is meant to
+    logging.disable(logging.CRITICAL)  # errors are expected here
     scenarios = [load_scenario(name) for name in names]
     for seed in seeds:
         for violation in run(scenarios[seed % len(scenarios)], seed).violations:
@@ -104,5 +104,5 @@ def _first_violation(seeds: range, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder: its modules are those of a package
+    sys.path.pop(0)  # this folder, because its modules belong to a package
     main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), tuple(sys.argv[5:]))

@@ -55,7 +55,7 @@ def _begin() -> None:
     # Errors are expected, so they are not logged.
     logging.disable(logging.CRITICAL)
     registry()
-    # Not looked through again by each collection: runs make much garbage, and what is loaded stays.
+    # Frozen objects are skipped by each collection: runs create much garbage, but loaded modules stay.
     gc.collect()
     gc.freeze()
 

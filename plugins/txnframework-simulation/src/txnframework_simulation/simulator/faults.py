@@ -92,7 +92,8 @@ class FaultInjector:
         self.happened: list[InjectedFault] = []
         self.over = False
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
-        # What each comes to is drawn elsewhere, so that leaving one out does not move those after it.
+        # The details of a fault are drawn from another source, so that leaving out one fault does not change the later
+        # ones.
         self._details = random.Random(f"{seed} details")  # noqa: S311
         self._now_ms = now_ms
         self._only = only
@@ -115,11 +116,11 @@ class FaultInjector:
         return self._draw(self._at_value, machine, "the value of a watch")
 
     def milliseconds(self, longest: int) -> int:
-        """Return how long something takes: mostly a short time, sometimes nearly the longest."""
+        """Return a duration: mostly short, sometimes almost the maximum."""
         return 1 + int(self._details.random() ** 3 * longest)
 
     def delay_ms(self) -> int:
-        """Return how long a call or its reply takes that is delayed."""
+        """Return the delay of a delayed call or reply."""
         return self.milliseconds(self._delay_ms_max)
 
     def steps(self, most: int) -> int:
@@ -127,11 +128,11 @@ class FaultInjector:
         return self._details.randrange(most)
 
     def likely(self, chance: float) -> bool:
-        """Return True with a chance."""
+        """Return True with the given probability."""
         return self._details.random() < chance
 
     def between(self, least: int, most: int) -> int:
-        """Return a number of a range, its ends included."""
+        """Return a number from a range, including its ends."""
         return self._details.randint(least, most)
 
     def _draw(self, limits: tuple[tuple[float, FaultKind], ...], machine: str, about: object) -> FaultKind | None:
@@ -149,6 +150,6 @@ class FaultInjector:
 
 
 def _limits(rates: FaultRates, kinds: tuple[FaultKind, ...]) -> tuple[tuple[float, FaultKind], ...]:
-    """Return up to which number of 0 to 1 each kind is drawn."""
+    """Return cumulative probabilities: the upper bound, between 0 and 1, of the draws for each kind."""
     each: Iterator[float] = accumulate(getattr(rates, kind.value) / 1000 for kind in kinds)
     return tuple(zip(each, kinds, strict=True))

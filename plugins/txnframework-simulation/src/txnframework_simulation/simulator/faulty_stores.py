@@ -63,18 +63,18 @@ class FaultyWatch(ForwardingProxy):
         self._owes = False
 
     async def _next(self) -> None:
-        """Return once the real one has told something, which is to be told from then on."""
+        """Return once the real watch has woken, and remember the wake-up until it is delivered."""
         await self._watch.changed()
         self._owes = True
 
     async def close(self) -> None:
-        """Give the watch back."""
+        """Close the real watch."""
         await self._watch.close()
 
 
 @implementer(IValueWatch)
 class FaultyValueWatch(FaultyWatch):
-    """A watch on a record whose wake-ups, and what they bring along, go through ``StoreCalls``."""
+    """A watch on a record whose wake-ups, and their values, go through ``StoreCalls``."""
 
     def __init__(self, watch: IValueWatch, calls: StoreCalls) -> None:
         super().__init__(watch, calls)
@@ -95,7 +95,7 @@ class FaultyValueWatch(FaultyWatch):
 
 @implementer(IAppendedWatch)
 class FaultyTailWatch(FaultyWatch):
-    """A watch on a tail whose wake-ups go through ``StoreCalls``; one that nothing has caused tells nothing."""
+    """A watch on a tail whose wake-ups go through ``StoreCalls``; a false wake-up reports no entries."""
 
     def __init__(self, watch: IAppendedWatch, calls: StoreCalls) -> None:
         super().__init__(watch, calls)
@@ -158,7 +158,7 @@ class FaultyMetadataStore(ForwardingProxy):
 
     @staticmethod
     def _promised(store: IMetadataStore) -> Iterable[Interface]:
-        """Return what this one promises of what the real one does."""
+        """Return the interfaces of the real store that this store also provides."""
         return tuple(one for one in providedBy(store).flattened() if one is not IAtomicBatchStore)
 
     async def get(self, key: Key) -> Record | None:
@@ -196,7 +196,7 @@ class FaultyMetadataStore(ForwardingProxy):
         """Take the lease, or raise LeaseHeld."""
 
         async def take() -> ILease:
-            # Noted before the reply is on its way: a lease whose reply is lost is held as well.
+            # Noted before the reply is sent: a lease is held even if the reply is lost.
             lease = await self._store.acquire_lease(name, holder)
             self._granted(lease)
             return lease
@@ -214,7 +214,7 @@ class FaultyMetadataStore(ForwardingProxy):
 
 @implementer(IAtomicBatchStore)
 class FaultyAtomicStore(FaultyMetadataStore):
-    """The same with atomic batches."""
+    """A metadata store with atomic batches whose calls go through ``StoreCalls``."""
 
     @staticmethod
     def _promised(store: IMetadataStore) -> Iterable[Interface]:
@@ -242,21 +242,21 @@ class FaultyLedger(ForwardingProxy):
         self._calls = calls
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
-        """Append in order to ``ledger_id`` and no other."""
+        """Append entries in order to the ledger ``ledger_id`` only."""
         return await self._calls.write("append", self.name, lambda: self._ledger.append(entries, ledger_id))
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
-        """Return the copy of a sequence that counts, or None."""
+        """Return the stored entry of a sequence that counts, or None."""
         return await self._calls.read(
             "find_sequence", self.name, lambda: self._ledger.find_sequence(producer, sequence)
         )
 
     async def remembered(self, producer: str, sequence: int) -> WindowState:
-        """Return what is remembered of a producer."""
+        """Return the stored sequences of a producer."""
         return await self._calls.read("remembered", self.name, lambda: self._ledger.remembered(producer, sequence))
 
     async def tail(self) -> Tail:
-        """Return the tail as one consistent fact."""
+        """Return a consistent view of the tail."""
         return await self._calls.read("tail", self.name, self._ledger.tail)
 
     async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
@@ -264,11 +264,11 @@ class FaultyLedger(ForwardingProxy):
         return await self._calls.read("read", self.name, lambda: self._ledger.read(entries, limit))
 
     async def count(self, entries: EntryRange, messages_max: int) -> MessageCount:
-        """Return how far ``messages_max`` messages reach into a range."""
+        """Return the position up to which a range has ``messages_max`` messages."""
         return await self._calls.read("count", self.name, lambda: self._ledger.count(entries, messages_max))
 
     async def ledgers(self, after: int, items_max: int) -> tuple[LedgerSummary, ...]:
-        """Return the first ledgers that are left behind a ledger."""
+        """Return the first remaining ledgers after a ledger."""
         return await self._calls.read("ledgers", self.name, lambda: self._ledger.ledgers(after, items_max))
 
     async def find_time(self, published_ms: int) -> Position:
@@ -284,7 +284,7 @@ class FaultyLedger(ForwardingProxy):
         return await self._calls.write("seal", self.name, self._ledger.seal)
 
     async def trim(self, ledger_id: int, aborted: frozenset[Branch]) -> int:
-        """Drop closed ledgers below ``ledger_id``."""
+        """Remove closed ledgers below ``ledger_id``."""
         return await self._calls.write("trim", self.name, lambda: self._ledger.trim(ledger_id, aborted))
 
     async def watch(self) -> IWatch:
@@ -310,19 +310,19 @@ class FaultyLedgerStore(ForwardingProxy):
         self._calls = calls
 
     async def create(self, name: str) -> IManagedLedger:
-        """Make an empty one, or open the one that is there."""
+        """Open a managed ledger; create an empty one if it does not exist."""
         return FaultyLedger(await self._calls.write("create", name, lambda: self._ledgers.create(name)), self._calls)
 
     async def open(self, name: str) -> IManagedLedger:
-        """Open it, or raise LedgerNotFound."""
+        """Open an existing managed ledger, or raise LedgerNotFound."""
         return FaultyLedger(await self._calls.read("open", name, lambda: self._ledgers.open(name)), self._calls)
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
-        """Remove it with its data."""
+        """Remove a managed ledger with its data."""
         await self._calls.write("delete", name, lambda: self._ledgers.delete(name, upto_ledger_id))
 
     async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
-        """Return names with a prefix, in order, after ``after``."""
+        """Return the names with a prefix that follow ``after``, in order."""
         listed = self._ledgers.list_names
         return await self._calls.read("list_names", prefix, lambda: listed(prefix, after, items_max))
 
@@ -331,5 +331,5 @@ class FaultyLedgerStore(ForwardingProxy):
         return await self._calls.read("highest_txn_numbers", "", self._ledgers.highest_txn_numbers)
 
     async def close(self) -> None:
-        """Let go of every ledger."""
+        """Close every ledger."""
         await self._ledgers.close()

@@ -17,17 +17,17 @@ _FORBIDDEN: tuple[tuple[Any, str], ...] = (
     *((time, name) for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")),
     (time, "sleep"),
     (os, "urandom"),
-    (random, "_urandom"),  # what the module secrets is made of
+    (random, "_urandom"),  # used by the module secrets
     *((random, name) for name in ("random", "getrandbits", "randrange", "randint", "choice", "shuffle", "uniform")),
     (threading.Thread, "start"),
     (socket.socket, "__init__"),
 )
 _TOLERATED = frozenset({"logging", "warnings"})
-"""Modules whose use of a clock changes nothing that is simulated: a log line has a time."""
+"""Modules that may use a clock because it does not affect the simulation, such as for the time of a log line."""
 
 
 class IsolationError(RuntimeError):
-    """Simulated code reached for the real world; it is to use the injected environment."""
+    """Simulated code used a real clock, randomness, thread or socket; it must use the injected environment."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} reaches outside of the simulation; time and randomness come from the environment")
@@ -36,9 +36,9 @@ class IsolationError(RuntimeError):
 @contextmanager
 def isolated() -> Iterator[None]:
     """
-    Refuse the real world's clocks, randomness, threads and sockets within.
+    Refuse real clocks, randomness, threads and sockets during the block.
 
-    What a module imported by name before (``from time import time``) is out of reach.
+    Functions that a module imported by name earlier (``from time import time``) are not refused.
     """
     originals = [(owner, name, getattr(owner, name)) for owner, name in _FORBIDDEN]
     try:
@@ -68,7 +68,7 @@ def _refused(name: str) -> Any:
 
 
 class IsolatedLoop(asyncio.AbstractEventLoop):
-    """The part of an event loop that would reach outside of this thread and this process: all of it is refused."""
+    """The methods of an event loop that use other threads, processes or I/O; all of them are refused."""
 
     call_soon_threadsafe: Any = _refused("call_soon_threadsafe")
     run_in_executor: Any = _refused("run_in_executor")

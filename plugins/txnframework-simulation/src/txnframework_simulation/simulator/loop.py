@@ -82,7 +82,7 @@ class SimulatedLoop(IsolatedLoop):
 
     def run_until(self, happened: Callable[[], bool], within_ms: int = 600_000) -> None:
         """
-        Run until ``happened`` returns True; time passes when nothing else is left to do.
+        Run until ``happened`` returns True. Time passes only when no callback is ready.
 
         :raises Stuck: it did not happen in ``within_ms``, or cannot happen any more.
         """
@@ -96,7 +96,7 @@ class SimulatedLoop(IsolatedLoop):
         raise Stuck(f"it did not happen in {STEPS_MAX} steps; {self._suspended_tasks()}")
 
     def advance(self, by_ms: int) -> None:
-        """Let everything happen that happens in the next ``by_ms``."""
+        """Run all steps of the next ``by_ms`` milliseconds of virtual time."""
         end_ms = self.environment.now_ms() + by_ms
         with self._running():
             for _ in range(STEPS_MAX):
@@ -130,10 +130,10 @@ class SimulatedLoop(IsolatedLoop):
 
     def close(self) -> None:
         """
-        Close all abandoned coroutines; errors are not reported, and nothing that they do has an effect.
+        Close all abandoned coroutines. Their errors are not reported, and their actions have no effect.
 
         Abandoned coroutines see an exception only now, because Python has no other way to release them. Inspect the
-        state of the run before.
+        state of the run before this call.
         """
         if self._closed:
             return
@@ -159,7 +159,7 @@ class SimulatedLoop(IsolatedLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run it after what is ready now in the process that calls; never in one that was killed."""
+        """Run a callback after those that are ready now in the calling process; a killed process runs none."""
         if context is None:
             context = copy_context()
         handle = asyncio.Handle(callback, args, self, context)
@@ -194,7 +194,7 @@ class SimulatedLoop(IsolatedLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: a cancelled timer is passed over when it comes up."""
+        """Do nothing: a cancelled timer is skipped when it is due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""
@@ -241,14 +241,14 @@ class SimulatedLoop(IsolatedLoop):
             raise NotImplementedError("a simulated loop makes its own tasks")
 
     def get_task_factory(self) -> None:
-        """Return None: there is none."""
+        """Return None: there is no task factory."""
 
     def get_debug(self) -> bool:
         """Return the value of ``set_debug``."""
         return self._debug
 
     def set_debug(self, enabled: bool) -> None:
-        """Note it; asyncio's tasks look at it."""
+        """Set the debug flag, which asyncio's tasks read."""
         self._debug = enabled
 
     # -- inside ---------------------------------------------------------------------------------------
@@ -268,7 +268,11 @@ class SimulatedLoop(IsolatedLoop):
         return True
 
     def _pass_time(self, end_ms: int) -> bool:
-        """Move time to where something happens next; False: nothing does until ``end_ms``."""
+        """
+        Advance time to the next timer.
+
+        Return False if no timer is due until ``end_ms``.
+        """
         both = (self._schedule.next_ms(), self.environment.next_ms())
         next_ms = min((at_ms for at_ms in both if at_ms is not None), default=None)
         if next_ms is None or next_ms > end_ms:

@@ -34,7 +34,11 @@ Pause = Callable[[], Awaitable[None]]
 
 
 class Space(Protocol):
-    """What survives every machine: stores that live in the memory of the simulation, opened once by each machine."""
+    """
+    Stores in the memory of the simulation, which survive every machine.
+
+    Each machine opens them once.
+    """
 
     async def open_metadata(self, pause: Pause) -> IAtomicBatchStore:
         """Open the metadata store with a session of its own; ``pause`` is awaited where a real one would wait."""
@@ -44,7 +48,11 @@ class Space(Protocol):
 
 
 class Machine:
-    """A process with a client of its own; ``kill`` takes its memory, ``close`` ends it as a program would."""
+    """
+    A process with its own client.
+
+    ``kill`` loses its memory, and ``close`` ends it as a program would.
+    """
 
     def __init__(self, world: World, name: str, environment: Environment, calls: StoreCalls) -> None:
         self.process = Process(name)
@@ -59,7 +67,7 @@ class Machine:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the machine."""
         return self.process.name
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -73,7 +81,7 @@ class Machine:
         return task.result()
 
     async def live(self, config: Config, opened: Callable[[], object]) -> None:
-        """Open the client, say so, and close it when it is over; runs in this process."""
+        """Open the client, call ``opened``, and close the client when asked to; runs in this process."""
         host = await open_host(config, self._world.registry, self.environment)
         self.client = Client(host)
         opened()
@@ -81,17 +89,21 @@ class Machine:
         await host.close()
 
     def kill(self) -> None:
-        """Lose the memory of this process; its sessions live on until ``end_sessions``."""
+        """
+        Lose the memory of this process.
+
+        Its sessions last until ``end_sessions``.
+        """
         self.process.kill()
 
     def end_sessions(self) -> None:
-        """The stores notice that the process is gone."""
+        """Let the stores notice that the process is gone, and end its sessions."""
         ended = self._world.loop.spawn(self._world.loop.outside, self.gone())
         if not self._world.loop.is_running():
             self._world.loop.run_until(ended.done)
 
     def lose_leases(self) -> None:
-        """The stores take the process for gone, though it goes on: its leases go, its connections stay."""
+        """Let the leases of the process expire although it still runs; its connections stay."""
         ended = self._world.loop.spawn(self._world.loop.outside, self.lose_leases_now())
         self._world.loop.run_until(ended.done)
 
@@ -102,12 +114,12 @@ class Machine:
         self._living.result()
 
     def ask_to_close(self) -> asyncio.Task[None]:
-        """Let it close; return what ends with it."""
+        """Ask the process to close; return the task that ends with it."""
         self._over.set()
         return self._living
 
     def start(self, config: Config, opened: Callable[[], object] = lambda: None) -> asyncio.Task[None]:
-        """Begin to open the client; return what ends with it."""
+        """Begin to open the client; return the task that ends with it."""
         self._living = self.spawn(self.live(config, opened))
         return self._living
 
@@ -120,7 +132,7 @@ class Machine:
             living.result()
 
     async def open_metadata(self) -> IMetadataStore:
-        """Open this machine's way to the metadata store; its host does."""
+        """Open the metadata store for this machine's host."""
         store = await self._world.space.open_metadata(self._world.pause)
         self._metadata.append(store)
         if self._world.atomic:
@@ -128,7 +140,7 @@ class Machine:
         return FaultyMetadataStore(store, self.calls, self._leases.append)
 
     async def open_ledgers(self, identity: str | None) -> ILedgerStore:
-        """Open this machine's way to the ledgers; its host does."""
+        """Open the ledger store for this machine's host."""
         ledgers = await self._world.space.open_ledgers(identity, self._world.pause)
         self._ledgers.append(ledgers)
         return FaultyLedgerStore(ledgers, self.calls)
@@ -141,7 +153,7 @@ class Machine:
             await ledgers.close()
 
     async def lose_leases_now(self) -> None:
-        """Take its leases away, though it goes on."""
+        """Release the leases of the process although it still runs."""
         leases, self._leases[:] = tuple(self._leases), []
         for lease in leases:
             await lease.release()
@@ -149,10 +161,10 @@ class Machine:
 
 class World:
     """
-    One simulated world: a space that survives, and the machines that open it, on one loop in virtual time.
+    One simulated world: stores, and the machines that open them, on one loop in virtual time.
 
-    With ``atomic`` False no machine's metadata store has atomic batches. ``pause``: what the stores of ``space`` await
-    where real ones would wait.
+    With ``atomic`` False, no machine's metadata store has atomic batches. The stores of ``space`` await ``pause`` where
+    real stores would wait.
     """
 
     def __init__(
@@ -169,7 +181,7 @@ class World:
         _worlds[self._name] = self
 
     def machine(self, name: str, environment: Environment | None = None, calls: StoreCalls | None = None) -> Machine:
-        """Make a machine that is still to be opened; ``environment``: its own clock."""
+        """Create a machine, which is opened later; ``environment``: its own clock."""
         machine = Machine(self, name, environment or self.environment, calls or StoreCalls())
         self.machines[name] = machine
         return machine

@@ -42,7 +42,7 @@ class _Search:
                 step //= 2
 
     def fewer_faults(self) -> None:
-        """Leave out halves of the injector, then smaller parts, then single ones."""
+        """Leave out halves of the faults, then smaller parts, then single faults."""
         kept = [one.number for one in self.smallest.faults]
         part = len(kept)
         while part and self._left:

@@ -21,9 +21,9 @@ _current: ContextVar[Process | None] = ContextVar("txnframework-simulated-proces
 
 class Process:
     """
-    One process of a simulation: whatever is started in it, directly or by what it started, belongs to it.
+    One process of a simulation. Everything that is started in it belongs to it, directly or indirectly.
 
-    ``steps`` counts the callbacks of it that were run. After ``kill`` nothing of it runs any more: no callback, no
+    ``steps`` is the number of its callbacks that were run. After ``kill`` none of its code runs: no callback, no
     ``finally``, no cancellation, as after kill -9. While ``frozen``, it takes no step.
     """
 
@@ -48,7 +48,7 @@ class Process:
         self.alive = False
 
     def stepped(self, callback: object) -> None:
-        """One callback of it was run; the loop says so."""
+        """Note that one callback of the process was run."""
         self.steps += 1
         self._last = callback
 
@@ -75,7 +75,7 @@ def where(task: asyncio.Task[Any]) -> str:
 
 
 def _awaits(awaited: Any) -> Iterator[tuple[FrameType, CodeType]]:
-    """Yield the frames of a chain of awaits, as far as Python can see into it, without those of asyncio itself."""
+    """Yield the frames of a chain of awaits, as far as Python shows them, without asyncio's own frames."""
     while awaited is not None:
         for frame_name, next_name in (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await")):
             if hasattr(awaited, frame_name):
@@ -97,7 +97,7 @@ class Schedule:
     """
     Callbacks that are ready, in order within each process, and timers.
 
-    Which process goes next is drawn from the seed; what belongs to a killed process is never handed out.
+    The next process is drawn from the seed. Callbacks of a killed process are never returned.
     """
 
     def __init__(self, seed: int) -> None:
@@ -107,16 +107,20 @@ class Schedule:
         self._order = count()
 
     def add(self, process: Process, handle: asyncio.Handle) -> None:
-        """Let it run after what is ready in its process."""
+        """Make a callback ready, after the callbacks that are ready in its process."""
         if process.alive:
             self._ready.setdefault(process, deque()).append(handle)
 
     def add_timer(self, due_ms: int, process: Process, handle: asyncio.TimerHandle) -> None:
-        """Let it become ready at ``due_ms``."""
+        """Make a callback ready at ``due_ms``."""
         heapq.heappush(self._timers, (due_ms, next(self._order), process, handle))
 
     def take(self) -> tuple[Process, asyncio.Handle] | None:
-        """Return what runs next; None: nothing is ready."""
+        """
+        Return the next callback.
+
+        None: no callback is ready.
+        """
         while waiting := [process for process in self._ready if not process.frozen]:
             process = waiting[0] if len(waiting) == 1 else self._random.choice(waiting)
             queue = self._ready[process]

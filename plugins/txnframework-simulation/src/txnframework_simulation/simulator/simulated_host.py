@@ -29,7 +29,10 @@ LIVES_MAX = 50
 
 @dataclass(frozen=True)
 class RunContext:
-    """What the hosts of a run share; ``now_ns`` and ``keep`` are the clock and the destination of recorded events."""
+    """
+    The objects that the hosts of a run share; ``now_ns`` and ``keep`` are the clock and the destination of recorded
+    events.
+    """
 
     scenario: Scenario
     seed: int
@@ -173,11 +176,11 @@ class SkewedEnvironment:
         self._world = world
 
     def now_ms(self) -> int:
-        """Return what this machine takes for the time."""
+        """Return the time of this machine's clock."""
         return self._world.now_ms() + self.ahead_ms
 
     async def sleep_until(self, at_ms: int) -> None:
-        """Return when this clock has reached ``at_ms``, wherever it was moved meanwhile."""
+        """Return when this clock has reached ``at_ms``, even if it is moved during the wait."""
         while True:
             await self._world.sleep_until(at_ms - self.ahead_ms)
             if self.now_ms() >= at_ms:

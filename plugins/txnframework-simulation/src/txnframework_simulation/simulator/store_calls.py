@@ -1,4 +1,4 @@
-"""StoreCalls of a process to its stores, and the faults and delays that are injected into them."""
+"""Calls of a process to its stores, and the faults and delays that are injected into them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,13 @@ class CallFault(Enum):
     """Fault of a call."""
 
     REFUSED = "refused"
-    """It is not applied, and Unavailable is raised."""
+    """The call is not applied, and Unavailable is raised."""
     REPLY_LOST = "reply lost"
-    """It is applied; a write then raises OutcomeUnknown, a read Unavailable."""
+    """
+    The call is applied.
+
+    A write then raises OutcomeUnknown, a read Unavailable.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ class StoreCalls:
         """Return when the reply to a call has arrived."""
 
     async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Return when a wake-up that ``changed`` waits for has arrived; it may be asked for several, or none."""
+        """Return when a wake-up has arrived; ``changed`` waits for one, and may be called never or several times."""
         await changed()
 
     def value(self, values: Sequence[bytes | None]) -> bytes | None:
@@ -85,7 +89,11 @@ class StoreCalls:
 
 
 def _subject_of(about: object) -> str:
-    """Return what a call is about: a key's path, an index, a name; of a batch, its first change."""
+    """
+    Return the subject of a call: a key's path, an index or a name.
+
+    For a batch, it is the subject of the first change.
+    """
     match about:
         case Batch():
             changes = (*about.puts, *about.deletes, *about.checks)
@@ -104,12 +112,12 @@ def _subject_of(about: object) -> str:
 
 
 LATE_MS_MAX = 5_000
-"""A store that has missed a notification looks again after this."""
+"""A store that missed a notification checks again after at most this time."""
 
 
 class FaultyCalls(StoreCalls):
     """
-    Calls with delays: they take a few rounds of the loop and overtake each other, and some take much longer.
+    Calls with delays: each takes a few rounds of the loop, some take much longer, and calls overtake each other.
 
     ``disrupt_machine`` is called for faults of the machine itself.
     """
@@ -133,8 +141,8 @@ class FaultyCalls(StoreCalls):
             await self._pass(delay_ms)
         await self._loop.pause()
         if delay_ms < 0:
-            # Not before the last await: of a call that was cancelled on the way nothing may stay, because another one
-            # may come to lie where it lay, and the run would depend on that.
+            # Stored only after the last await, so that a cancelled call leaves no entry. A later call may have the same
+            # id, and the run would depend on memory addresses.
             self._reply_delay_ms[id(call)] = -delay_ms
 
     async def on_the_way_back(self, call: StoreCall) -> None:
@@ -145,7 +153,7 @@ class FaultyCalls(StoreCalls):
         await asyncio.sleep(0)
 
     async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
-        """Return when a wake-up has arrived, or one that there was no reason for."""
+        """Return when a wake-up has arrived, possibly one without a cause."""
         kind = self._injector.at_wake_up(self._machine)
         if kind is FaultKind.WAKE_UP_REPEATED:
             await asyncio.sleep(0)
@@ -183,7 +191,7 @@ class FaultyCalls(StoreCalls):
         return None
 
     async def _first_of(self, *waits: Awaitable[None]) -> None:
-        """Return when one of these is over, and stop the others."""
+        """Return when one of these waits is over, and cancel the others."""
         waiting = [asyncio.ensure_future(one) for one in waits]
         try:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

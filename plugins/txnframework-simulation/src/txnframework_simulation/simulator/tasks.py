@@ -18,7 +18,7 @@ class SimulatedFuture(asyncio.Future[T]):
     """A future of one process."""
 
     def __init__(self, number: int, process: Process, loop: asyncio.AbstractEventLoop) -> None:
-        # Before asyncio's own part, which may ask for the hash and keep it.
+        # Set before asyncio's constructor, which may read the hash and keep it.
         self._number = number
         self.process = process
         super().__init__(loop=loop)
@@ -48,14 +48,18 @@ class SimulatedTask(asyncio.Task[T]):
 
 
 ATTEMPTS_MAX = 1_000
-"""A ``finally`` that awaits refuses to be closed; each attempt gets it past one such await."""
+"""
+The maximum number of attempts to close a coroutine.
+
+A ``finally`` block that awaits needs one attempt for each await.
+"""
 
 
 def close_abandoned(tasks: dict[Any, None], generators: Iterable[AsyncGenerator[Any, Any]]) -> None:
     """
-    Close the coroutines of ``tasks``, which grows by what they start meanwhile, and what ``generators`` await.
+    Close the coroutines of ``tasks`` and those that ``generators`` await. ``tasks`` grows if a coroutine starts a task.
 
-    The loop takes nothing up any more, so whatever the ``finally`` blocks try comes to nothing.
+    The loop accepts no work any more, so the actions of ``finally`` blocks have no effect.
     """
     while tasks:
         task, _ = tasks.popitem()
@@ -67,7 +71,11 @@ def close_abandoned(tasks: dict[Any, None], generators: Iterable[AsyncGenerator[
 
 
 def _close(coroutine: Any) -> None:
-    """Close a coroutine from the inside out: one that awaits again where it is closed would leave the inner ones."""
+    """
+    Close a chain of coroutines, the innermost first.
+
+    If the outer one was closed first and awaited again, inner ones would stay open.
+    """
     for _ in range(ATTEMPTS_MAX):
         innermost = _innermost(coroutine)
         with contextlib.suppress(Exception, asyncio.CancelledError, GeneratorExit):
@@ -77,7 +85,7 @@ def _close(coroutine: Any) -> None:
 
 
 def _innermost(coroutine: Any) -> Any:
-    """Return the coroutine at the end of a chain of awaits that is not over."""
+    """Return the innermost unfinished coroutine of a chain of awaits."""
     while inspect.iscoroutine(inner := coroutine.cr_await) and inner.cr_frame is not None:
         coroutine = inner
     return coroutine
