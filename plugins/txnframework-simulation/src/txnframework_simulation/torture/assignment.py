@@ -14,17 +14,17 @@ from txnframework_simulation.workloads.mixture import Mixture
 
 PERSISTENT = "persistent://public/default"
 ACTORS = 3
-"""How many actors share a process."""
+"""The number of actors in each process."""
 _TRANSACTIONS = {
     "timeout_ms": 10_000,
-    # Shorter than a run: what has ended is forgotten while others still write.
+    # Shorter than a run, so that ended transactions are forgotten while other clients still write.
     "retention_ms": 30_000,
     "max_clock_skew_ms": 500,
     "sweep_interval_ms": 2_000,
     "coordinators": 4,
 }
 _RETENTION = {
-    # As early as can be: whatever everybody has passed is trimmed while others still read.
+    # As early as possible: messages that all subscriptions have acknowledged are trimmed while readers still run.
     "time_ms": 0,
     "bytes": 0,
     "ledger_age_ms": 3_000,
@@ -33,7 +33,11 @@ _RETENTION = {
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """One life of one process; ``name`` is unique within a run, ``place`` its number among those that run at a time."""
+    """
+    One start of a process.
+
+    ``name`` is unique within a run. ``place``: its number among concurrent processes.
+    """
 
     name: str
     place: int
@@ -51,10 +55,10 @@ def config(metadata: str, ledger: str) -> dict[str, Any]:
 
 def make_workload() -> Workload[Any]:
     """
-    Return what they do: a mixture of everything that a client can do, over topics that change meanwhile.
+    Return the workload: a mixture of all operations of a client, over topics that change in the meantime.
 
-    Topics of the metadata-driven and the log-driven family take part. One subscription is moved, and given up and made
-    again: of that one less can be told for certain than of the others.
+    Topics of the metadata-driven and the log-driven family take part. One subscription is moved, deleted and created
+    again. The history shows less about it for certain than about the others.
     """
     topics = {"orders": 2, "invoices": 1, "ledgers": 1, f"{PERSISTENT}/entries": 1, f"{PERSISTENT}/events": 1}
     subscriptions = [
@@ -94,7 +98,11 @@ def make_workload() -> Workload[Any]:
 
 
 def address_of(url: str) -> tuple[str, int] | None:
-    """Return where the server of a store listens; None: it has none, or several, so nothing can stand before it."""
+    """
+    Return the address of a store's server.
+
+    None: the store has no server or several, so a proxy is not possible.
+    """
     parts = urlsplit(url)
     if not parts.hostname or "," in parts.netloc or parts.port is None:
         return None

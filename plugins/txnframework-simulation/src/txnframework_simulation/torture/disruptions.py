@@ -1,6 +1,6 @@
 """
-What happens to processes: they are killed and paused, and their connections cut, held up and half closed; and to the
-servers of a run, which are killed and started again.
+Disruptions of a run. Processes are killed and paused. Their connections are cut, delayed and half closed. Servers are
+killed and restarted.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from txnframework_simulation.torture.member import Member
 
 BETWEEN_SECONDS = (0.4, 2.5)
 PAUSE_SECONDS = (0.5, 14.0)
-"""From shorter than any timeout to longer than sessions live."""
+"""From shorter than any timeout to longer than the timeout of a session."""
 CUT_SECONDS = (0.1, 5.0)
 DELAY_MS = (5, 400)
 DOWN_SECONDS = (0.0, 4.0)
 SERVERS_CHANCE = 0.06
-"""How many disruptions befall a server, where the run has servers of its own."""
+"""The probability of a disruption of a server, if servers were started for the run."""
 
 Disruption = Callable[[Member], Awaitable[None]]
 
@@ -38,7 +38,7 @@ class Disruptions:
     Draws disruptions of processes and servers from a seed. ``counts`` has the number of each kind, ``disconnections``
     the number of cut connections, ``broken`` the servers that did not restart.
 
-    What was done is appended to a file, by the clock of the histories.
+    Each disruption is appended to a file, with a time of the histories' clock.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Disruptions:
         return to_processes | {"network disruptions": others, "connections cut": self.disconnections}
 
     async def run(self) -> None:
-        """Let one disruption come after the other, until this is cancelled; those under way are then over."""
+        """Cause one disruption after the other until this is cancelled, then end the current ones."""
         try:
             while True:
                 await asyncio.sleep(self._chance.uniform(*BETWEEN_SECONDS))
@@ -79,7 +79,7 @@ class Disruptions:
             await asyncio.gather(*self._disrupted.values(), return_exceptions=True)
             self._over.set()
             if self._restarting is not None:
-                # Not cancelled: it would leave the server as it is.
+                # A restart is not cancelled, because that could leave the server stopped.
                 await self._restarting
 
     def _disrupt_server(self) -> None:
@@ -91,7 +91,7 @@ class Disruptions:
         self._restarting = asyncio.create_task(self._restart(name, self._chance.uniform(*DOWN_SECONDS)))
 
     async def _restart(self, name: str, seconds: float) -> None:
-        """Kill a server, and start it again on the data that it has; every confirmed write has to be there."""
+        """Kill a server, and restart it with its data, which must contain every confirmed write."""
 
         def restart() -> None:
             self._servers[name].kill()
@@ -128,40 +128,44 @@ class Disruptions:
     # -- to the process -------------------------------------------------------------------------------
 
     async def kill(self, member: Member) -> None:
-        """End it, in the middle of whatever it does."""
+        """Kill the process at any moment."""
         member.signal(signal.SIGKILL)
         await asyncio.sleep(self._chance.uniform(0.2, 2.0))
 
     async def pause(self, member: Member) -> None:
-        """Pause it, so that others take over its leases, and then let it continue."""
+        """Pause the process, so that others take over its leases, then let it continue."""
         member.signal(signal.SIGSTOP)
         await self._wait(PAUSE_SECONDS)
 
     # -- to its connections ---------------------------------------------------------------------------
 
     async def reset(self, member: Member) -> None:
-        """End its connections; it may connect again at once."""
+        """
+        End the connections of the process.
+
+        It may reconnect immediately.
+        """
         self._cut_off(member, Proxy.reset_connections)
 
     async def cut(self, member: Member) -> None:
-        """End its connections, and let it have no others for a while."""
+        """End the connections of the process, and refuse new ones for some time."""
         self._cut_off(member, Proxy.cut)
         await self._wait(CUT_SECONDS)
 
     async def stall(self, member: Member) -> None:
-        """Let nothing pass for a while; then all of it arrives."""
+        """Hold back all data for some time, then deliver it."""
         for proxy in member.proxies.values():
             proxy.stall()
         await self._wait(CUT_SECONDS)
 
     async def delay(self, member: Member) -> None:
-        """Let everything take longer."""
+        """Delay all data."""
         for proxy in member.proxies.values():
             proxy.delay(self._chance.randint(*DELAY_MS))
         await self._wait(CUT_SECONDS)
 
     async def half_close(self, member: Member) -> None:
-        """Tell one side that the other sends nothing more."""
+        """Signal the end of data to one side of each connection."""
         sender = self._chance.choice(tuple(Side))
         self._cut_off(member, lambda proxy: proxy.half_close(sender))
         await self._wait(CUT_SECONDS)

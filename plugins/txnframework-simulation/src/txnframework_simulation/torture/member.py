@@ -18,7 +18,7 @@ from txnframework_simulation.torture.assignment import Assignment, address_of, t
 
 _LOG_BYTES_SHOWN = 3_000
 _HEAD_BYTES_MAX = 200
-"""More than this stands in a history when there is an event in it."""
+"""A history file that is larger than this contains at least one event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The name of the process that is there now."""
+        """The name of the current process."""
         return f"p{self.number}-{self.lives}"
 
     @property
     def works(self) -> bool:
-        """Whether it has come so far as to do something."""
+        """Whether the current process has recorded an operation."""
         file = self._directory / "parts" / f"{self.name}.jsonl"
         return file.exists() and file.stat().st_size > _HEAD_BYTES_MAX
 
@@ -80,7 +80,7 @@ class Member:
         await self._stack.aclose()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it is there."""
+        """Send a signal to the current process, if it runs."""
         if number is signal.SIGKILL:
             self._killed = True
         if self._process is not None and self._process.returncode is None:
@@ -88,7 +88,11 @@ class Member:
                 self._process.send_signal(number)
 
     async def end(self, patience_seconds: float) -> bool:
-        """Ask the process to finish and close; return whether it did in time. If not, its log shows where it waits."""
+        """
+        Ask the process to finish and close; return whether it ended in time.
+
+        Otherwise its log shows where it waits.
+        """
         self._ending = True
         process = self._process
         if process is None or process.returncode is not None:
@@ -139,7 +143,7 @@ class Member:
         finally:
             os.close(log)
         assert self._process.stdin is not None
-        # By its input and not by a file or its arguments: URLs have passwords.
+        # Sent through standard input, not in a file or an argument, because URLs may contain passwords.
         self._process.stdin.write(msgspec.json.encode(assignment) + b"\n")
 
     @property

@@ -26,8 +26,7 @@ KINDS = "ok: it succeeded; fail: it was refused and has no effect; unknown: no r
 @dataclass
 class TortureResult:
     """
-    Counts, and everything that was wrong: ``violations`` of the rules, and ``defects``, such as processes that ended by
-    themselves.
+    Counts, ``violations`` of the rules, and other ``defects``, such as processes that ended without being killed.
     """
 
     counts: dict[str, int]
@@ -41,13 +40,13 @@ class TortureResult:
         return not self.violations and not self.defects
 
     def to_json(self) -> bytes:
-        """Return all of it, with the events that show each violation."""
+        """Return the result as JSON, with the events that show each violation."""
         violations = [{"violation": str(one), "events": one.events} for one in self.violations]
         said = {"counts": self.counts, "operations": self.operations, "violations": violations}
         return msgspec.json.format(msgspec.json.encode(said | {"defects": self.defects}))
 
     def print_to(self, console: Console) -> None:
-        """Print read_table, and the first of what was wrong."""
+        """Print the tables of counts, and the first defects and violations."""
         table = Table(box=SIMPLE_HEAD, caption=KINDS, caption_justify="left")
         table.add_column("operation")
         for kind in ("ok", "fail", "unknown"):
@@ -72,7 +71,7 @@ class TortureResult:
 
 
 def operations_of(calls: list[Call]) -> dict[str, Counter[str]]:
-    """Return how often each operation happened, did not, and may have."""
+    """Return how often each operation succeeded, failed, or has an unknown outcome."""
     found: dict[str, Counter[str]] = {}
     for call in calls:
         found.setdefault(type(call.operation).__name__, Counter())[call.kind.value] += 1
@@ -80,7 +79,7 @@ def operations_of(calls: list[Call]) -> dict[str, Counter[str]]:
 
 
 def counts_of(history: History, calls: list[Call]) -> dict[str, int]:
-    """Return what a history counts."""
+    """Return the counts of a history."""
     kinds = Counter(call.kind for call in calls)
     return {
         "events": len(history.events),
@@ -110,7 +109,7 @@ class Progress:
         self._said_at = 0.0
 
     async def until(self, end: float) -> None:
-        """Tell how it goes until a time of the monotonic clock."""
+        """Print the progress until a time of the monotonic clock."""
         live = self._console.status("") if self._console.is_terminal else nullcontext()
         with live as status:
             while (left := end - time.monotonic()) > 0:
@@ -121,7 +120,7 @@ class Progress:
                     status.update(line)
                 elif time.monotonic() - self._said_at > _PLAIN_SECONDS:
                     self._said_at = time.monotonic()
-                    self._console.print(line, highlight=False, soft_wrap=True)  # one line, however long, for a log
+                    self._console.print(line, highlight=False, soft_wrap=True)  # one line of any length, for a log
 
     def _line(self, end: float) -> str:
         gone = self._seconds - max(0.0, end - time.monotonic())

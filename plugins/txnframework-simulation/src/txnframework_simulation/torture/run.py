@@ -28,12 +28,12 @@ from txnframework_simulation.workloads import RecordedClient, Workload
 from txnframework_simulation.workloads.drain import drain_outcome, drain_subscription, drain_topic
 
 SETTLING_SECONDS_MAX = 90.0
-"""How long it may take until what was left open is aborted, and what dead processes held is free."""
+"""The maximum time until open transactions are aborted, and the leases of dead processes have expired."""
 _SETTLE_POLL_SECONDS = 0.5
 
 
 async def prepare(urls: Urls, workload: Workload[Any], history: Path) -> None:
-    """Make topics and subscriptions."""
+    """Create topics and subscriptions."""
     appending = HistoryWriter(history, {"process": "prepare"})
     async with txnframework.open(config(urls.metadata, urls.ledger)) as client:
         await workload.prepare(RecordedClient(client, Recorder(time.monotonic_ns, appending.keep), "prepare"))
@@ -42,7 +42,7 @@ async def prepare(urls: Urls, workload: Workload[Any], history: Path) -> None:
 
 async def settle_and_drain(urls: Urls, workload: Workload[Any], asked: Iterable[str], history: Path) -> str:
     """
-    Wait until everything has settled, then record what is there; return why it did not settle, if it did not.
+    Wait until everything has settled, then record a drain. Return an empty text, or the reason why it did not settle.
 
     The transactions of stopped processes time out, or are aborted earlier.
     """
@@ -54,7 +54,7 @@ async def settle_and_drain(urls: Urls, workload: Workload[Any], asked: Iterable[
             await drain_outcome(recorded, txn)
         for topic in workload.topics:
             await drain_topic(recorded, topic)
-        # Each waits until nothing comes any more: together they take as long as one.
+        # Each drain waits until no message arrives any more. Running them together takes only as long as one.
         await asyncio.gather(*(drain_subscription(recorded, one) for one in workload.subscriptions))
     appending.close()
     return left
@@ -72,7 +72,7 @@ async def _settled(client: Client, workload: Workload[Any]) -> str:
 
 
 async def _unsettled(client: Client, workload: Workload[Any]) -> str:
-    """Return what is still to be waited for."""
+    """Return a description of what has not settled yet, or an empty text."""
     try:
         await client.maintain()
         hanging = await client.find_hanging(0)
@@ -87,7 +87,7 @@ async def _unsettled(client: Client, workload: Workload[Any]) -> str:
 
 def to_ask(history: History) -> list[str]:
     """
-    Return the transactions whose result is to be asked for: those whose end is unknown.
+    Return the transactions whose outcome is unknown and must be asked for.
 
     The outcomes of the others are in the replies to their commits, and the drain checks them.
     """
@@ -103,19 +103,20 @@ def to_ask(history: History) -> list[str]:
 
 HISTORY = "history.jsonl"
 ENDING_SECONDS_MAX = 60.0
-"""How long a process may take to finish what it does and close, when nothing is in its way."""
+"""The maximum time for a process to finish its operations and close, without disruptions."""
 
 STARTING_SECONDS_MAX = 60.0
 _START_POLL_SECONDS = 0.05
-"""In what a history says about its run."""
+"""The interval between checks whether all processes have started."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """
-    What is run: so many processes at a time, for so long, over these stores, with disruptions by this seed.
+    The settings of a run: its stores, its duration, the number of concurrent processes, and the seed of the
+    disruptions.
 
-    ``servers``: those that are killed and started again.
+    ``servers``: the servers that are killed and restarted.
     """
 
     urls: Urls
@@ -127,7 +128,7 @@ class Settings:
 
 
 def run(settings: Settings, console: Console) -> TortureResult:
-    """Run it; everything about it is in the directory afterwards."""
+    """Run the torture; the directory then contains all results."""
     for name in ("parts", "logs"):
         (settings.directory / name).mkdir()
     try:
@@ -165,7 +166,7 @@ async def _run(settings: Settings, console: Console) -> TortureResult:
 
 
 async def _disrupt(settings: Settings, console: Console) -> tuple[dict[str, int], list[str]]:
-    """Let processes work and be disrupted for the time that was set, and come to an end; return counts and defects."""
+    """Run and disrupt processes for the set time, then stop them; return counts and defects."""
     defects: list[str] = []
     async with AsyncExitStack() as stack:
         members = [await stack.enter_async_context(_member(settings, number)) for number in range(settings.processes)]
@@ -211,6 +212,6 @@ def _judged(history: History, counts: dict[str, int], defects: list[str]) -> Tor
 
 
 def _merged(parts: Path, about: dict[str, str]) -> History:
-    # A process that was killed before it had written its first line has no history.
+    # The history of a process is empty if it was killed before it wrote the first line.
     files = [file for file in sorted(parts.glob("*.jsonl")) if file.stat().st_size]
     return History.merged((read(file) for file in files), about)

@@ -1,8 +1,8 @@
 """
 One process of a run: opens the stores, runs its actors, and appends what they see to its history.
 
-It is started as ``python -m txnframework_simulation.torture.worker``, gets its assignment as the first line of its
-input, and ends when that ends. On SIGUSR1 it prints where its tasks stand.
+It is started as ``python -m txnframework_simulation.torture.worker``. The first line of its standard input is its
+assignment. It ends when the input ends. On SIGUSR1 it prints the stacks of its tasks.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ _AGAIN_SECONDS = 0.3
 
 
 def main() -> None:
-    """Do what the assignment says."""
+    """Read the assignment and run it."""
     assignment = msgspec.json.decode(sys.stdin.buffer.readline(), type=Assignment)
     asyncio.run(work(assignment))
 
 
 async def work(assignment: Assignment) -> None:
-    """Run all actors until the input ends; who cannot open the stores now tries again."""
+    """
+    Run all actors until the input ends.
+
+    If the stores cannot be opened, try again.
+    """
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(sys.stdin.fileno(), lambda: _read(stopped))

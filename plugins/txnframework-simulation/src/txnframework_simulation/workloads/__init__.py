@@ -1,8 +1,8 @@
 """
-Workloads: what clients do at the same time, with an oracle for each; for simulations and for real processes.
+Workloads: concurrent operations of clients, with an oracle for each workload; for simulations and for real processes.
 
-Each is an object that runs over recorded clients, with choices, time and names from what it is given. ``WORKLOADS``
-has them by the name that a scenario's file uses.
+A workload runs over recorded clients. Its choices, its time and its names come from the caller. ``WORKLOADS`` contains
+the workloads by the name in a scenario file.
 """
 
 from __future__ import annotations

@@ -13,10 +13,14 @@ from txnframework.errors import TxnFrameworkError
 T = TypeVar("T")
 
 STEPS_MAX = 80
-"""How many rounds of the loop a call may at most take before it is given up; mostly far fewer."""
+"""
+The maximum number of rounds of the loop before a call is cancelled.
+
+Most calls are cancelled much earlier.
+"""
 WAIT_MS_MAX = 2_000
 WAITING = 0.2
-"""How many of those who give up wait for some time first, as for a store that does not answer."""
+"""The share of callers that wait for some time before they cancel, as for a store that does not reply."""
 
 
 class CallerCancelled(TxnFrameworkError):
@@ -27,7 +31,7 @@ class CallerCancelled(TxnFrameworkError):
 
 
 class Cancellation:
-    """Cancels some of the calls that go through it; ``cancels``: how many."""
+    """Cancels the share ``cancels`` of the calls that go through it."""
 
     def __init__(self, chance: random.Random, environment: Environment, cancels: float) -> None:
         self._chance = chance
@@ -36,9 +40,9 @@ class Cancellation:
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """
-        Do the work, or begin it and cancel it.
+        Do the work, or begin the work and cancel it.
 
-        :raises CallerCancelled: it was cancelled; what it did before that stays done.
+        :raises CallerCancelled: the work was cancelled; its earlier effects remain.
         """
         if self._chance.random() >= self._cancels:
             return await work()

@@ -1,4 +1,4 @@
-"""Consume, transform, produce: every order becomes one invoice, whatever happens."""
+"""Consume, transform, produce: every order becomes exactly one invoice."""
 
 from __future__ import annotations
 
@@ -16,52 +16,56 @@ ORDERS = f"{NAMESPACE}/orders"
 INVOICES = f"{NAMESPACE}/invoices"
 BILLING = "billing"
 ARROW = ">"
-"""Stands in an invoice's value between its order's and what makes it unique."""
+"""Separates, in the value of an invoice, the value of the order and a unique text."""
 
 
 class ChainOptions(Options, frozen=True, kw_only=True):
-    """How the chain is made."""
+    """The options of the chain."""
 
     segments: int = 2
     types: tuple[str, ...] = ("shared", "failover", "exclusive", "key_shared")
-    """The types of consumers, by host: the subscription passes from one to the next."""
+    """
+    The types of consumers, by host.
+
+    The subscription's type changes when another host takes over.
+    """
     aborts: float = 0.15
     forgotten: float = 0.05
-    """How many transactions are neither committed nor aborted, and time out."""
+    """The share of transactions that are neither committed nor aborted, and time out."""
 
 
 class Chain(Workload[ChainOptions]):
     """
-    Orders are sent, in transactions and outside; workers turn them into invoices, each within one transaction.
+    Clients send orders, in transactions and outside. Workers turn orders into invoices, in transactions.
 
-    Its promise: of every order that can be read there is exactly one invoice, or the subscription still delivers it;
-    never both, never two.
+    Each readable order has exactly one invoice, or the subscription still delivers it. It never has both, and never two
+    invoices.
     """
 
     options_type = ChainOptions
 
     @property
     def topics(self) -> dict[str, int]:
-        """Orders, and what they become."""
+        """The topics of orders and invoices."""
         return {ORDERS: self.options.segments, INVOICES: 1}
 
     @property
     def subscriptions(self) -> tuple[Subscribed, ...]:
-        """The one of the workers."""
+        """The subscription of the workers."""
         return (Subscribed(ORDERS, BILLING),)
 
     @property
     def types(self) -> dict[str, str]:
-        """Those of the workers."""
+        """The subscription types of the workers."""
         return {f"types[{number}]": name for number, name in enumerate(self.options.types)}
 
     async def run(self, context: ActorContext) -> None:
-        """Take orders and bill them."""
+        """Send orders and bill them."""
         actor = _Clerk(context, self.options)
         await context.repeat({actor.order: 2, actor.bill: 3})
 
     def violations(self, history: History) -> list[Violation]:
-        """Compare orders, invoices and what is still to be billed."""
+        """Compare orders, invoices and undelivered orders."""
         orders, invoices = drained(history, ORDERS), drained(history, INVOICES)
         waiting = drained_subscription(history, ORDERS, BILLING)
         if orders is None or invoices is None or waiting is None:

@@ -1,4 +1,4 @@
-"""The drain: what fresh clients find at the end of a run."""
+"""The drain: reads everything with new clients at the end of a run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from txnframework_simulation.workloads.workload import Subscribed, Workload
 ROUND_MS = 2_000
 LAST_MESSAGES = 8
 ROUNDS = 3
-"""How often nothing may come, before a subscription is taken for drained."""
+"""The number of receives without a message after which a subscription counts as drained."""
 
 
 async def drain(recorded: RecordedClient, workload: Workload[Any], transactions: tuple[str, ...]) -> None:
     """
     Read all outcomes, topics and subscriptions, with new readers and consumers that change nothing.
 
-    It follows after everything has settled, without faults and without other clients.
+    It runs after everything has settled, without faults and without other clients.
     """
     for txn in transactions:
         await drain_outcome(recorded, txn)
@@ -35,14 +35,14 @@ async def drain(recorded: RecordedClient, workload: Workload[Any], transactions:
 
 
 async def write_everywhere(recorded: RecordedClient, topic: str) -> None:
-    """Send a few messages to a topic, under keys that come to all of its segments: nothing is in their way any more."""
+    """Send a few messages to a topic without faults, with keys for all of its segments."""
     producer = await recorded.producer(topic)
     for number in range(LAST_MESSAGES):
         await producer.send(recorded.unique(), key=f"last {number}")
 
 
 async def drain_outcome(recorded: RecordedClient, txn: str) -> None:
-    """Ask what became of a transaction; that it is not known any more is an answer."""
+    """Ask for the outcome of a transaction; it is valid that the transaction is no longer known."""
     try:
         await recorded.record(
             history.DrainOutcome(txn), lambda: recorded.client.outcome(txn), lambda found: history.Outcome(found.value)
@@ -65,7 +65,7 @@ async def drain_topic(recorded: RecordedClient, topic: str) -> None:
 
 
 async def drain_compacted(recorded: RecordedClient, topic: str) -> None:
-    """Read a topic as it was compacted, to its end."""
+    """Read the compacted messages of a topic, and all later ones."""
 
     async def read() -> tuple[Message, ...]:
         async with await recorded.client.reader(topic, compacted=True) as reader:
@@ -77,7 +77,7 @@ async def drain_compacted(recorded: RecordedClient, topic: str) -> None:
 
 
 async def drain_subscription(recorded: RecordedClient, one: Subscribed) -> None:
-    """Receive all that a subscription still delivers."""
+    """Receive all messages that a subscription still delivers."""
 
     async def receive() -> tuple[Message, ...]:
         consumer = await recorded.client.consumer(one.topic, one.name, type=one.type, start="earliest")
@@ -98,11 +98,11 @@ async def drain_subscription(recorded: RecordedClient, one: Subscribed) -> None:
             lambda messages: history.Drained(tuple(map(SeenMessage.of, messages))),
         )
     except TxnFrameworkError:
-        return  # the history has it
+        return  # the history contains the error
 
 
 async def first_left(client: Client, topic: str) -> tuple[MessagePosition, ...]:
-    """Return, for each segment that was trimmed, the first place that is left."""
+    """Return the first remaining place of each trimmed segment."""
     layout = await client.layout(topic)
     found = []
     for segment in layout.in_order():
@@ -110,7 +110,7 @@ async def first_left(client: Client, topic: str) -> tuple[MessagePosition, ...]:
         try:
             opened = await client.host.segment(name)
             left = await opened.ledger.ledgers(-1, Limit(1).items)
-            # Of a sealed segment nothing may be left at all.
+            # A sealed segment may have no remaining ledger.
             first = left[0].ledger_id if left else (await opened.ledger.tail()).last_confirmed.ledger_id + 1
         except TxnFrameworkError:
             continue

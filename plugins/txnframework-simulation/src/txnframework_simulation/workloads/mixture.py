@@ -1,4 +1,8 @@
-"""A mixture of actions, drawn by weights: most workloads are one, and differ in their scenario's options."""
+"""
+A mixture of actions, drawn by weights.
+
+Most scenarios use it with different options.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ async def follow_a_segment(context: ActorContext, one: Subscribed) -> None:
     producer = await recorded.producer(one.topic)
     for number in range(FOLLOWED_MESSAGES):
         await producer.send(recorded.unique(), key=f"followed {number}")
-    with suppress(TxnFrameworkError):  # the history has the error
+    with suppress(TxnFrameworkError):  # the history contains the error
         await consumer.drain(SILENT_ROUNDS, PATIENCE_MS)
     await consumer.close()
 
@@ -44,8 +48,9 @@ class Mixture(Workload[MixtureOptions]):
     """
     Actors that draw what they do next.
 
-    It has two rules of its own. The sum over all accounts is the same for each client that reads all of them, as
-    ``oracles`` says. Of several attempts at one piece of work, each in a branch, at most one can be read.
+    It has two additional rules. The sum over all accounts is the same for each client that reads all of them, as
+    ``oracles`` describes. At most one of several attempts at one piece of work can be read; each attempt is in a
+    branch.
     """
 
     options_type = MixtureOptions
@@ -90,7 +95,7 @@ class Mixture(Workload[MixtureOptions]):
         return tuple(map(full, self.options.compacted))
 
     async def restore(self, recorded: RecordedClient) -> None:
-        """Make the topics again that were deleted, and subscribe to them."""
+        """Create the deleted topics again, and subscribe to them."""
         for topic, segments in self.topics.items():
             if topic in map(full, self.options.deleted):
                 await recorded.create_topic(topic, segments)
@@ -99,7 +104,7 @@ class Mixture(Workload[MixtureOptions]):
                         await recorded.subscribe(topic, one.name)
 
     async def finish(self, context: ActorContext) -> None:
-        """Compact twice, in whichever orders, and let a consumer follow what its segment becomes."""
+        """Compact twice, in random orders, and let a consumer follow the descendants of its segment."""
         for topic in (*self.compacted, *self.compacted):
             await context.attempt(partial(context.recorded.compact, topic, self._order(context)))
         if "consume_segment" in self.options.actions:
@@ -116,7 +121,7 @@ class Mixture(Workload[MixtureOptions]):
         await context.repeat({getattr(actor, name): weight for name, weight in self.options.actions.items()})
 
     def violations(self, history: History) -> list[Violation]:
-        """Check the sum of the accounts in each view, and the number of attempts in the end."""
+        """Check the sum of the accounts in each view, and the number of readable attempts at the end."""
         found = account_violations(history, self.topics)
         for view in account_views(history.calls(), self.topics):
             if view.final:
@@ -124,7 +129,7 @@ class Mixture(Workload[MixtureOptions]):
         return found
 
     def _attempts(self, history: History, client: str, values: list[str]) -> list[Violation]:
-        """Return the pieces of work of which more than one attempt can be read."""
+        """Return a violation for each piece of work with more than one readable attempt."""
         attempts: dict[str, dict[str, str]] = defaultdict(dict)
         for value in values:
             work, attempted, rest = value.partition(ATTEMPT)

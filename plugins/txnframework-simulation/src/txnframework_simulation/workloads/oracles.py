@@ -1,12 +1,12 @@
 """
-Oracles: what a history shows in the end, and whether the transfers between accounts are whole.
+Oracles: the final state that a history shows, and a check that transfers between accounts are complete.
 
 A transfer takes an amount from one account and adds it to another. Each of the two messages goes to a topic of its own.
 A client that reads all topics, one after the other, reaches a certain position in each segment: these positions are a
 *cut*. Within a cut, a transfer is present with both messages or with none, so the sum over all accounts is 0.
 
-Two kinds of transfers are left out: one with one message within the cut and the other beyond it, and one of which a
-message was trimmed. In the end, when no transaction is open, no transfer has a message beyond the cut.
+Two kinds of transfers are left out: those with only one message within the cut, and those with a trimmed message. In
+the end, when no transaction is open, no transfer has a message beyond the cut.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from txnframework_simulation.history import (
 
 
 def drained(history: History, topic: str) -> list[str] | None:
-    """Return the values that a topic holds in the end; None: it was not drained."""
+    """Return the values of a topic in its final drain, or None if the topic was not drained."""
     found = _drained(history, lambda asked: isinstance(asked, DrainTopic) and asked.topic == topic)
     return None if found is None else [seen.value for seen in found]
 
 
 def drained_subscription(history: History, topic: str, subscription: str) -> list[str] | None:
-    """Return the values that a subscription still delivers in the end, each once; None: it was not drained."""
+    """Return the values in the final drain of a subscription, each once, or None if it was not drained."""
     found = _drained(
         history,
         lambda asked: (
@@ -53,7 +53,7 @@ def drained_subscription(history: History, topic: str, subscription: str) -> lis
 
 
 def sends_of(history: History, value: str) -> tuple[Event, ...]:
-    """Return the events in which a value was sent."""
+    """Return the events that sent a value."""
     return tuple(
         event for event in history.events if isinstance(event.operation, Send) and event.operation.value == value
     )
@@ -68,14 +68,22 @@ def _drained(history: History, wanted: Callable[[Operation], bool]) -> tuple[See
 
 ACCOUNTS_INVARIANT = "the sum over all accounts is constant"
 AUDIT = "+"
-"""Stands in the name of a reader behind that of the audit that it belongs to."""
+"""Separates, in the name of a reader, the name of its audit and a number."""
 TRANSFER = ":"
-"""Stands in the value of a transfer's message before the amount, which the other message has with the other sign."""
+"""
+Precedes the amount in the value of a transfer's message.
+
+The two messages of a transfer have opposite signs.
+"""
 
 
 @dataclass(slots=True)
 class AccountView:
-    """What one client found that read all topics; ``final``: after everything had ended."""
+    """
+    The messages found by one client that read all topics.
+
+    ``final``: it read them after everything had ended.
+    """
 
     who: str
     final: bool
@@ -83,12 +91,12 @@ class AccountView:
     seen: list[SeenMessage] = field(default_factory=list)
 
     def reaches(self, place: MessagePosition, furthest: dict[str, MessagePosition]) -> bool:
-        """Whether a place is within the cut, given how far it came in each segment."""
+        """Whether a place is within the cut; ``furthest``: the last place that the client reached in each segment."""
         return self.final or (place.segment in furthest and place <= furthest[place.segment])
 
 
 def account_views(calls: Iterable[Call], topics: Iterable[str]) -> list[AccountView]:
-    """Return every audit that came to its end, and every client that drained all topics."""
+    """Return every completed audit, and every client that drained all topics."""
     found: dict[str, AccountView] = {}
     for call in calls:
         match call.operation, call.reply:
@@ -105,7 +113,7 @@ def account_views(calls: Iterable[Call], topics: Iterable[str]) -> list[AccountV
 
 
 def account_violations(history: History, topics: Iterable[str]) -> list[Violation]:
-    """Sum up the accounts in every view."""
+    """Check the sum of the accounts in every view."""
     calls = history.calls()
     stands, trimmed = _transfer_places(calls), trimmed_before(calls)
     return [
@@ -118,7 +126,7 @@ def account_violations(history: History, topics: Iterable[str]) -> list[Violatio
 def _missing_transfers(
     view: AccountView, stands: dict[str, dict[str, MessagePosition]], trimmed: dict[str, MessagePosition]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each transfer of which one message is there and the other, though within the cut, is not."""
+    """Yield each transfer with one message present and the other missing, although that one is within the cut."""
     furthest: dict[str, MessagePosition] = {}
     for seen in view.seen:
         furthest[seen.place.segment] = max(furthest.get(seen.place.segment, seen.place), seen.place)

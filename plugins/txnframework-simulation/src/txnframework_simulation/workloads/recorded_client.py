@@ -26,13 +26,17 @@ from txnframework_simulation.workloads.cancellation import Cancellation
 
 
 class RecordedClient:
-    """What workloads use instead of a client; ``name`` is unique within a run."""
+    """A client for workloads that records its operations; ``name`` is unique within a run."""
 
     def __init__(self, client: Client, recorder: Recorder, name: str) -> None:
         self.client = client
         self.name = name
         self.cancellation: Cancellation | None = None
-        """What cancels calls; None: no call is cancelled."""
+        """
+        Cancels calls.
+
+        None: no call is cancelled.
+        """
         self._recorder = recorder
         self._numbers = count(1)
 
@@ -41,15 +45,15 @@ class RecordedClient:
         return f"{self.name}.{next(self._numbers)}"
 
     async def record(self, operation: history.Operation, work: Any, reply: Any = lambda _: history.Done()) -> Any:
-        """Do one operation and record what became of it."""
+        """Do one operation and record its outcome."""
         return await self._recorder.call(self.name, operation, lambda: self.cancellable(work), reply)
 
     async def cancellable(self, work: Any) -> Any:
-        """Run a call that may be cancelled, also one that is not recorded."""
+        """Run a call that may be cancelled, recorded or not."""
         return await (work() if self.cancellation is None else self.cancellation.run(work))
 
     def invoke(self, operation: history.Operation) -> history.PendingCall:
-        """Record that something is asked for whose end tells only later what became of it."""
+        """Record the start of an operation whose outcome is known only later."""
         return self._recorder.invoke(self.name, operation)
 
     # -- transactions ---------------------------------------------------------------------------------
@@ -70,7 +74,7 @@ class RecordedClient:
         return joined
 
     async def commit(self, txn: Transaction, branches: Iterable[int] = ()) -> None:
-        """Commit; ``branches`` count as well."""
+        """Commit; ``branches`` count in addition to branch 0."""
         counting = tuple(branches)
         await self.record(history.Commit(str(txn.id), counting), lambda: txn.commit(counting))
 
@@ -79,7 +83,7 @@ class RecordedClient:
         await self.record(history.Abort(str(txn.id)), txn.abort)
 
     async def outcome(self, txn: str) -> State:
-        """Ask what became of a transaction."""
+        """Ask for the outcome of a transaction."""
         state: State = await self.record(
             history.AskOutcome(txn), lambda: self.client.outcome(txn), lambda found: history.Outcome(found.value)
         )
@@ -88,7 +92,11 @@ class RecordedClient:
     # -- producers, consumers, readers ----------------------------------------------------------------
 
     async def producer(self, topic: str, name: str | None = None) -> RecordedProducer:
-        """Open a producer; with a ``name`` its sends may be repeated under their sequence ids."""
+        """
+        Open a producer.
+
+        With a ``name``, its sends may be repeated under their sequence ids.
+        """
         return RecordedProducer(self, await self.client.producer(topic, name=name), topic)
 
     async def consumer(
@@ -103,9 +111,9 @@ class RecordedClient:
         dead_letter: DeadLetter | None = None,
     ) -> RecordedConsumer:
         """
-        Join a subscription of topics; ``segment``: of one segment of theirs, and of what that one becomes.
+        Join a subscription of topics. ``segment``: only this segment and its descendants.
 
-        ``called``: the name that others may have as well; in the history each consumer has one of its own.
+        ``called``: a name that other consumers may share. In the history each consumer has a unique name.
         """
         names = (topics,) if isinstance(topics, str) else topics
         name = self.unique()
@@ -117,10 +125,10 @@ class RecordedClient:
         return RecordedConsumer(self, consumer, name)
 
     async def read(self, topic: str, reader: str = "") -> tuple[Message, ...]:
-        """Read a topic from its beginning to where it ends now; ``reader``: the name, unique within a run."""
+        """Read a topic from its beginning to its current end; ``reader``: a name that is unique within a run."""
 
         async def read() -> tuple[Message, ...]:
-            # Opened within the call: what counted before it has to be there.
+            # The reader is opened within the call, so it must return all messages that counted before the call.
             async with await self.client.reader(topic) as opened:
                 return tuple([message async for message in opened])
 
@@ -129,7 +137,7 @@ class RecordedClient:
         return found
 
     async def read_compacted(self, topic: str) -> tuple[Message, ...]:
-        """Read a topic as it was compacted, to where it ends now."""
+        """Read the compacted messages of a topic and all later ones, to its current end."""
 
         async def read() -> tuple[Message, ...]:
             async with await self.client.reader(topic, compacted=True) as opened:
@@ -161,7 +169,7 @@ class RecordedClient:
         await self.record(moved, lambda: self.client.seek(topic, subscription, to))  # type: ignore[arg-type]
 
     async def ask_ack(self, subscription: str, message: MessageID) -> None:
-        """Ask what became of a message for a subscription."""
+        """Ask whether a message is acknowledged on a subscription."""
         await self.record(
             history.AskAck(subscription, MessagePosition.of(message)),
             lambda: self.client.ack_status(subscription, message),
@@ -178,7 +186,7 @@ class RecordedClient:
         await self.record(merged, lambda: self.client.merge(topic, segment, other), lambda new: history.Changed((new,)))
 
     async def create_topic(self, topic: str, segments: int = 1) -> None:
-        """Make a topic, unless it is there."""
+        """Create a topic if it does not exist."""
         made = history.CreateTopic(topic)
         await self.record(made, lambda: self.client.create_topic(topic, segments=segments, exist_ok=True))
 
@@ -191,7 +199,7 @@ class RecordedClient:
         await self.record(history.Compact(topic, order), lambda: self.client.compact(topic, order=order))
 
     async def trim(self, topic: str) -> None:
-        """Drop what retention does not keep, of all topics."""
+        """Remove the messages that retention does not keep, in all topics."""
         await self.record(history.Trim(topic), self.client.maintain)
 
 
@@ -216,7 +224,11 @@ class RecordedProducer:
         return sent
 
     async def send_null(self, name: str, *, key: str) -> MessageID:
-        """Send a null, which deletes its key; a header says its name."""
+        """
+        Send a null, which deletes its key.
+
+        A header contains its name.
+        """
         value = f"{NULL}{name}"
         sent: MessageID = await self._recorded.record(
             self._sending(value, key, None, None),
@@ -259,7 +271,7 @@ class RecordedConsumer:
     def __init__(self, recorded: RecordedClient, consumer: Consumer, name: str) -> None:
         self.consumer = consumer
         self.name = name
-        """What the history calls it."""
+        """The name of the consumer in the history."""
         self._recorded = recorded
 
     @property
@@ -299,12 +311,12 @@ class RecordedConsumer:
         await self._recorded.cancellable(lambda: self.consumer.nack(*messages))
 
     async def redeliver_unacknowledged(self) -> None:
-        """Ask for everything again that was not acknowledged."""
+        """Ask for the redelivery of all unacknowledged messages."""
         asked = history.Redeliver(self.subscription, self.name)
         await self._recorded.record(asked, self.consumer.redeliver_unacknowledged)
 
     async def drain(self, silent: int, patience_ms: int) -> None:
-        """Receive until nothing has come so many times in a row."""
+        """Receive until several receives in a row have returned no message."""
 
         async def receive() -> tuple[Message, ...]:
             came: list[Message] = []

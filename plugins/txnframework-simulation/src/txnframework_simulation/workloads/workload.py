@@ -1,4 +1,4 @@
-"""Workloads: actors that run at the same time, and the promise that their history has to keep."""
+"""Workloads: actors that run concurrently, and the rules that their history must follow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 WAIT_MS_MAX = 200
 NEVER_EXPECTED = (Corrupt, InvalidInput, StoreMismatch)
-"""What no fault excuses."""
+"""Errors that must not occur even under faults."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class ActorContext:
     """
     One actor's part of a workload.
 
-    ``more`` says whether there is anything left to do; several actors share the operations of their process. The
-    actor's choices come from ``chance``, its time from ``environment``. ``host``: the number of its process, from 0 on.
+    ``more`` returns whether operations remain; the actors of one process share its operations. The actor's choices come
+    from ``chance``, and its time from ``environment``. ``host``: the number of its process, beginning at 0.
     """
 
     recorded: RecordedClient
@@ -39,7 +39,7 @@ class ActorContext:
     host: int = 0
 
     async def repeat(self, actions: dict[Callable[[], Awaitable[object]], float]) -> None:
-        """Do one of these after the other, drawn by their weights, until nothing is left to do."""
+        """Do actions one after the other, drawn by their weights, until no operations remain."""
         choices, weights = list(actions), list(actions.values())
         while self.more():
             (action,) = self.chance.choices(choices, weights)
@@ -47,7 +47,7 @@ class ActorContext:
                 await self.wait(WAIT_MS_MAX)
 
     async def attempt(self, action: Callable[[], Awaitable[object]]) -> bool:
-        """Do something that may fail; return whether it succeeded."""
+        """Do an action that may fail; return whether it succeeded."""
         try:
             await action()
         except NEVER_EXPECTED:
@@ -65,7 +65,7 @@ class ActorContext:
         await self.environment.sleep_until((self.environment.now_ms() // step_ms + 1) * step_ms)
 
     def likely(self, chance: float) -> bool:
-        """Return True with a chance."""
+        """Return True with the given probability."""
         return self.chance.random() < chance
 
 
@@ -81,7 +81,7 @@ class Subscribed(NamedTuple):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a scenario may say in its table ``options``."""
+    """The options that a scenario may set in its table ``options``."""
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741 - options
@@ -89,11 +89,11 @@ O = TypeVar("O", bound=Options)  # noqa: E741 - options
 
 class Workload(ABC, Generic[O]):
     """
-    Several actors run ``run``, in one process or in many, each with a part of its own.
+    Several actors run ``run``, in one or several processes, each with its own ``ActorContext``.
 
-    A workload knows clients and what is recorded of them, and nothing of where they run: the same one runs in a
-    simulation and over real processes. What actors of one process share they keep in the workload itself, and it is
-    lost with the process. ``violations`` is its oracle: it looks at the history alone, its drain included.
+    A workload uses only recorded clients, so the same workload runs in a simulation and over real processes. The
+    workload contains the state that actors of one process share, which is lost with the process. ``violations`` is its
+    oracle, which uses only the history, including its drain.
     """
 
     options_type: ClassVar[type[Options]] = Options
@@ -104,28 +104,28 @@ class Workload(ABC, Generic[O]):
     @property
     @abstractmethod
     def topics(self) -> dict[str, int]:
-        """The topics, and with how many segments each begins."""
+        """The topics, with the initial number of segments of each."""
 
     @property
     def subscriptions(self) -> tuple[Subscribed, ...]:
-        """The subscriptions that are drained in the end."""
+        """The subscriptions that are drained at the end of a run."""
         return ()
 
     @property
     def types(self) -> dict[str, str]:
-        """The subscription types that consumers ask for, by where the options name them."""
+        """The subscription types of consumers, by the key of the option that names them."""
         return {}
 
     @property
     def compacted(self) -> tuple[str, ...]:
-        """The topics that are read as they were compacted, in the end."""
+        """The topics whose compacted messages are read at the end of a run."""
         return ()
 
     async def restore(self, recorded: RecordedClient) -> None:
-        """Make again what was deleted, when nothing goes wrong any more."""
+        """Create deleted topics and subscriptions again, after the last fault."""
 
     async def prepare(self, recorded: RecordedClient) -> None:
-        """Make topics and subscriptions, before anything goes wrong."""
+        """Create topics and subscriptions, before the first fault."""
         for topic, segments in self.topics.items():
             await recorded.client.create_topic(topic, segments=segments)
         for one in self.subscriptions:

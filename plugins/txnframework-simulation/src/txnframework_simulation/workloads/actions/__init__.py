@@ -1,4 +1,8 @@
-"""What actors of a mixture do, one module a subject; an action is a method, and its name what a scenario calls it."""
+"""
+Actions of the actors of a mixture, with one module for each subject.
+
+An action is a method, and scenarios use its name.
+"""
 
 from __future__ import annotations
 
@@ -12,4 +16,4 @@ __all__ = ["Actor", "MixtureOptions", "SubscriptionOptions"]
 
 
 class Actor(Sending, Hurrying, Consuming, Contending, Juggling, Refusing, Branching, Reshaping, Removing):
-    """One actor of a mixture, with everything that it can do."""
+    """One actor of a mixture, with all actions."""

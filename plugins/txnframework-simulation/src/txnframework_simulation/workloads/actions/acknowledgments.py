@@ -15,27 +15,29 @@ ROUNDS_MAX = 12
 RECEIVED_MAX = 5
 PATIENCE_MS = 100
 STEP_MS = 500
-"""In what moments everybody goes on: it takes longer than receiving, and less than a transaction may."""
+"""
+All actors continue at multiples of this time, which is longer than a receive and shorter than a transaction's timeout.
+"""
 REDELIVERY_SHARE = 0.1
 """Probability that a consumer requests redelivery in a round."""
 GIVE_UP_SHARE = 0.6
 """Probability that a refused consumer starts again with the redelivered messages."""
 OLDEST_COUNT = 3
 STANDBY_TYPE = "failover"
-"""The type whose consumers go on when others take over what they received."""
+"""The type whose consumers continue when other consumers take over their received messages."""
 
 
 class Contending(ActorBase):
-    """What an actor does about messages that others may have, too."""
+    """Actions on messages that other actors may also have received."""
 
     async def contend(self) -> None:
         """
-        Join a subscription and acknowledge messages in transactions, though others may have taken them over since.
+        Join a subscription and acknowledge messages in transactions, although others may have taken them over.
 
         All actors acknowledge their oldest message, and end their transaction, at the same moments. So two processes
-        are in the middle of a step at once, or one ends while the other acknowledges. With ``ends_at_once``, a
-        transaction may end while the other has read and is still writing. With ``ranges``, some actors acknowledge
-        cumulatively; an actor that is refused requests redelivery, and so do others now and then.
+        perform a step at the same time, or one ends its transaction while the other acknowledges. With
+        ``ends_at_once``, a transaction may end while the other has read and is still writing. With ``ranges``, some
+        actors acknowledge cumulatively. A refused actor often requests redelivery, and other actors sometimes do.
         """
         standing_by = [one for one in self.options.subscriptions if one.type == STANDBY_TYPE]
         if not standing_by:
@@ -78,8 +80,8 @@ class Contending(ActorBase):
         """
         Remove and return the oldest message.
 
-        Where ranges are acknowledged as well, one of the oldest, which is kept now and then: a range may come to name
-        it.
+        If ranges are acknowledged too, return one of the oldest messages. It is sometimes kept, so that a range may
+        contain it.
         """
         if not self.options.ranges:
             return came.popleft()
@@ -95,14 +97,18 @@ MIXED_PATIENCE_MS = 200
 STEPS_MAX = 18
 OPEN_MAX = 3
 REPEATED_SHARE = 0.25
-"""How many acknowledgments are of what the same consumer has acknowledged before."""
+"""The share of acknowledgments of messages that the same consumer has acknowledged before."""
 
 
 class Juggling(ActorBase):
-    """What an actor does that sends in batches, and acknowledges their messages in whatever way."""
+    """Actions that send batches and acknowledge their messages in all possible ways."""
 
     async def send_batch(self) -> None:
-        """Send messages of one key in one call, which share an entry; in a transaction or outside."""
+        """
+        Send messages of one key in one call, in a transaction or outside.
+
+        The messages share an entry.
+        """
         domain = self.any_domain()
         txn = await self.begin(domain) if self.context.likely(0.3) else None
         producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
@@ -113,10 +119,10 @@ class Juggling(ActorBase):
 
     async def juggle(self) -> None:
         """
-        Join a subscription and acknowledge what came, in several open transactions, in none, alone and in ranges.
+        Join a subscription and acknowledge messages, in several open transactions or outside, singly and in ranges.
 
-        Messages are kept and acknowledged later, also when others have taken them over, and now and then twice: by
-        name again, under a range, or as the end of one.
+        Messages are kept and acknowledged later, even if other consumers have taken them over. Some are acknowledged
+        twice: singly again, within a range, or as the end of a range.
         """
         if not self.options.subscriptions:
             return
@@ -134,7 +140,7 @@ class Juggling(ActorBase):
 
 
 class _Hand:
-    """What one consumer holds: messages that came, and transactions that are open."""
+    """The received messages and the open transactions of one consumer."""
 
     def __init__(self, actor: Juggling, chosen: SubscriptionOptions, consumer: RecordedConsumer) -> None:
         self.open: list[Transaction] = []
@@ -157,12 +163,16 @@ class _Hand:
             self._steps[self._ack_range] = 3
 
     def draw(self) -> Callable[[], Awaitable[object]]:
-        """Return what is done next."""
+        """Draw the next step."""
         (step,) = self._chance.choices(list(self._steps), list(self._steps.values()))
         return step
 
     async def end(self, txn: Transaction) -> None:
-        """Commit or abort one, or leave it to its timeout; what failed in it has spoilt it."""
+        """
+        Commit or abort a transaction, or leave it to its timeout.
+
+        A transaction with a failed operation is mostly aborted.
+        """
         if txn in self._spoilt and self._actor.context.likely(0.7):
             await self._actor.recorded.abort(txn)
         else:
@@ -188,17 +198,17 @@ class _Hand:
             self._forget([one for one in self._came if one.id.segment == last.id.segment and one.id <= last.id])
 
     def _messages(self) -> list[Message]:
-        """Return what is to be acknowledged, or now and then what was before."""
+        """Return the messages to acknowledge, or sometimes those that were already acknowledged."""
         return self._acked if self._acked and self._actor.context.likely(REPEATED_SHARE) else self._came
 
     async def _in_some(self, ack: Callable[[Transaction | None], Awaitable[None]]) -> None:
-        """Acknowledge in one of the open transactions, or outside."""
+        """Acknowledge in one of the open transactions or outside."""
         txn = None if not self.open or self._actor.context.likely(0.25) else self._chance.choice(self.open)
         if not await self._actor.context.attempt(lambda: ack(txn)) and txn is not None:
             self._spoilt.add(txn)
 
     def _forget(self, some: list[Message]) -> None:
-        """Let go of what was acknowledged."""
+        """Move the acknowledged messages out of the received ones."""
         self._came = [one for one in self._came if one not in some]
         self._acked += [one for one in some if one not in self._acked]
 

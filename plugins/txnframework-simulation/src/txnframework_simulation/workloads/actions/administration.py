@@ -7,7 +7,7 @@ from txnframework_simulation.workloads.actions.base import ActorBase, Subscripti
 
 
 class Reshaping(ActorBase):
-    """What an actor changes under the others."""
+    """Actions that change topics and subscriptions in use."""
 
     async def split(self) -> None:
         """Split a segment, unless there are many."""
@@ -42,7 +42,7 @@ class Reshaping(ActorBase):
             await self.recorded.seek(topic, chosen.name, self.chance.choice(("earliest", "latest")))
 
     async def subscribe_again(self) -> None:
-        """Give a subscription up and make it anew."""
+        """Delete a subscription and create it again."""
         chosen = self._movable()
         if chosen is None:
             return
@@ -51,7 +51,7 @@ class Reshaping(ActorBase):
         await self.recorded.subscribe(topic, chosen.name, self.chance.choice(("earliest", "latest")))
 
     async def trim(self) -> None:
-        """Do once what is done in the background: sweep, trim and collect."""
+        """Run the background work once: sweep, trim and collect."""
         await self.recorded.trim(self.topic())
 
     def _movable(self) -> SubscriptionOptions | None:
@@ -67,10 +67,10 @@ ORDERS = ("position", "commit")
 
 
 class Removing(ActorBase):
-    """What an actor does to what is stored."""
+    """Actions that delete or compact stored messages."""
 
     async def delete_topic(self) -> None:
-        """Delete a topic that others use, and mostly make it again."""
+        """Delete a topic that others use, and usually create it again."""
         if not self.options.deleted:
             return
         topic = full(self.chance.choice(self.options.deleted))
@@ -79,7 +79,7 @@ class Removing(ActorBase):
             await self.create_topic(topic)
 
     async def create_topic(self, topic: str | None = None) -> None:
-        """Make a topic and its subscriptions, unless they are there."""
+        """Create a topic and its subscriptions if they do not exist."""
         if topic is None:
             if not self.options.deleted:
                 return
@@ -96,12 +96,12 @@ class Removing(ActorBase):
             await self.recorded.compact(topic, self.chance.choice(self.options.compaction_orders))
 
     async def read_compacted(self) -> None:
-        """Read a topic as it was compacted, to its end."""
+        """Read the compacted messages of a topic, and all later ones."""
         if self.options.compacted:
             await self.recorded.read_compacted(full(self.chance.choice(self.options.compacted)))
 
     async def send_null(self) -> None:
-        """Let a key be deleted."""
+        """Send a null, which deletes its key."""
         if self.options.compacted:
             producer = await self.recorded.producer(full(self.chance.choice(self.options.compacted)))
             await producer.send_null(self.recorded.unique(), key=self.key())

@@ -1,4 +1,4 @@
-"""Base of all actors of a mixture: its options, its topics and subscriptions, and what its process shares."""
+"""Base of all actors of a mixture: its options, its topics and subscriptions, and the state that its process shares."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ TIMEOUTS_MS = (1_500, 5_000, 10_000)
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    A subscription of a mixture; ``type`` is that of all its consumers, ``moved``: actions seek, and give it up.
+    A subscription of a mixture. ``type``: the type of all its consumers. ``moved``: actions may seek or delete it.
 
-    ``letters``: the topic of its dead letters, which become so after ``redeliveries_max`` redeliveries.
+    ``letters``: its dead-letter topic, for messages after ``redeliveries_max`` redeliveries.
     """
 
     topic: str
@@ -32,7 +32,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     redeliveries_max: Annotated[int, Meta(ge=0)] = 2
 
     def dead_letter(self) -> DeadLetter | None:
-        """Return what its consumers ask for."""
+        """Return the dead-letter option of its consumers."""
         return None if self.letters is None else DeadLetter(self.redeliveries_max, full(self.letters))
 
 
@@ -44,10 +44,9 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     ``actions``: weights of the actions. ``aborts`` and ``forgotten``: shares of transactions that are aborted, or left
     to their timeout. ``hesitates_ms``: the maximum wait before acknowledging in a transaction, and before ending it.
     ``ends_at_once``: the share of contending transactions that end without waiting for the others. ``ranges``: the
-    share of contending acknowledgments that are ranges.
-    ``cancels``: the share of cancelled calls. ``twins``: the share of consumers that share a name.
-    ``deleted`` and ``compacted``: the topics that are deleted and made again, and those that are compacted, in which
-    orders.
+    share of contending acknowledgments that are ranges. ``cancels``: the share of cancelled calls. ``twins``: the share
+    of consumers that share a name. ``deleted``: the topics that are deleted and created again. ``compacted``: the
+    topics that are compacted, in one of ``compaction_orders``.
     """
 
     topics: Annotated[dict[str, Annotated[int, Meta(ge=1)]], Meta(min_length=1)]
@@ -73,14 +72,18 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
 
 @dataclass
 class Shared:
-    """What the actors of one process know of what they did: gone with the process."""
+    """
+    Transactions and messages that the actors of one process share.
+
+    They are lost with the process.
+    """
 
     transactions: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
     messages: deque[MessageID] = field(default_factory=lambda: deque(maxlen=REMEMBERED_MAX))
 
 
 class ActorBase:
-    """The beginning of every actor."""
+    """The common base class of actors."""
 
     def __init__(self, context: ActorContext, options: MixtureOptions, shared: Shared) -> None:
         self.context = context
@@ -111,7 +114,7 @@ class ActorBase:
         return txn
 
     async def end(self, txn: Transaction, branches: tuple[int, ...] = ()) -> bool:
-        """Commit, abort, or do neither; return whether it was committed."""
+        """Commit, abort, or leave the transaction open; return whether it was committed."""
         drawn = self.chance.random()
         if drawn < self.options.forgotten:
             return False
@@ -122,12 +125,12 @@ class ActorBase:
         return True
 
     async def hesitate(self) -> None:
-        """Let some time pass in which others may do the same."""
+        """Wait, so that other actors may do the same in the meantime."""
         if self.options.hesitates_ms:
             await self.context.wait(self.options.hesitates_ms)
 
     def any_domain(self) -> str:
-        """Return a domain that there are topics of."""
+        """Return a domain that has topics."""
         return self.chance.choice(list(self.domains))
 
 

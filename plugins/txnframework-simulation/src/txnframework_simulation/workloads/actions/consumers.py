@@ -17,18 +17,20 @@ ORDERED = ("exclusive", "failover")
 
 
 class Consuming(ActorBase):
-    """What an actor receives and reads."""
+    """Actions that receive and read."""
 
     async def consume(self) -> None:
-        """Join a subscription, acknowledge some of what comes, outside transactions, and leave."""
+        """Join a subscription, acknowledge some messages outside transactions, and leave."""
         await self._consume(transactional=False)
 
     async def consume_in_transaction(self) -> None:
-        """The same in transactions."""
+        """Join a subscription, acknowledge some messages in transactions, and leave."""
         await self._consume(transactional=True)
 
     async def consume_segment(self) -> None:
-        """Join a subscription by naming a segment, which may be split or merged meanwhile, and acknowledge some."""
+        """
+        Join a subscription on one segment, which may be split or merged in the meantime, and acknowledge some messages.
+        """
         await self._consume(transactional=self.context.likely(0.5), by_segment=True)
 
     async def read(self) -> None:
@@ -36,13 +38,13 @@ class Consuming(ActorBase):
         await self.recorded.read(self.topic())
 
     async def audit(self) -> None:
-        """Read every topic to its end, one after the other, in any order: what all accounts hold."""
+        """Read every topic to its end, one after the other, in random order, to add up all accounts."""
         audit = self.recorded.unique()
         for number, topic in enumerate(self.chance.sample(self.topics, len(self.topics))):
             await self.recorded.read(topic, f"{audit}{AUDIT}{number}")
 
     async def ask_ack(self) -> None:
-        """Ask what became of a message for a subscription of its topic."""
+        """Ask whether a message is acknowledged on a subscription of its topic."""
         seen = [
             (one, chosen.name)
             for one in self.shared.messages
@@ -60,7 +62,7 @@ class Consuming(ActorBase):
         topic, segment = full(chosen.topic), None
         if by_segment:
             layout = await self.recorded.client.layout(topic)
-            # One of the first: a consumer of a later segment would receive it before its ancestors.
+            # A segment without parents: a consumer of a later segment would receive it before its ancestors.
             segment = str(layout.name_of(self.chance.choice([one.id for one in layout.in_order() if not one.parents])))
         consumer = await self.recorded.consumer(topic, chosen.name, type=chosen.type, segment=segment)
         try:
@@ -115,10 +117,10 @@ ROUNDS_MAX = 8
 
 
 class Refusing(ActorBase):
-    """What an actor does that fails to process what it receives."""
+    """Actions that fail to process the received messages."""
 
     async def refuse(self) -> None:
-        """Join a subscription that has dead letters, take some messages, and let most of them come again."""
+        """Join a subscription with a dead-letter topic, receive messages, and have most of them redelivered."""
         having = [one for one in self.options.subscriptions if one.letters is not None]
         if not having:
             return

@@ -17,7 +17,7 @@ REPEATS_MAX = 4
 
 
 class Sending(ActorBase):
-    """What an actor sends."""
+    """Actions that send without branches."""
 
     async def send(self) -> None:
         """Send a few messages outside transactions."""
@@ -36,7 +36,7 @@ class Sending(ActorBase):
         await self.end(txn)
 
     async def transfer(self) -> None:
-        """Take from one account what another gets: each is a key of a topic."""
+        """Transfer an amount from one account to another; an account is a key of a topic."""
         domain = self.any_domain()
         txn = await self.begin(domain)
         amount = self.chance.randint(1, AMOUNT_MAX)
@@ -47,13 +47,13 @@ class Sending(ActorBase):
         await self.end(txn)
 
     async def send_again(self) -> None:
-        """Send some messages, and each again under its sequence id until it is confirmed, and once more."""
+        """Send messages, and repeat each under its sequence id until it is confirmed, and sometimes once more."""
         topic = self.topic()
         name = self.recorded.unique()
         sequences = count(self.chance.randrange(100), self.chance.randint(1, 3))
         for _, sequence in zip(range(self.chance.randint(1, MESSAGES_MAX)), sequences, strict=False):
             if not await self._until_sent(topic, name, sequence):
-                return  # what comes later must not overtake it
+                return  # later messages must not overtake this one
 
     async def _until_sent(self, topic: str, name: str, sequence: int) -> bool:
         value, key = f"{name}-{sequence}", self.key()
@@ -72,21 +72,29 @@ class Sending(ActorBase):
         return confirmed > 0
 
     async def ask_outcome(self) -> None:
-        """Ask what became of a transaction of this process."""
+        """Ask for the outcome of a transaction of this process."""
         if self.shared.transactions:
             await self.recorded.outcome(self.chance.choice(list(self.shared.transactions)))
 
 
 ATTEMPTS_MAX = 3
 ATTEMPT = "/"
-"""Stands in a value between the piece of work, the number of the attempt, and the rest."""
+"""Separates, in a value, the piece of work, the number of the attempt, and the rest."""
 
 
 class Branching(ActorBase):
-    """What an actor does in branches; those of the log-driven family's topics are left alone: it has none."""
+    """
+    Actions in branches.
+
+    They use no topics of the log-driven family, which has no branches.
+    """
 
     async def branches(self) -> None:
-        """Let several attempts write the same piece of work, of which one counts; losers go on after the end."""
+        """
+        Let several attempts write the same piece of work.
+
+        At most one counts, and some attempts write even after the end.
+        """
         if "segment" not in self.domains:
             return
         txn = await self.begin("segment")
@@ -117,10 +125,12 @@ REPEATS_MAX = 4
 
 
 class Hurrying(ActorBase):
-    """What an actor does that does not wait, or does not look."""
+    """Actions that do not wait for replies, or ignore them."""
 
     async def send_in_a_hurry(self) -> None:
-        """Begin several sends of one transaction, give some of them up, and end it while others are under way."""
+        """
+        Begin several sends of one transaction, cancel some of them, and end the transaction while others are running.
+        """
         domain = self.any_domain()
         txn = await self.begin(domain)
         producers = [
@@ -141,7 +151,7 @@ class Hurrying(ActorBase):
             await asyncio.gather(*sends, return_exceptions=True)
 
     async def send_again_in_transactions(self) -> None:
-        """Send a message in one transaction after the other, under one sequence id, until one was committed."""
+        """Send a message under one sequence id, in one transaction after the other, until one is committed."""
         domain = self.any_domain()
         topic, name, key = self.chance.choice(self.domains[domain]), self.recorded.unique(), self.key()
         sequence = self.chance.randrange(100)
