@@ -77,8 +77,8 @@ def decode(table: object, kind: type[S], place: KeyPath) -> S:
     """
     Return ``table`` as a ``kind``, or raise ConfigurationError for the first thing in it that does not fit.
 
-    Keys that ``kind`` does not have are refused, whatever it says of unknown fields itself: a misspelt option
-    that is silently ignored is worse than none.
+    Unknown keys are refused, even if ``kind`` itself allows unknown fields, because a misspelt option must not be
+    ignored silently.
     """
     if not isinstance(table, Mapping):
         raise place.error(f"expected a table, found {shown(_last(place), table)}")
@@ -100,7 +100,11 @@ def decode(table: object, kind: type[S], place: KeyPath) -> S:
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a type by their names in a file; looked up once, as options are decoded again and again."""
+    """
+    Return the fields of a type by their names in a file.
+
+    The result is cached, because options are decoded repeatedly.
+    """
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 

@@ -7,7 +7,7 @@ import re
 
 from txnframework.errors import excerpt
 
-# Also as they are mistyped: "pasword", "passwort", "pw".
+# Also matches mistyped names: "pasword", "passwort", "pw".
 _SENSITIVE = r"[^=&;?\s]*(?:pas|pw|secret|token|cred|apikey|api_key|auth|digest)[^=&;?\s]*"
 _SECRET_PARAMETER = re.compile(rf"([?&;]{_SENSITIVE}=)[^&;]*", re.IGNORECASE)
 _SECRET_SETTING = re.compile(rf"((?:^|[\s;,?&]){_SENSITIVE}\s*[=:]).*", re.IGNORECASE | re.DOTALL)
@@ -27,9 +27,9 @@ def redact_url(url: str) -> str:
     """
     Return ``url`` with every password in it replaced by ``***``.
 
-    Rather too much is hidden than too little: a password that should have been quoted may itself hold ``/``,
-    ``?`` or ``@``, so everything between the first ``:`` of the authority and the last ``@`` is taken for one. In what
-    is no URL, such as ``postgres//user:...`` or ``host=db password=...``, everything behind the name of a secret is.
+    In doubt it hides more. An unquoted password may contain ``/``, ``?`` or ``@``. So everything between the first
+    ``:`` of the authority and the last ``@`` is hidden as a password. In a text that is no URL, such as
+    ``postgres//user:...`` or ``host=db password=...``, everything after the name of a secret is hidden.
     """
     found = _URL.match(url)
     if found is None:
@@ -40,13 +40,13 @@ def redact_url(url: str) -> str:
     else:
         authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
         if not _PLACES.fullmatch(authority):
-            # A login that nothing follows, or whose password ends where it was not meant to.
+            # A login without a host after it, or a login whose password contains a delimiter.
             rest = f"{rest.partition(':')[0]}:{HIDDEN}"
     return f"{scheme}://" + _SECRET_PARAMETER.sub(rf"\1{HIDDEN}", rest)
 
 
 def _without_login(text: str) -> str:
-    """Return a text without what stands between its first colon and its last at-sign."""
+    """Return a text with everything between its first colon and its last at-sign hidden."""
     login, at, place = text.rpartition("@")
     user, colon, _ = login.partition(":")
     return f"{user}:{HIDDEN}@{place}" if at and colon else text
@@ -56,14 +56,14 @@ def store_name(url: str) -> str:
     """
     Return the name of the store that ``url`` asks for: its scheme, without a driver (``postgresql+psycopg``).
 
-    Empty if the text has no scheme and so is no URL; what then stands before a colon may be a part of a secret.
+    Empty if the text has no scheme, and so is no URL. The part before a colon may then belong to a secret.
     """
     found = _SCHEME.match(url)
     return found[1].lower() if found else ""
 
 
 def is_own_machine(host: str) -> bool:
-    """Return whether a host, as a URL names it, is this machine for certain: what is sent there crosses no network."""
+    """Return whether a URL's host is certainly this machine, so that data sent to it crosses no network."""
     name = host.strip("[]").partition("%")[0]
     if not name or name.startswith(("/", "@")) or name.lower() == "localhost":
         return True
@@ -74,7 +74,7 @@ def is_own_machine(host: str) -> bool:
 
 
 def shown(name: str, value: object) -> str:
-    """Return ``value``, found under the key ``name``, as an error may print it."""
+    """Return ``value`` as an error may print it; ``name``: the key of the value."""
     if isinstance(value, str):
         return f"{HIDDEN!r}" if _SECRET_NAME.fullmatch(name) else repr(redact_url(value))
     if isinstance(value, bool):

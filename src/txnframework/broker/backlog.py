@@ -61,7 +61,7 @@ class Peeked:
 
 
 class Backlog:
-    """Reads the backlogs of subscriptions; changes nothing."""
+    """Reads the backlogs of subscriptions, without writing."""
 
     def __init__(self, store: IMetadataStore, visit: SegmentVisit, entries_max: int) -> None:
         self._store = store

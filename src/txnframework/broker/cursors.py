@@ -197,7 +197,11 @@ class StoredCursor:
         return cursor
 
     async def read(self) -> Cursor | None:
-        """Return the stored cursor, tombstones included, or None if none is stored; creates nothing."""
+        """
+        Return the stored cursor, including a tombstone, or None.
+
+        No cursor is created.
+        """
         record = await self._store.get(self._key)
         return None if record is None else _decoded(record)
 

@@ -264,7 +264,8 @@ class SegmentCache:
 
     async def _release(self, opened: OpenSegment) -> None:
         """
-        Close a deleted segment and its subscriptions, unless another task does; callers that wait on them get errors.
+        Close a deleted segment and its subscriptions, unless another task does so. Callers that wait on them get
+        errors.
         """
         if self._segments.opened(opened.name) is opened:
             self._segments.forget(opened.name)

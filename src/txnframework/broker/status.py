@@ -166,7 +166,11 @@ class StatusReport:
 
 
 class StoreStatus:
-    """Reads the status of the stores; changes nothing. ``coordinators`` returns one coordinator of each family."""
+    """
+    Reads the status of the stores, without writing.
+
+    ``coordinators`` returns one coordinator of each family.
+    """
 
     def __init__(
         self,

@@ -163,7 +163,11 @@ async def _serve(client: Client, host: str, port: int) -> None:
 
 @asynccontextmanager
 async def serving(client: Client, host: str, port: int) -> AsyncIterator[int]:
-    """Serve scrapes during the block, each with a query of the stores; yields the port."""
+    """
+    Serve scrapes during the block, each with a query of the stores.
+
+    Yield the port.
+    """
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)  # describing would collect now, and wait for this loop
@@ -207,7 +211,7 @@ class _SilentRequestHandler(WSGIRequestHandler):
 @contextmanager
 def http_server(registry: CollectorRegistry, host: str, port: int) -> Iterator[WSGIServer]:
     """
-    Serve scrapes during the block, in threads; yields the server, whose ``server_port`` is the port.
+    Serve scrapes in threads during the block. Yield the server, whose ``server_port`` is the port.
 
     The end of the block waits for the server's thread: end it in a thread that no scrape waits for.
 

@@ -33,7 +33,7 @@ class SafeStream:
     """
     A text stream that escapes control characters; it has no ``buffer``, which would bypass the escaping.
 
-    It reports that it is no terminal, so that libraries write no sequences of their own, which would be escaped too.
+    It reports that it is no terminal. Libraries then write no escape sequences, which would be escaped too.
     """
 
     def __init__(self, stream: TextIO) -> None:

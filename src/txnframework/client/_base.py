@@ -32,8 +32,8 @@ async def close_after(error: BaseException | None, close: Callable[[], Awaitable
     """
     Close, without masking the active exception ``error``.
 
-    If closing fails too, ``error`` gets a note and its caller raises it: an unavailable store makes both fail, and the
-    first error says what the program was doing. Without ``error``, the failure of closing is raised. Resources that
+    If closing fails too, ``error`` gets a note, and the caller raises ``error``. An unavailable store makes both fail,
+    and the first error shows the failed operation. Without ``error``, the failure of closing is raised. Resources that
     could not be released end with their session.
     """
     try:

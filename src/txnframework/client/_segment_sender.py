@@ -1,4 +1,4 @@
-"""A producer's sender for one segment: entries are sent in order, each confirmed before the next."""
+"""A producer's sender for one segment: it sends entries in order, and waits for the confirmation of each."""
 
 from __future__ import annotations
 

@@ -11,7 +11,11 @@ from txnframework.plugin import TransactionsSection
 from txnframework.urls import redact_url
 
 DEFAULT_STORE_URL = "sqlite:///txnframework-data/txn.db"
-"""The embedded default, a plain string: the core does not know the plugin that opens it."""
+"""
+The URL of the embedded default store.
+
+It is a plain string, because the core does not know the plugin that opens it.
+"""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -197,7 +201,7 @@ class SubscriptionsSection(Section, frozen=True, kw_only=True):
         Meta(
             ge=1,
             description="Maximum number of bytes that are prefetched for one subscription on each segment, and by a"
-            " reader; a larger entry is read alone.",
+            " reader. A larger entry is read alone.",
         ),
     ] = 4_194_304
     unacknowledged_messages_max: Annotated[

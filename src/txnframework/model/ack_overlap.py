@@ -73,7 +73,8 @@ class Verdict:
 
 def judge(acks: Sequence[Ack], context: AckContext, received: Sequence[Ack] = ()) -> Verdict:
     """
-    Return whether ``acks`` may be acknowledged; ``received``: what the cumulative ones stand for (see ``AckRequest``).
+    Return whether ``acks`` may be acknowledged. ``received``: the messages that the cumulative acks cover (see
+    ``AckRequest``).
 
     Only confirmed acks may be repeated without another check: an unconfirmed record may exist beside a confirmed one of
     another transaction. A message that a cumulative ack of the same branch covers needs no record of its own. But it is

@@ -1,8 +1,8 @@
 """
 The progress of a subscription on a segment, and pure functions on it.
 
-A cursor consists of the mark-delete position, up to which everything is acknowledged, and of what is acknowledged
-beyond it: ranges of entries, and the indexes of batches that are partly acknowledged. Uniting acknowledgments with a
+A cursor consists of the mark-delete position, up to which everything is acknowledged, and of the acknowledgments beyond
+it. These are ranges of entries, and the indexes of batches that are partly acknowledged. Uniting acknowledgments with a
 cursor is commutative and idempotent. So any process may do it, in any order and any number of times.
 """
 

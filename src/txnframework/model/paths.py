@@ -101,12 +101,12 @@ def all_operations_range() -> KeyRange:
 
 
 def is_header(key: Key) -> bool:
-    """Return whether a record is a transaction's header, by its key."""
+    """Return whether a key is that of a transaction's header."""
     return key.path.startswith(f"{_HEADER}/")
 
 
 def is_operation(key: Key) -> bool:
-    """Return whether a record is an operation of a transaction, or a prefix of such records, by its key."""
+    """Return whether a key is that of an operation record of a transaction, or a prefix of such keys."""
     return key.path.startswith(f"{_OPERATION}/")
 
 

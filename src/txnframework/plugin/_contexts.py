@@ -123,8 +123,8 @@ class StoreContext:
     """
     The arguments with which a metadata store or ledger store is opened.
 
-    ``url`` may hold a password: print it only with ``txnframework.config.redact_url``, as ``repr`` does, which shows no
-    options either. ``identity`` is given to ledger stores: the identity of the metadata store to which it has to
+    ``url`` may contain a password, so print it only with ``txnframework.config.redact_url``. ``repr`` does so, and
+    shows no options. ``identity`` is given to ledger stores: the identity of the metadata store to which it has to
     belong, and which a new ledger store adopts. None: the ledger store may belong to any metadata store.
     """
 

@@ -51,8 +51,8 @@ def unknown_plugin(role: str, name: str, installed: Iterable[str]) -> UnknownPlu
     """
     Return the error for ``name``, with the nearest name and, if known, the distribution that provides it.
 
-    A distribution is named only from the list of this release, never derived from the given name: installing what a
-    misspelling leads to would run a stranger's code.
+    A distribution is named only from the list of this release, never derived from the given name. A misspelt name could
+    lead to a malicious distribution.
     """
     names = set(installed)
     distributions = _distributions(role)

@@ -8,15 +8,17 @@ from zope.interface import directlyProvides, providedBy
 
 
 class ForwardingProxy:
-    """Passes on whatever a subclass does not measure, and promises what the one behind it promises."""
+    """
+    Forwards every attribute that a subclass does not override, and provides the interfaces of the object behind it.
+    """
 
     def __init__(self, behind: Any) -> None:
         self._behind = behind
-        # Its capabilities, too, or it would be used in another way.
+        # The proxy also provides the capabilities of the object behind it, so that callers use it in the same way.
         directlyProvides(self, providedBy(behind))
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the one behind has of that name."""
+        """Return the attribute of the object behind this proxy."""
         if name.startswith("__"):  # what Python and zope ask an object about itself
             raise AttributeError(name)
         return getattr(self._behind, name)

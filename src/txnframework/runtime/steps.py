@@ -30,9 +30,9 @@ class Steps:
     Runs steps with side effects as tasks of the host, so that a cancelled caller leaves nothing half done.
 
     A cancelled caller returns at once. Its step is *abandoned*: the host completes the step or, if an undo was given,
-    undoes its result. A step waits for earlier abandoned steps that share a key with it, so abandoned steps keep
-    their order. A nested step has the place of its outer step: it does not wait for steps that began after the outer
-    step, because these may wait for the outer step.
+    undoes its result. A step waits for earlier abandoned steps that share a key with it, so abandoned steps keep their
+    order. A nested step has the place of its outer step. It does not wait for steps that began after the outer step,
+    because these may wait for the outer step.
 
     An abandoned step that fails with an error of the framework leaves the same state as a crash at that point. Any
     other exception is a defect, and goes to the loop's exception handler.

@@ -74,7 +74,11 @@ def _lines(axes: Axes, measured: MeasureResults, families: Sequence[Family]) -> 
 
 
 def _dots(axes: Axes, measured: MeasureResults, families: Sequence[Family]) -> None:
-    """Draw a row for each family and a dot for each figure; bars have no start on a logarithmic axis."""
+    """
+    Draw a row for each family and a dot for each figure.
+
+    Bars are not used, because a logarithmic axis has no zero.
+    """
     plot = measured.measure.plot
     (size,) = measured.sizes
     step = ROW_HEIGHT / len(plot.figures)
@@ -152,7 +156,7 @@ def _log_ticks(axis: Axis, limits: tuple[float, float]) -> None:
 
 
 def _note(axes: Axes, measured: MeasureResults, families: Sequence[Family]) -> None:
-    """Write below the picture what a family cannot do: a missing dot or point does not explain itself."""
+    """Write below the picture why a family has no figure, because a missing dot or point does not show the reason."""
     found: dict[str, str] = {}
     for family in families:
         for result in measured.of(family).values():

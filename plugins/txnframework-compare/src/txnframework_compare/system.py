@@ -1,4 +1,4 @@
-"""A family opened_system on stores of its own, with its workload: the argument of every measure."""
+"""An opened system, the argument of every measure: a family on its own stores, and the workload."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Workload:
     * ``participants`` and ``finished`` are the sizes for the measures of ending and recovery.
     * ``concurrent`` is the number of concurrent transactions.
     * Every ``abort_every``-th finished transaction was aborted.
-    * ``samples`` is how often a round repeats what is fast.
+    * ``samples`` is the number of times that a round repeats fast work.
     """
 
     topics: int = 3
@@ -147,7 +147,9 @@ class _UnsettledHost(Host):
 async def opened_system(
     family: Family, urls: StoreUrls, workload: Workload, registry: PluginRegistry, transactions: Mapping[str, object]
 ) -> AsyncIterator[System]:
-    """Open a family on these stores; ``transactions`` are the options that a measure sets in that section."""
+    """
+    Open a family on these stores; ``transactions``: the options that a measure sets in the section ``[transactions]``.
+    """
     quiet = {"sweep": False, "timeout_ms_max": TIMEOUT_MS, **transactions}
     config = load_config({**family.config(), **urls.config(), "transactions": quiet})
     check_config(config, registry)

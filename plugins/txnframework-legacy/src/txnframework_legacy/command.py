@@ -147,8 +147,8 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
         """
         Show whether batching is enabled, and the contents of each log.
 
-        DECIDED BY is the switch that applies to a log, or this configuration. OPEN RECORDS are the records of
-        transactions that are not forgotten and of held acknowledgments; the position of the oldest is
+        DECIDED BY is the switch that applies to a log, or this configuration. OPEN RECORDS are the records of held
+        acknowledgments, and of transactions that are not forgotten yet. The position of the oldest open record is
         ledger:entry:index. COORDINATOR is the first four digits of its transactions' ids, from 8000. Each log is read
         from its beginning. JSON output has more fields.
         """

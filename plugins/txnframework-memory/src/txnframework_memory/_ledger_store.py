@@ -45,7 +45,7 @@ class MemoryManagedLedger:
         return await self.link.read(lambda: self._row.find_sequence(producer, sequence))
 
     async def remembered(self, producer: str, sequence: int) -> WindowState:
-        """Return what is remembered of a producer, and how many of its sequences above ``sequence``."""
+        """Return what the store remembers about a producer, and how many of its sequences are above ``sequence``."""
         return await self.link.read(lambda: self._row.remembered(producer, sequence))
 
     async def tail(self) -> Tail:

@@ -81,7 +81,7 @@ class Window:
             self.remove(self.copies[0])
 
     def remembered(self, sequence: int) -> WindowState:
-        """Return what is remembered, and how many sequences above ``sequence``."""
+        """Return what the window remembers, and how many of its sequences are above ``sequence``."""
         behind = (copy.sequence for copy in self.copies if copy.sequence.last > sequence)
         above = sum(one.last - max(one.first - 1, sequence) for one in behind)
         return WindowState(self.size, self.copies[-1].sequence.last if self.copies else None, above)
@@ -154,7 +154,7 @@ class StoredLedger:
         return None
 
     def remembered(self, producer: str, sequence: int) -> WindowState:
-        """Return what is remembered of a producer, and how many of its sequences above ``sequence``."""
+        """Return what the ledger remembers about a producer, and how many of its sequences are above ``sequence``."""
         self.require_present()
         return self._windows.get(producer, Window()).remembered(sequence)
 

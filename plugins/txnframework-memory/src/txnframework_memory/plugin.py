@@ -43,8 +43,8 @@ class NamedSpaces:
         return await self.space(context).open_ledgers(context.identity)
 
 
-# Shared by all plugin registries of the process: otherwise two hosts in one process that are configured with the same
-# name would each have a space of their own.
+# All plugin registries of the process share the spaces. Otherwise two hosts of one process, configured with the same
+# name, would use different spaces.
 _named_spaces = NamedSpaces()
 
 

@@ -38,8 +38,8 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="How many records of transactions that a process began or ended it remembers, to add to"
-            " them, end or settle them without a read; a forgotten record costs that read.",
+            description="How many transactions that a process began or ended it remembers. It uses remembered ones"
+            " without a read. A forgotten transaction costs a read.",
         ),
     ] = 10_000
     settle_delay_ms: Annotated[
@@ -75,8 +75,8 @@ class BufferOptions(Options, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="How many outcomes of branches a process remembers for each segment; a forgotten one costs a"
-            " read when entries of the branch are read again.",
+            description="How many outcomes of branches a process remembers for each segment. A forgotten outcome costs"
+            " a read when entries of the branch are read again.",
         ),
     ] = 10_000
     headers_together_max: Annotated[

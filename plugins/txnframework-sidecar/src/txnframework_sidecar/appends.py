@@ -24,7 +24,7 @@ from txnframework_sidecar.state import SidecarState
 
 @dataclass
 class _Sent:
-    """The amount that this process has sent in a transaction; ``bytes`` of entries."""
+    """The amount that this process has sent in a transaction; ``bytes``: the size of the entries."""
 
     entries: int = 0
     messages: int = 0
@@ -42,8 +42,8 @@ class LargeTransactions:
     Decides when a transaction starts to write to an own ledger.
 
     Processes need not agree on this. A message counts wherever it is stored, because an entry of the sidecar either
-    holds it or refers to it. Both kinds of entries are compared for duplicates alike. Each process decides by what it
-    has sent itself, and by what it has read of others. Earlier messages stay in the sidecar.
+    holds it or refers to it. Both kinds of entries are compared for duplicates alike. Each process decides by the
+    messages that it has sent, and by those of other processes that it has read. Earlier messages stay in the sidecar.
     """
 
     def __init__(self, state: SidecarState, own: OwnLedgers, environment: Environment, options: SidecarOptions) -> None:

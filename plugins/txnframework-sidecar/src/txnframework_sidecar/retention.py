@@ -1,5 +1,5 @@
 """
-Trimming of the topic, then of the ledgers beside it to which the topic no longer refers; and compaction.
+Trimming of the topic, then of the ledgers beside it that the topic no longer refers to. Also compaction.
 
 The sidecar holds messages in the order of the sends, mixed with those of other and of aborted transactions. Reading a
 commit requires reads at many positions, and one old transaction retains all messages sent around it. Compaction writes

@@ -142,7 +142,7 @@ class SidecarState:
     * ``noted``: the notes in the ledger of ``upto``. An ended transaction is not admitted to a later ledger, so an
       entry can follow its note only there.
     * ``aborted``: branches that do not count, with the last entry of each.
-    * ``late``: branches that count except for these entries, which no marker lists.
+    * ``late``: the late entries of branches that count. No marker lists these entries, so they do not count.
     """
 
     bounds: SidecarOptions

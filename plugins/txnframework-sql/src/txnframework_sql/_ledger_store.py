@@ -143,7 +143,11 @@ class SqlManagedLedger:
         return watch
 
     async def close(self) -> None:
-        """Close the handle; running appends still return their true result; idempotent."""
+        """
+        Close the handle.
+
+        Running appends return their results normally. Idempotent.
+        """
         self._is_closed = True
         for watch in self._armed:
             watch.end()

@@ -37,7 +37,11 @@ class Watch:
         self._woken.clear()
 
     async def close(self) -> None:
-        """Remove the watch; a waiting ``changed`` raises Closed; idempotent."""
+        """
+        Remove the watch.
+
+        A waiting ``changed`` raises Closed. Idempotent.
+        """
         self.end()
 
     def wake(self) -> None:

@@ -51,8 +51,8 @@ class ZooKeeperMetadataStore:
     record, so it also grows when a record is deleted and created again.
 
     ZooKeeper itself compares the version of the node, which then starts again. A caller that names a version from an
-    earlier life of a record is refused, with one exception: this client read that life and not the later one, and the
-    node was written equally often in both.
+    earlier life of a record is refused, with one exception. The exception: this client read the earlier life but not
+    the later one, and the node was written equally often in both.
     """
 
     def __init__(

@@ -47,11 +47,11 @@ def value_in_node(key: Key, node: Node) -> bytes | None:
 
 class _Walk:
     """
-    Leaves in order: the lowest node is opened, until the lowest is a leaf.
+    A walk over the leaves in order: it opens the lowest node repeatedly, until the lowest node is a leaf.
 
-    The first listing waits until the server has every confirmed write; later listings follow it. First two nodes are
-    listed together, and twice as many after each round that was not enough. So few large nodes are listed, and small
-    nodes are not listed one by one.
+    The first listing waits until the server has every confirmed write; later listings follow it. At first two nodes are
+    listed together. The number doubles after each round that did not return enough leaves. So few large nodes are
+    listed, and small nodes are not listed one by one.
 
     ``expected``: nodes listed together with the first one, because an earlier walk from the same start opened them.
     Their listings are current as well, and are used if the walk reaches them.
@@ -116,7 +116,7 @@ class _Walk:
 
 class Reader:
     """
-    Reads records and ranges for one client, and caches what the reads show.
+    Reads records and ranges for one client, and caches the results.
 
     A scan reads the nodes of several records together. Then it reads the chunks of records that have any, one record
     after the other, until a page has ``page_bytes_max``.
@@ -230,7 +230,7 @@ class Reader:
                 if head is not None:
                     head = found[path, mark] = await self.read_value(mark, node_at(path, mark), head)
                 key = bytes.fromhex(leaf.digits)
-                # The record may have changed between the listing and the read, and its entries with it.
+                # The record and its index entries may have changed between the listing and the read.
                 if head is None or (entries.index, key) not in {entry[:2] for entry in head.state.entries}:
                     continue
                 page.add(head.record)
@@ -242,7 +242,7 @@ class Reader:
         return RecordPage(records, IndexRange(entries.index, last, entries.stop, records[-1].key))
 
     async def list(self, node: str, is_current: bool) -> list[str]:
-        """Return the names below a node, none if it does not exist, and cache what that shows."""
+        """Return the names below a node, or none if it does not exist, and cache the result."""
         names = await self._zookeeper.children(node, is_current)
         if names is None:
             self._cache.parents.discard(node)
@@ -257,7 +257,9 @@ class Reader:
 
     async def _read_chunks(self, path: str, chunks: Chunks) -> bytes | None:
         """
-        Return a value, or None if a chunk is missing; the server that answers has seen everything that the head shows.
+        Return a value, or None if a chunk is missing.
+
+        The server that replies has applied every change that the head shows.
         """
         nodes = chunks.nodes
         parts: list[bytes] = []

@@ -132,8 +132,8 @@ async def open_root(zookeeper: ZooKeeperClient, new_identity: str) -> str:
     found = await zookeeper.get(STORE)
     if found is None and await _is_free(zookeeper):
         made = CreateNode(STORE, msgspec.json.encode(_Store(STORE_FORMAT, new_identity)))
-        # One multi, so that no crash leaves a partial store, which the next opening would take for another program's.
-        # If two clients create it at the same time, the first one's identity is stored.
+        # One multi, so that no crash leaves a partial store. The next opening would mistake a partial store for that of
+        # another program. If two clients create it at the same time, the first one's identity is stored.
         with contextlib.suppress(MultiFailed):
             roots = map(CreateNode, (RECORDS, INDEXES, LIVENESS, CHUNKS))
             await zookeeper.multi([made, *roots, CreateNode(COUNTER, INITIAL_COUNTER)])

@@ -70,7 +70,11 @@ class _Watch:
             has_waited = True
 
     async def close(self) -> None:
-        """Remove the watch; a waiting ``changed`` raises Closed; idempotent."""
+        """
+        Remove the watch.
+
+        A waiting ``changed`` raises Closed. Idempotent.
+        """
         self.end()
 
     def wake(self) -> None:
@@ -107,7 +111,7 @@ class _Watch:
 
     async def _has_changed(self, has_waited: bool) -> bool:
         """
-        Return whether ``changed`` is to return, after arming what is not armed.
+        Arm the unarmed watches, then return whether ``changed`` must return.
 
         ``has_waited``: whether ``changed`` has waited since it was called.
         """

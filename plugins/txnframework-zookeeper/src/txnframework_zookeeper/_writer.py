@@ -260,14 +260,14 @@ class Writer:
             return None
         except OutcomeUnknown as lost:
             self._cache.discard_nodes(plan.nodes())
-            # If the multi was applied, its ended chunks must be removed. If its outcome stays unknown, its own chunks
-            # are checked too.
+            # If the multi was applied, its ended chunks must be removed. If the outcome stays unknown, the new chunks
+            # of the multi are checked too.
             self._chunk_writer.remove(plan.ended)
             zxid = await resolve_outcome(self._zookeeper, plan, steps, last_zxid, lost)
             if zxid is None:
                 return None
         except BaseException:
-            # It may have been applied, or may be later.
+            # The multi may have been applied, or may be applied later.
             self._cache.discard_nodes(plan.nodes())
             self._chunk_writer.remove(plan.ended)
             raise

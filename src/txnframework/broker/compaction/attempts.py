@@ -96,7 +96,7 @@ class CompactedPart:
 
 class Attempts:
     """
-    Begins attempts, and publishes the result of one of them to readers by one change of one record.
+    Begins attempts. One change of one record publishes the result of one attempt to readers.
 
     An attempt begins by taking the next number in the record. Afterwards no attempt with a lower number can finish, and
     the ledgers of such attempts are removed. A crash at any point leaves either the earlier result or the new one.
@@ -216,11 +216,11 @@ class Attempts:
 
     async def remove(self, segment: str, upto_ledger_id: int | None) -> None:
         """
-        Remove what was compacted of a deleted segment.
+        Remove the compacted messages of a deleted segment.
 
         Running attempts are fenced first. If the segment's name may return, as that of a persistent topic, the record
-        stays and fences them permanently. ``upto_ledger_id`` is then the last ledger of the former life: what was
-        compacted of a later life stays.
+        stays and fences them permanently. ``upto_ledger_id`` is then the last ledger of the former life. Compacted
+        messages of a later life stay.
         """
         key = paths.compacted_key(segment)
         fenced = 0

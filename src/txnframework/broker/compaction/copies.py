@@ -124,7 +124,7 @@ async def copies(
     ledgers: ILedgerStore, planned: CopyRange, aborted: frozenset[Branch], times: CommitTimes | None
 ) -> AsyncGenerator[Copied, None]:
     """
-    Return the entries of a range that count, in the order of positions; ``times`` None: the copies are not sorted.
+    Return the entries of a range that count, in the order of positions. ``times`` None: the copies are not sorted.
 
     :raises CommitOrderUnknown: an outcome is not kept any more.
     :raises EntryTrimmed: entries of the range were trimmed since it was planned.

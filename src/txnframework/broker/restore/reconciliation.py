@@ -128,7 +128,7 @@ class Reconciliation:
             await self._write(partial(self._store.put, Put(key, records.encode(block), expected)))
 
     async def _abort_open(self) -> None:
-        """Abort every open transaction: what it wrote or recorded may be lost."""
+        """Abort every open transaction, because its entries or records may be lost."""
         for coordinator in await self._host.coordinators():
             after: TxnID | None = None
             while page := await coordinator.list_open(OpenQuery(after=after, limit=PAGE)):

@@ -1,4 +1,8 @@
-"""The structure of a measure: a function over an opened_system system, and how its figures are shown; and durations."""
+"""
+The structure of a measure: a function over an opened system, and the display of its figures.
+
+Also the measuring of durations.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +67,10 @@ class Plot:
 @dataclass(frozen=True, slots=True)
 class Measure:
     """
-    One thing that is measured for every family.
+    A measurement that is taken for every family.
 
-    ``sizes`` returns the workload's sizes for it, smallest first, and ``axis`` is what they count; None if it has no
-    sizes. ``transactions`` are the options that it sets in that configuration section.
+    ``sizes`` returns the workload's sizes for the measure, smallest first. ``axis`` names the unit of the sizes, or is
+    None without sizes. ``transactions``: the options that the measure sets in that configuration section.
     """
 
     name: str

@@ -26,7 +26,7 @@ PAUSE_S: Final = 0.02
 
 async def ending(system: System, participants: int) -> tuple[Figure, ...]:
     """
-    Write to ``participants`` topics in a transaction and time the call that ends it; commits and aborts alternate.
+    Write to ``participants`` topics in a transaction, and time the call that ends it. Commits and aborts alternate.
     """
     commits, aborts = [], []
     for _ in range(system.workload.samples_of(participants)):
@@ -73,7 +73,11 @@ END_TIMEOUT_MS: Final = 400
 
 
 async def sealed(system: System, _: int) -> tuple[Figure, ...]:
-    """Write to two topics, seal one of them, and commit; read both after all reachable participants have settled."""
+    """
+    Write to two topics, seal one of them, and commit.
+
+    Read both topics after all reachable participants have settled.
+    """
     system.sealed += 1
     name = f"sealed-{system.sealed}"
     producers = await system.producers(name, 2)

@@ -122,7 +122,7 @@ ENTRY_BYTES_MAX = 256 * 1024
 @dataclass(frozen=True, slots=True)
 class SnapshotOptions:
     """
-    How snapshots are written; snapshots written with other options are readable.
+    Options for writing snapshots. Snapshots that were written with other options are readable.
 
     ``segment_branches`` is how many aborted branches make a segment, which is written once and then referred to. All
     branches of one transaction are in one segment. None: each snapshot holds all aborted branches.

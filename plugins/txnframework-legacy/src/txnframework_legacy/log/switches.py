@@ -149,9 +149,9 @@ class SwitchListener:
 
 class SwitchWatcher:
     """
-    The switches of one kind of log, as this host has read them; watched while there are followers.
+    The switches of one kind of log, as this host has read them. They are watched while there are listeners.
 
-    A host learns of a change soon, not at once. Until then it writes as before; both forms of entries are readable.
+    A host receives a change after a short delay. Until then it writes as before. Both forms of entries are readable.
     """
 
     def __init__(self, store: IMetadataStore, environment: Environment, kind: LogKind) -> None:
@@ -165,7 +165,8 @@ class SwitchWatcher:
 
     async def subscribe(self, listener: SwitchListener) -> None:
         """
-        Report the current decision to a listener before this returns, and each later change, until ``unsubscribe``.
+        Report the current decision to a listener before this call returns. Report each later change until
+        ``unsubscribe``.
 
         :raises Corrupt: a switch cannot be read, so the decision for the log is unknown.
         """

@@ -266,7 +266,11 @@ class BatchedLogWriter:
             self._timer = asyncio.ensure_future(self._flush_in_time())
 
     async def _flush_in_time(self) -> None:
-        """Flush the gathered records when they are due, until none are left; a running appender takes them itself."""
+        """
+        Flush the gathered records when they are due, until none are left.
+
+        A running appender takes later records itself.
+        """
         try:
             while (due_ms := self._accumulator.due_ms) is not None:
                 await self._environment.sleep_until(due_ms)

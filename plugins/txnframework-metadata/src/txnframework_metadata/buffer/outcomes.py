@@ -124,11 +124,11 @@ def _order(branch: Branch) -> tuple[int, int, int]:
 
 class KnownOutcomes:
     """
-    Which branches are known to be aborted, and which to count.
+    The known outcomes of branches: aborted ones, and those that count.
 
-    The outcome of a branch never changes. A bounded number is remembered; a forgotten one is looked up again. The
-    aborted branches of the last whole reading, and of the readings since, are all kept: their operations may have no
-    abort record yet, so a lookup would find nothing.
+    The outcome of a branch never changes. A bounded number of outcomes is remembered, and forgotten ones are looked up
+    again. All aborted branches of the last whole reading, and of the readings since, are kept. Their operations may
+    have no abort record yet, so a lookup would find nothing.
     """
 
     def __init__(self, branches_max: int) -> None:

@@ -65,14 +65,14 @@ class SegmentView:
     Abort records are looked up later, when entries are fetched. This order is the rule. An intent is written before its
     entry, so a process that reads the tail first finds the intent of every entry up to it. An intent is removed only
     after its abort record is stored, so a process that reads abort records last finds one or the other. The cost of a
-    reading depends on what is open now, however much was aborted before.
+    reading depends on the open transactions, not on earlier aborted ones.
 
     Two shortcuts reduce the delay before an entry reaches a waiting caller. First, entries are read together with the
     tail. If they are all entries since the announced position, they name their writers themselves, and no other intent
-    matters. The headers of those writers are read, and no intents. (An intent that was not read holds nothing back
-    here, because its entries come after this tail.) Second, reading headers again for the same tail and writers equals
-    a reading that was slow before its third step. A transaction that blocked reading therefore costs one read of its
-    header when it ends.
+    matters. The headers of those writers are read, and no intents. (An intent that was not read blocks nothing here,
+    because its entries come after this tail.) Second, only the headers are read again for the same tail and writers.
+    This equals a reading that was slow before its third step. So a transaction that blocked reading costs one read of
+    its header when it ends.
 
     ``announced`` never moves back: a late intent may name an earlier position, but has no entries before ``announced``.
     """
@@ -118,8 +118,8 @@ class SegmentView:
         """
         Raise StoreMismatch if the ledger ends before a position that the metadata store names.
 
-        The metadata store is read before the ledger's end, which only grows. A healthy, busy pair therefore never looks
-        like one of which half was restored.
+        The metadata store is read before the ledger's end, which only grows. A healthy, busy pair of stores is
+        therefore never mistaken for a pair of which one store was restored.
         """
         # Only abort records beyond the ledger's end as read before them can be beyond its end after them. There are
         # hardly any, unless the stores do not match.
@@ -136,7 +136,7 @@ class SegmentView:
 
     async def refresh(self, following: Following | None = None) -> SegmentSnapshot:
         """
-        Return a reading that began after this call; callers that wait at the same time share one.
+        Return a reading that began after this call. Concurrent callers share one reading.
 
         :param following: a caller waits for the entries, so they are read ahead unless a watch reported them. The
             header of the first entry's writer is watched, because that transaction blocks reading if any does.

@@ -1,4 +1,4 @@
-"""Decisions about what may be read of a segment, made from what was read of it; pure."""
+"""Pure decisions: which entries of a segment may be read, given its tail, its intents and their headers."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Sweeps:
         self._environment = environment
         self._transactions = transactions
         self._options = options
-        # What is left of a pass that takes several sweeps; if nothing is left, the next sweep begins a new pass.
+        # The rest of a pass that takes several sweeps. If it is empty, the next sweep begins a new pass.
         self._overdue_left: IndexRange | None = None
         self._finals_left: dict[State, IndexRange] = {}
         self._operations_left: KeyRange | None = None
@@ -272,7 +272,7 @@ class Sweeps:
             tally.due((oldest.transaction.finalized_ms or 0) + kept_ms)
 
     async def _collect_one(self, header: Header) -> bool:
-        """Settle what is left of a transaction, then delete its header; return False if operations are left."""
+        """Settle the rest of a transaction, then delete its header; return False if operations are left."""
         txn_id = header.transaction.txn_id
         operations = await scan_operations(self._store, txn_id, self._options.page_records)
         if (await self._settle_ended(header.transaction, operations)).left:

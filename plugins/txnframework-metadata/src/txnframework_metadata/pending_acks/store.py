@@ -116,7 +116,11 @@ class MetadataPendingAcks:
         raise Unavailable(f"acknowledgments of {ended.txn_id} keep changing on {self.subscription} of {self.segment}")
 
     async def close(self) -> None:
-        """Close the store; requests that are running end as OutcomeUnknown. May be repeated."""
+        """
+        Close the store.
+
+        Running requests raise OutcomeUnknown. May be repeated.
+        """
         self._closed = True
         await self._groups.close()
 
@@ -241,7 +245,7 @@ class MetadataPendingAcks:
     async def _take_back(
         self, header: Header, changes: Sequence[Change], kept: Collection[int]
     ) -> list[StoredOperation]:
-        """Withdraw what a group wrote, except for the requests in ``kept``."""
+        """Withdraw the records of a group, except for the requests in ``kept``."""
         return await take_back(self._store, header, changes, kept)
 
     async def _admit(self, stored: Sequence[StoredOperation]) -> None:

@@ -8,8 +8,8 @@ index entry, so no scan can miss it. Three more rules apply:
 
 * Only the process that wrote a record lets it grow, and only from a version of which it confirmed everything. The
   previous content is therefore known, and withdrawing a part means writing the rest.
-* A part is withdrawn on condition that the header is still OPEN. A record whose transaction has ended therefore never
-  changes, and a caller's error that says that nothing was recorded is true.
+* A part is withdrawn on condition that the header is still OPEN. So a record whose transaction has ended never changes.
+  An error that reports that nothing was recorded is therefore true.
 * Settling reads the records *after* it saw that the transaction has ended, and deletes them if unchanged since. A
   record read before the end may hold a part that was withdrawn since, or lack one that was added.
 

@@ -148,9 +148,9 @@ class PauseReport:
 class BatchRecords:
     """The records at that moment.
 
-    ``planned`` and ``known_to_spark``: the checkpoint has ``offsets/N`` and ``commits/N``; ``registered``: the batch's
-    ranges are registered on the subscription; the transaction's ``state``, the segments with its intents, and the
-    number of its acknowledgments.
+    ``planned``: the checkpoint has ``offsets/N``. ``known_to_spark``: it has ``commits/N``. ``registered``: the batch's
+    ranges are registered on the subscription. ``state``: the state of the transaction. ``writes``: the segments with
+    its intents. ``acks``: the number of its acknowledgments.
     """
 
     planned: bool

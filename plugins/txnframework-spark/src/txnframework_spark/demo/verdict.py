@@ -4,10 +4,9 @@
 * *lost*: a line that an output should contain and does not.
 * *wrong*: an unexpected row, a row whose value differs from the result of plain Python, or a row that does not name its
   position in the input.
-* *torn*: a partially visible transaction, counted by transaction. Its rows in ``enriched`` imply other rows in
-  ``alerts`` than those of the same transaction, or the other way round. Or it is visible although the input of one of
-  its rows is not acknowledged on the subscription's cursor, or its outcome is not COMMITTED. A row without a
-  transaction is torn.
+* *torn*: a partially visible transaction, counted by transaction. Its rows in ``enriched`` do not match its rows in
+  ``alerts``. Or the input of one of its visible rows is not acknowledged on the subscription's cursor. Or its outcome
+  is not COMMITTED. A row without a transaction is torn.
 """
 
 from __future__ import annotations
@@ -50,8 +49,9 @@ class OutputRow:
 class Evidence:
     """All data for the judgment.
 
-    ``expected``: the results of plain Python by output and line; ``places``: the position of each line in the input
-    topic; ``cursors``: of the subscription, by segment; ``outcomes``: of every transaction that a row names.
+    ``expected``: the results of plain Python by output and line. ``places``: the position of each line in the input
+    topic. ``cursors``: the cursors of the subscription, by segment. ``outcomes``: the outcome of every transaction that
+    a row names.
     """
 
     expected: Mapping[str, Mapping[int, Value]]

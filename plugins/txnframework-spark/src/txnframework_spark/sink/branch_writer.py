@@ -96,7 +96,11 @@ class AppendQueue:
         return refused
 
     async def cancel(self) -> None:
-        """Cancel the calls in progress; entries that are durable belong to a branch that no commit lists."""
+        """
+        Cancel the calls in progress.
+
+        Durable entries belong to a branch that no commit lists.
+        """
         tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
         for task in tasks:
             task.cancel()
@@ -158,7 +162,7 @@ class BranchWriter:
     """Writes under one branch of a transaction; after an error the branch is abandoned, and so never listed.
 
     ``branch`` None: outside of transactions. ``producer`` contains the branch, so a retried attempt is another
-    producer: its entries are judged by their branch, and are not taken for duplicates of the first attempt's.
+    producer. Its entries are judged by their branch, and are not mistaken for duplicates of the first attempt.
     """
 
     def __init__(self, host: Host, options: SinkOptions, branch: Branch | None, producer: str) -> None:
@@ -218,7 +222,11 @@ class BranchWriter:
             await self._appends.put(SegmentRows(topic, str(layout.name_of(segment.id)), mine, entries))
 
     async def _settle(self) -> None:
-        """Wait until everything is durable; rows that a sealed segment refused go to its children, in order."""
+        """
+        Wait until everything is durable.
+
+        Rows that a sealed segment refused are written to its children, in order.
+        """
         for _ in range(_REROUTES_MAX):
             refused = await self._appends.drain()
             if not refused:

@@ -1,7 +1,7 @@
 """The unread messages of each segment: their number, the number stored up to a time, and the lag of a query.
 
 No entry is read. A ledger counts and searches by bisection, and lists its closed ledgers for a count over many of them.
-So counts are cached, and the next batch counts only what was added since.
+So counts are cached, and the next batch counts only the messages added since.
 """
 
 from __future__ import annotations

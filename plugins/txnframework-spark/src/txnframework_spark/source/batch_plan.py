@@ -119,8 +119,8 @@ def within_cursors(
 ) -> dict[str, Position]:
     """Return the end of each segment such that the batch lies completely before or completely after the cursors.
 
-    While a segment has messages left that its cursor has passed (an older checkpoint was restored), only such segments
-    are read, and only up to their cursors. The others do not advance.
+    If an older checkpoint was restored, a segment may have unread messages before its cursor. As long as there are such
+    segments, only these are read, and only up to their cursors. The others do not advance.
     """
     behind = {
         name: min(ends[name], cursors[name])

@@ -31,9 +31,9 @@ class SegmentPartition(InputPartition):
 
     ``aborted``: branches whose entries do not count; valid as long as the data exists. ``deleted``: inclusive ranges of
     entries, and ``partial``: indexes by entry, that the subscription acknowledged individually. ``reading``: the
-    registration to make first. ``first`` and ``stop``, only of a batch: the first message to read and the first one not
-    to read, if they lie within an entry. ``conditions``: further conditions on a message. ``skips_trimmed``: messages
-    that are trimmed before they are read are skipped.
+    registration to make first. ``first`` and ``stop``, only in a batch: the first message to read, and the first
+    message not to read, if they are inside an entry. ``conditions``: further conditions on a message.
+    ``skips_trimmed``: messages that are trimmed before they are read are skipped.
     """
 
     stores: StoreOptions

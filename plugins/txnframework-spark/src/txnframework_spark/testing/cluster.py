@@ -6,7 +6,7 @@ Spark's own standalone cluster on this machine, from PySpark alone; for tests, a
         for name, value in cluster.conf.items():
             builder = builder.config(name, value)
 
-One master and some workers, each with one core, little memory and its own working folder: a pipeline has the same
+One master and some workers, each with one core, little memory and its own working folder. So a pipeline has the same
 requirements as on a real cluster. An executor and its Python workers belong to the session of its worker, so a test can
 find and kill them: ``cluster.executors()``. No process outlives the ``with`` block, however the test ends.
 """

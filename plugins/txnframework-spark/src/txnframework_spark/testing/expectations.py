@@ -79,7 +79,11 @@ _DAY_S: Final = 86_400
 _DISORDER_S: Final = 300
 _KEYS: Final = 240
 _IN_FLIGHT: Final = 500
-"""The number of concurrent sends; these may be stored in another order than sent."""
+"""
+The number of concurrent sends.
+
+Their messages may be stored in a different order.
+"""
 
 
 @dataclass(frozen=True, slots=True)

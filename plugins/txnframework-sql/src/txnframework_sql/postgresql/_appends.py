@@ -88,7 +88,11 @@ class Appends:
                     self._groups.pop(managed.id, None)
 
     async def close(self) -> None:
-        """Wait for the running appends; each still returns its true result; idempotent."""
+        """
+        Wait for the running appends, which return their results normally.
+
+        Idempotent.
+        """
         self._is_closed = True
         await asyncio.gather(*(groups.close() for groups in tuple(self._groups.values())))
 
@@ -298,7 +302,7 @@ def group_size(waiting: Iterable[AppendCall], calls_max: int, bytes_max: int) ->
 
 
 def _ascend(entries: Iterable[Append], highest: dict[str, int]) -> bool:
-    """Return whether sequences ascend from each producer's highest one so far; ``highest`` is updated."""
+    """Return whether the sequences of each producer ascend from its ``highest`` one, and update ``highest``."""
     for entry in entries:
         sequence = entry.sequence
         if sequence is not None:

@@ -1,4 +1,4 @@
-"""One connection: its statements and transactions, what is known after a failure, and writes without a reply."""
+"""One connection: its statements and transactions, the outcomes after a failure, and writes without a reply."""
 
 from __future__ import annotations
 

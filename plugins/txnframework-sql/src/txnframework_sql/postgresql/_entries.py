@@ -62,7 +62,7 @@ class PostgresqlEntries:
         return tuple(LedgerEntry(Position(ledger_id_of(place), entry_id_of(place)), data) for place, data in rows)
 
     async def close(self) -> None:
-        """Wait for the running operations; each still returns its true result."""
+        """Wait for the running operations, which return their results normally."""
         await self._tails.close()
         await self._appends.close()
 

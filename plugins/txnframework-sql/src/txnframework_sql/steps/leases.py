@@ -89,7 +89,7 @@ class LeaseRequest:
     """
     A request for a lease: its holder, its session, and the session's lifetime.
 
-    ``anew``: the session dropped its leases locally, so the database must release them as well.
+    ``anew``: the session dropped its leases locally. The database must then release them as well.
     """
 
     name: str

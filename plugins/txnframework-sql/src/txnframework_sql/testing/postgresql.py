@@ -97,7 +97,7 @@ class HarnessDatabase:
     """
     The database of one test, which the harness finds by the test's directory, and its clients in this process.
 
-    A server answers in real time, while the test's clock stands still. So nothing here sleeps: the proxies count the
+    A server replies in real time, while the test's clock is stopped. So nothing here sleeps: the proxies count the
     unanswered requests. A marker is notified last, and therefore arrives last.
     """
 

@@ -1,10 +1,10 @@
 """
-The layout of index entries: the node of an entry, the meaning of a node's name, and the node above a range.
+The layout of index entries: the node of an entry, the meaning of a node's name, and the parent node of a range.
 
 An entry's key is cut into pieces like a record's path, and the path of the record follows. Names show the components of
-``model.index_keys``: a text begins with ``$`` and ends with ``;``. A number is its encoding in hexadecimal digits after
-``#``, and so is everything else. A name that ends with ``+`` is continued by more of the key (or of the record's path).
-One that ends with ``:`` is continued by the path of the record (or its next component).
+``model.index_keys``. A text begins with ``$`` and ends with ``;``. A number is ``#`` and its encoding in hexadecimal
+digits, and so is any other component. After a name that ends with ``+``, the next name continues the key (or the
+record's path). After a name that ends with ``:``, the next name begins the record's path (or its next component).
 
 Few nodes are created for an entry, because the last pieces are joined in the name of its one leaf. The leaf begins
 
@@ -12,8 +12,9 @@ Few nodes are created for an entry, because the last pieces are joined in the na
 * before the last three digits of the first id in the key or, after the key, in the record's path,
 * before the last piece of any other key.
 
-A client that adds too many entries to one node for it to stay small adds further entries deeper: one, two, ... more
-pieces become separate nodes. The record stores the depth of its entries; readers find them in order at any depth.
+A node must stay small. So a client that has added many entries to one node adds further entries deeper: one, two, ...
+more pieces become separate nodes. The record stores the depth of its entries. Readers find entries in order at any
+depth.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def partition_mark(path: str, partition: str) -> str:
 
 
 def partition_of(path: str, mark: str, stored: str | None) -> str:
-    """Return the partition that a mark names; ``stored``: the partition stored in the record."""
+    """Return the partition of a record by its mark; ``stored``: the partition that the record stores, if any."""
     if not mark:
         return ""
     if mark.startswith(_HASH):

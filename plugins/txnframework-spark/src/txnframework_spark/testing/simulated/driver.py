@@ -36,7 +36,11 @@ class Overtaken(Conflict):
 
 
 class CheckpointContent(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a checkpoint; ``offsets`` has one for each batch, ``commits`` is the number of finished ones."""
+    """
+    The content of a checkpoint.
+
+    ``offsets``: one offset for each batch. ``commits``: the number of finished batches.
+    """
 
     query: str
     offsets: tuple[dict[str, Any], ...] = ()

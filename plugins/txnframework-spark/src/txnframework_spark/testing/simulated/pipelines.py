@@ -54,8 +54,8 @@ class Pipelines(Workload[PipelineOptions]):
     """
     Drivers on several hosts that run the same pipeline; each one that starts takes over from earlier ones.
 
-    Its promise: at the end every message of the input was processed once under the last incarnation of the cursor, and
-    at most once under every incarnation.
+    Its rule: at the end, every input message was processed exactly once under the last incarnation of the cursor. It
+    was processed at most once under each incarnation.
     """
 
     options_type = PipelineOptions

@@ -17,7 +17,7 @@ _ADD_CHANNEL = """
 INSERT INTO store (name, value)
 SELECT 'channel', pg_catalog.replace(CAST(pg_catalog.gen_random_uuid() AS pg_catalog.text), '-', '')
 """
-# Only functions that this user may drop; functions of other logins with such names are never called.
+# Drop only functions that this user may drop. Functions of other logins with such names are never called.
 _DROP_FUNCTIONS = """
 DO $block$
 DECLARE
