@@ -37,7 +37,7 @@ class Metrics:
     Metric families of one registry by name; the first request for a family creates it, so that several hosts may share
     it.
 
-    ``registry``: where they are collected; default: a registry of their own.
+    ``registry``: the registry that collects the metrics; by default a new one.
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:

@@ -164,7 +164,8 @@ async def _is_exact(opened: OpenSegment, after: Position, upto: Position) -> boo
 
 async def _page_after(opened: OpenSegment, after: Position, entries_max: int) -> EntryPage:
     """
-    Return the page after a position; if entries there were trimmed, an empty page up to the first entry that is left.
+    Return the page after a position. If entries there were trimmed, return an empty page up to the first remaining
+    entry.
     """
     try:
         return await opened.buffer.read(ReadRequest(after, Limit(entries_max)))

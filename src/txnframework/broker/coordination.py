@@ -38,7 +38,7 @@ async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None
         except Unavailable as error:
             if unknown is None:
                 raise
-            # Raised unchanged, the error would mean that nothing was written.
+            # If the error was raised unchanged, it would mean that nothing was written.
             raise OutcomeUnknown(f"record {key.path} may have changed: {unknown}") from error
         if write is None:
             return

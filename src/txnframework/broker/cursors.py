@@ -54,7 +54,7 @@ class Gaps:
             try:
                 touches = await self._touches(cursor.mark_delete, cursor.deleted[0][0])
             except TxnFrameworkError:
-                return cursor  # the ranges express the same at more length; a later write moves the mark
+                return cursor  # the longer form with ranges has the same meaning; a later write moves the mark
             if not touches:
                 self._open = cursor.mark_delete, cursor.deleted[0][0]
                 return cursor
@@ -94,7 +94,8 @@ def with_processed(record: SubscriptionRecord, segment: str, processed: Processe
     # A batch that was planned again replaces its earlier range on the same segment.
     others = [old for old in record.history if not (_same_batch(old, entry) and old.segment == segment)]
     history = [*others, entry]
-    # Sorted by query in order of appearance, then by batch: a batch that is settled again, late, does not count as new.
+    # Sorted by query in order of appearance, then by batch. So a batch that is settled again later does not count as
+    # new.
     queries = list(dict.fromkeys(old.query for old in history))
     batches = sorted({(queries.index(old.query), old.batch) for old in history})[-HISTORY_BATCHES_MAX:]
     kept = [old for old in history if (queries.index(old.query), old.batch) in set(batches)]
@@ -154,7 +155,7 @@ class StoredCursor:
     The cursor record, and the part of the subscription record that must be written before it.
 
     A stored cursor keeps no authoritative state in memory: each change reads, unites and compares. So any number of
-    processes may have one. ``own_writes`` only saves reading what this process wrote itself. With the segment's
+    processes may have one. ``own_writes`` only saves the reading of this process's own writes. With the segment's
     ``ledger``, the mark-delete position also moves from the end of one ledger into the next.
     """
 

@@ -194,7 +194,10 @@ class Host:
         return await self._segments.subscription(topic, name, segment)
 
     def abort_in_time(self, begun: Transaction) -> None:
-        """Abort a transaction that began here at its deadline, unless ``settle_soon`` is called for it before."""
+        """
+        At its deadline, abort a transaction that began in this process, unless ``settle_soon`` is called for it
+        earlier.
+        """
         self._deadlines.set(begun.txn_id, begun.deadline_ms + self.config.transactions.max_clock_skew_ms)
 
     def settle_soon(self, txn_id: TxnID) -> None:

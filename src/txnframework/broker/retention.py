@@ -25,7 +25,7 @@ STEPS_MAX = 100
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
     """
-    The facts about a segment that decide what is trimmed.
+    The facts about a segment that determine which ledgers are trimmed.
 
     ``ledgers``: the first ledgers that are left. ``readable``: everything up to this position is decided.
     ``acknowledged``: every subscription has acknowledged everything up to this position; None: there is no
@@ -139,7 +139,11 @@ class Trimmer:
                 await self._trim_beside(str(layout.name_of(segment_id)))
 
     async def _trim_beside(self, name: str) -> None:
-        """Let a buffer trim what it stores elsewhere; the segment itself keeps everything."""
+        """
+        Let a buffer trim the data that it stores outside the segment.
+
+        The segment itself keeps everything.
+        """
         async with self._visit(name) as opened:
             (first,) = await opened.ledger.ledgers(-1, 1)
             for _ in range(STEPS_MAX):

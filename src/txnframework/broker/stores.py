@@ -42,7 +42,7 @@ async def open_stores(
     config: Config, registry: PluginRegistry, environment: Environment, *, as_they_are: bool = False
 ) -> tuple[IMetadataStore, ILedgerStore]:
     """
-    Open both stores; with ``as_they_are``, also if the ledgers belong to another metadata store.
+    Open both stores. With ``as_they_are``, the ledgers may belong to another metadata store.
 
     :raises UnknownPlugin: no installed plugin serves a URL.
     :raises StoreMismatch: the ledgers belong to another metadata store.

@@ -127,7 +127,11 @@ async def _report_undecided(client: Client, topic: str) -> None:
 
 
 async def _print_and_acknowledge(consumer: Consumer, received: Iterable[Message], output: str) -> None:
-    """Print, then acknowledge what was printed; after a crash in between, it is printed again."""
+    """
+    Print messages, then acknowledge them.
+
+    After a crash in between, they are printed again.
+    """
     printed = []
     try:
         for message in received:

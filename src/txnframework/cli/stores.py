@@ -23,7 +23,7 @@ __all__ = ["LoadedPlugins", "config_option", "with_client"]
 R = TypeVar("R")
 
 NOTICE_DELAY_MS = 2_000
-"""A command that takes longer than this says on standard error what it is doing."""
+"""A command that takes longer than this reports its activity on standard error."""
 
 _CONNECT_TIMEOUT = "connect_timeout_ms"
 """The option that plugins have for the time to wait for a server."""

@@ -225,9 +225,9 @@ class Consumer:
         """
         Move the subscription to another position.
 
-        To a message, its segment is moved, and the segments that descend from it restart at their beginning; the others
-        do not move. To any other target, all segments are moved. Earlier acknowledgments on moved segments lose their
-        effect, including those of open transactions.
+        A seek to a message moves its segment, and restarts the descendants of that segment at their beginning. Other
+        segments do not move. To any other target, all segments are moved. Earlier acknowledgments on moved segments
+        lose their effect, including those of open transactions.
 
         If the caller is cancelled, the subscription is still moved, and the next call for these topics waits for it.
 

@@ -20,7 +20,8 @@ class MessageID(msgspec.Struct, frozen=True, gc=False):
     """
     The place of a message: ``position`` in ``segment`` (the segment's full name).
 
-    Ids of one segment are ordered as its messages are. Ids of different segments have no order: ``<`` raises TypeError.
+    The ids of one segment have the order of its messages. Ids of different segments have no order: ``<`` raises
+    TypeError.
     """
 
     segment: str
@@ -131,7 +132,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class EntryOrigin:
-    """What all messages of one entry have in common."""
+    """The values that all messages of one entry share."""
 
     topic: str
     segment: str

@@ -126,8 +126,8 @@ class Producer:
             must use ``sequence_id`` plus the number of messages, or more.
         :param txn: the transaction that the messages belong to; default: none.
         :raises InvalidInput: as for ``send``; if one of the messages is too large, none is sent.
-        :raises OutcomeUnknown: some or all of the messages may be stored. Send the same ones again, in the same order
-            and with the same sequence id; stored ones are confirmed and not stored again.
+        :raises OutcomeUnknown: some or all of the messages may be stored. Send the same messages again, in the same
+            order and with the same sequence id. Stored messages are confirmed and not stored again.
         """
         pairs = () if headers is None else header_pairs(headers)
         return await self._send(several_values(values), _SharedFields(key, pairs, sequence_id), txn)
@@ -304,7 +304,8 @@ class Producer:
         for number in stale:
             del self._senders[number]
         # The messages of two merged parents continue in the order in which they were sent. An entry claims every
-        # sequence id between its first and last one, so the second parent's would be refused after the first parent's.
+        # sequence id between its first and last one. So entries of the second parent would be refused after those of
+        # the first parent.
         for outgoing in sorted((one for sender in stale.values() for one in sender.waiting), key=_order):
             self._put(outgoing)
 

@@ -221,7 +221,7 @@ class Reader:
     # -- reading --------------------------------------------------------------------------------------
 
     async def _read(self, track: _Track) -> bool:
-        """Read a page of a segment; return whether that led anywhere."""
+        """Read a page of a segment; return whether the position advanced or the segment ended."""
         if track.compacted is not None:
             return await self._read_compacted(track, track.compacted)
         if track.end is not None and track.upto.entry >= track.end.entry and not _within(track.upto):

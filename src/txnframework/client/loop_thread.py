@@ -18,8 +18,8 @@ class LoopThread:
 
     ``shared`` returns the loop thread of this process. It is created on first use, and again after a fork, because
     threads do not survive a fork. Objects that were opened in the parent's loop belong to the parent. Some stores, such
-    as SQLite files, refuse to open in a child what the parent has open. So fork before opening, or start processes by
-    spawn or exec.
+    as SQLite files, cannot be opened in a child process while the parent has them open. So fork before opening, or
+    start processes by spawn or exec.
     """
 
     _shared: ClassVar[LoopThread | None] = None

@@ -241,7 +241,7 @@ def with_next_id(layout: Layout, next_id: int) -> Layout:
 
 
 def with_family(layout: Layout, family: str) -> Layout:
-    """Return the layout that says that only ``family`` can decide what transactions did here."""
+    """Return the layout which records that only ``family`` can decide the outcomes of its transactions here."""
     if family in layout.families:
         return layout
     return replace(layout, epoch=layout.epoch + 1, families=tuple(sorted((*layout.families, family))))

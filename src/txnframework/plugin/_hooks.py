@@ -1,5 +1,5 @@
 """
-The hooks by which a distribution declares what it provides.
+The hooks by which a distribution declares its plugins.
 
 pluggy finds plugins, and zope interfaces specify roles: a hook returns providers, and the role's interface says
 everything else. Every hook is called once, while the plugins are loaded and before anything is opened, and must do no

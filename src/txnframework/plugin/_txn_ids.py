@@ -70,8 +70,8 @@ class SharedTransactionIds:
     """
     The ids of the coordinators that this host holds, so that hosts do not contend for one counter.
 
-    A host that holds none uses a random coordinator: its ids are as good, and it contends with other hosts only when it
-    reserves a block.
+    A host that holds no coordinator ids uses a random coordinator. The transaction ids are equally valid, and the host
+    contends with others only when it reserves a block.
     """
 
     def __init__(

@@ -151,7 +151,7 @@ def _is_before(other: Path, here: Path) -> bool:
     """
     Return whether a step that starts here may wait for ``other``: an earlier step that does not enclose it.
 
-    Each step waits only for earlier steps in the order of paths, so there is no circle of waiting steps.
+    Each step waits only for earlier steps in the order of paths, so waiting steps cannot form a cycle.
     """
     return other[-1] not in here and other[: len(here)] <= here
 

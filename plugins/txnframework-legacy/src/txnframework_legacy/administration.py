@@ -95,7 +95,7 @@ async def read_statistics(
                 try:
                     return await _standing(kind, name, ledger, log)
                 except EntryTrimmed:
-                    continue  # trimmed meanwhile: the rest is read again
+                    continue  # trimmed during the read: the remaining log is read again
     except LedgerNotFound:
         return None
 
@@ -155,7 +155,10 @@ async def _standing(
 
 
 def _find(records: tuple[LogRecord, ...], name: str, positions: dict[int, Position]) -> None:
-    """Note the position of each acknowledgment record; if it was trimmed, the position of the base that repeats it."""
+    """
+    Note the position of each acknowledgment record, or the position of the base that repeats it if the record was
+    trimmed.
+    """
     for record in records:
         at = Position(record.position.entry.ledger_id, record.position.entry.entry_id, record.position.index)
         decoded = decode(record, name)

@@ -15,7 +15,7 @@ async def first_of(waits: Iterable[Coroutine[Any, Any, object]]) -> None:
     Return when the first of ``waits`` completes, and cancel the others; raise the exception of a completed one.
 
     A watch whose wait is cancelled stays armed. If it fired at the same moment, its hint is lost. The caller must
-    therefore read everything again, not only what the first hint names.
+    therefore read everything again, not only the data that the first hint names.
     """
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:

@@ -112,7 +112,7 @@ class SidecarBuffer(LogBuffer):
 
     async def settle(self, ended: Transaction) -> None:
         """
-        Append the markers of a commit unless they are stored already, and registration the end in the sidecar.
+        Append the markers of a commit unless they are stored already, and note the end in the sidecar.
 
         :raises Unavailable: the topic is sealed and takes no marker, or its open ledgers changed too often.
         """

@@ -2,9 +2,10 @@
 The compacted ledgers of a topic: their format, and lookup of a marker's messages in them.
 
 Each attempt to compact, a run, has a ledger of its own in the managed ledger, and a token in each of its entries. Its
-first entry claims the ledger. The next ones hold the rewritten messages. The last one stores how far the run came and
-which earlier runs are left; only then the run counts. Each is a plain entry of a log that begins with ``[format 2
-bytes][kind 1 byte][token 8 bytes][ledger 8 bytes][entry 8 bytes]``, big-endian; an unknown format is refused.
+first entry claims the ledger. The next ones hold the rewritten messages. The last entry stores the last position of the
+run, and the remaining earlier runs. A run without this entry does not count. Each is a plain entry of a log that begins
+with ``[format 2 bytes][kind 1 byte][token 8 bytes][ledger 8 bytes][entry 8 bytes]``, big-endian; an unknown format is
+refused.
 """
 
 from __future__ import annotations

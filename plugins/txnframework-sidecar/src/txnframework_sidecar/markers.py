@@ -71,11 +71,12 @@ class _NoteDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 @dataclass(frozen=True, slots=True)
 class Marker:
     """
-    The transaction was committed, and this part lists messages of it; ``number`` counts the ``parts`` of a commit from
-    0.
+    One part of the list of a committed transaction's messages.
 
-    A commit without messages has one marker with an empty part. ``branches``: all branches that count. Their entries in
-    the sidecar up to ``upto``, and none after it, are each listed in one of the markers.
+    ``number``: the number of this part, from 0. ``parts``: the number of parts of the commit.
+
+    A commit without messages has one marker with an empty part. ``branches``: all branches that count. Each of their
+    entries in the sidecar up to ``upto`` is listed in exactly one marker, and later entries in none.
     """
 
     txn_id: TxnID

@@ -1,4 +1,4 @@
-"""Reading the messages that a marker lists: from the sidecar, an own ledger, or a compacted ledger."""
+"""Reading of the messages that a marker lists: from the sidecar, an own ledger, or a compacted ledger."""
 
 from __future__ import annotations
 

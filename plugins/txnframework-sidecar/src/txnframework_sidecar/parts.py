@@ -1,4 +1,4 @@
-"""Dividing the messages of a transaction into parts, one for each marker, and joining them again."""
+"""Division of a transaction's messages into parts, one for each marker, and joining of the parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settlement a transaction in one topic: its markers in the topic, then a note in the sidecar."""
+"""Settlement of a transaction in one topic: its markers in the topic, then a note in the sidecar."""
 
 from __future__ import annotations
 

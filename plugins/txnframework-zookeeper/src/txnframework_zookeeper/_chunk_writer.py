@@ -1,5 +1,5 @@
 """
-Writer and removing the chunks of large values; see ``_chunks`` for the rules of access.
+Writing and removal of the chunks of large values; see ``tree._records`` for the rules of access.
 
 Crash windows: a writer that dies before the multi that names its staged chunks leaves the chunks behind. Its life node
 is deleted with its session. A writer that dies after a multi that replaced or deleted a record leaves chunks marked
@@ -65,7 +65,8 @@ class ChunkWriter:
                     some = slice(at, at + _WRITTEN_TOGETHER_MAX)
                     await asyncio.gather(*map(self._write, chunks.nodes[some], data[some]))
             except MultiFailed:
-                # The session ended, and its claim on the node with it, and another client marked the chunks as over.
+                # The session ended, and its claim on the node ended with it. Then another client marked the chunks as
+                # over.
                 self.discard(chunks)
             except BaseException:
                 self.discard(chunks)
@@ -80,12 +81,12 @@ class ChunkWriter:
         return node is not None and node.data == STAGED and life is not None
 
     def discard(self, chunks: Chunks) -> None:
-        """Remove chunks that this client staged, unless a record names them after all."""
+        """Remove chunks that this client staged, unless a record names them."""
         self._add_due(chunks.node, True)
         self.start_due()
 
     def remove(self, ended: Iterable[Chunks]) -> None:
-        """Remove chunks that are over."""
+        """Remove chunks that no record names any more."""
         for chunks in ended:
             self._add_due(chunks.node, False)
         self.start_due()

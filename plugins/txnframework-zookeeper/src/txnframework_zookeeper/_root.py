@@ -38,7 +38,11 @@ FLAT_MAX = 100
 
 @dataclass(slots=True)
 class NumberReservation:
-    """Numbers for one multi, which must contain ``op``, if there is one, to reserve them."""
+    """
+    Numbers for one multi.
+
+    The multi must contain ``op``, if there is one, to reserve the numbers.
+    """
 
     numbers: list[str]
     op: Op | None = None
@@ -65,7 +69,7 @@ class SequenceNumbers:
 
     @asynccontextmanager
     async def reserve(self, prefixes: Sequence[str]) -> AsyncIterator[NumberReservation]:
-        """Lend such numbers for one attempt of a multi, which reserves a new block if needed."""
+        """Provide numbers for one attempt of a multi during the block; the multi reserves new numbers if needed."""
         numbers = self.take(prefixes)
         if numbers is None:
             async with self._reserving:

@@ -42,8 +42,9 @@ def continued_from(earlier: CompactionResult | None, order: Order) -> Compaction
     """
     Return the result that a compaction in this order continues; None: the compaction starts over.
 
-    Only compactions in the order of positions continue, from a result in that order. Another order may have dropped
-    what this order keeps. A message that is committed later may come earlier in the order of commits.
+    Only compactions in the order of positions continue, from a result in that order. A compaction in another order may
+    have dropped messages that this order keeps. A message that is committed later may come earlier in the order of
+    commits.
     """
     return earlier if earlier is not None and (earlier.order, order) == ("position", "position") else None
 
@@ -112,7 +113,7 @@ class Attempts:
         return _kept(_decoded(await self._store.get(paths.compacted_key(segment))))
 
     async def open_result(self, segment: str) -> CompactedPart | None:
-        """Open what was compacted of a segment and return it; None: nothing was compacted."""
+        """Open the compacted messages of a segment and return them, or None if nothing was compacted."""
         for _ in range(ATTEMPTS_MAX):
             found = await self.result(segment)
             if found is None:

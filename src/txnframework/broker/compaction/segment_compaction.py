@@ -35,7 +35,7 @@ class SegmentCompaction:
     Writes the compacted messages of a segment to a ledger of its own, as one of ``attempts``.
 
     A compaction that several processes share begins and finishes its attempt here too, and writes several ledgers in
-    between. This class answers what all of them must agree on: the end position and the order.
+    between. This class determines the values that all of them must share: the end position and the order.
     """
 
     def __init__(
@@ -53,13 +53,12 @@ class SegmentCompaction:
 
     async def compact(self, layout: Layout, compactor: Callable[[], Compactor], order: Order) -> None:
         """
-        Compact every segment up to what is readable now; each segment has a compactor of its own.
+        Compact every segment up to its currently readable end. Each segment has its own compactor.
 
         In the order of positions the compaction continues what an earlier one kept in that order; otherwise it starts
         over. A message that is dropped together with the null that deletes it must not reappear:
 
-        * All attempts begin before anything is read. So no attempt that began earlier can still finish one segment and
-          not another.
+        * All attempts begin before anything is read. So no earlier attempt can finish some segments and not others.
         * Parents are finished before their children are read for the last time. A child drops a null only if all its
           ancestors were compacted to their ends in this run, with knowledge of the null. After a crash in between, the
           null is still stored.

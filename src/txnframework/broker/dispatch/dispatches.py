@@ -210,8 +210,8 @@ class Dispatches:
         Take the lease; replace an earlier consumer of the same name if ``request`` says so.
 
         Safety does not depend on the lease: an earlier consumer that is alive can only fail. It detects from the
-        lease's record that it was replaced. It does not replace its successor in turn, so of two live consumers the
-        later one dispatches.
+        lease's record that it was replaced. A replaced consumer does not replace its successor. So of two live
+        consumers, the later one dispatches.
         """
         lease, session = dispatching_lease(*key), self._store.session
         holder = f"{request.name}{IN}{session}" if request.named else session

@@ -95,7 +95,11 @@ class RefreshTrigger:
                 await self._refresh()
 
     async def _until_holders_change(self, holders: frozenset[TxnID]) -> None:
-        """Wait until the holders have changed; a new watch on the same ones after every message would cost reads."""
+        """
+        Wait until the holders have changed.
+
+        A new watch on the same holders after every message would cost reads.
+        """
         while self._deliveries.holders() == holders:
             self._deliveries.holders_changed.clear()
             await self._deliveries.holders_changed.wait()

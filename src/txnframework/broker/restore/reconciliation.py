@@ -78,7 +78,8 @@ class Reconciliation:
     """
     Makes the metadata store consistent with the ledgers. Every step may be repeated.
 
-    No other process uses the stores, so the order of reading the two does not matter; on a busy pair it would.
+    No other process uses the stores, so they can be read in any order. In a pair that is in use, the order would
+    matter.
     """
 
     def __init__(
@@ -236,8 +237,8 @@ class Reconciliation:
         Decide entries that were trimmed and exist again: their abort records were collected, so their outcome is
         unknown.
 
-        Committed entries among them are aborted too. Retention had released them, and nothing distinguishes them from
-        aborted ones.
+        Committed entries among them are aborted too. Retention had released these entries, and no data distinguishes
+        them from aborted ones.
         """
         record = await self._store.get(paths.trimmed_key(name))
         trimmed = None if record is None else records.decode(records.TrimmedRecord, record)

@@ -168,24 +168,24 @@ async def restore(
       half of that before ``taken_ms``, and ``taken_ms`` may be wrong by as much in either direction.
     * *The ledger store is the older one.* The metadata store knows every entry that is left, so only open transactions
       are undecidable. Cursors beyond the end of their segment are moved back to it. Abort records and intents beyond it
-      are dropped, and acknowledgments beyond it have no effect. Missing segments are created again, empty. A committed
-      transaction keeps what is left of it.
+      are dropped, and acknowledgments beyond it have no effect. Missing segments are created again, empty. The
+      remaining parts of a committed transaction stay committed.
     * *They never belonged together* (``forced``). The ids in the metadata store are those of other transactions, so
       every transactional entry of the metadata family in the ledgers is undecidable.
 
     Entries and outcomes of the log family are all in the ledger store, as of one moment. So they are never undecidable,
     whichever store is older. The effects of the family's acknowledgments on cursors are in the metadata store, like
-    those of plain acknowledgments. An older metadata store redelivers what was acknowledged since, even if the
-    transaction's messages are kept. A newer one keeps the acknowledgments, even if the transaction is open again in the
-    ledgers and is aborted.
+    those of plain acknowledgments. An older metadata store redelivers messages that were acknowledged since, even if
+    the transaction's messages are kept. A newer one keeps the acknowledgments, even if the transaction is open again in
+    the ledgers and is aborted.
 
     A repeated call is safe, and completes an interrupted restore. The ledger store takes the new identity first and the
     metadata store last, so opening the pair is refused in between. The repeated call must have the same request.
 
     :raises StoreMismatch: the identities differ, and nothing shows that the stores ever belonged together.
     :raises InvalidInput: a store cannot take a new identity, the backup time is missing, or the stores contradict the
-        request. They contradict it in these cases: the backup time is in the future; the metadata store knows later
-        events, was restored since then, or already belongs to the ledgers that were to be forced; or the ledgers that
+        request. They contradict it in these cases. The backup time is in the future. The metadata store knows later
+        events, was restored since then, or already belongs to the ledgers that were to be forced. The ledgers that
         should be older hold entries that the metadata store does not know. Nothing was changed.
     :raises Unavailable: another process has the stores open, or had them open when a backup was taken a moment ago.
     """

@@ -28,7 +28,11 @@ class StoredLayouts:
         return found
 
     async def find(self, topic: TopicName) -> tuple[Layout, int] | None:
-        """Return the layout and its version, also of a deleted topic; None: there never was a topic of this name."""
+        """
+        Return the layout and its version, also of a deleted topic.
+
+        None: no topic ever had this name.
+        """
         record = await self._store.get(paths.topic_key(topic))
         if record is None:
             return None

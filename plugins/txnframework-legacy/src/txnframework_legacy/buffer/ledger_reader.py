@@ -87,7 +87,11 @@ class TrimDelay:
         self._since_ms: int | None = None
 
     def is_over(self) -> bool:
-        """Return whether the time is over since the first trim after which it was not; call this after each trim."""
+        """
+        Return whether the waiting time is over; call this after each trim.
+
+        The time begins with the first trim after the previous wait ended.
+        """
         since_ms = self._retention.now_ms() if self._since_ms is None else self._since_ms
         is_over = self._retention.is_over(since_ms)
         self._since_ms = None if is_over else since_ms

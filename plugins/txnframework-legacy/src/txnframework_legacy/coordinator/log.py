@@ -17,7 +17,7 @@ from txnframework_legacy.log.switches import Scope
 
 class TransactionLog:
     """
-    The log of one coordinator: appends records, reads on from the last record read, and trims from the front.
+    The log of one coordinator: appends records, reads records after the last one read, and trims from the front.
 
     Other processes append to it and trim it concurrently.
     """

@@ -1,4 +1,4 @@
-"""The writers of a host's logs: with the configured bounds, controlled by switches, and flush_observer."""
+"""The writers of a host's logs, with the configured bounds, controlled by switches, and observed by metrics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DELAY_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
 
 def flush_observer(metrics: Metrics | None, kind: LogKind, coordinator: str = "") -> Callable[[FlushMetrics], None]:
     """
-    Return the callback to which a writer reports each entry; ``coordinator`` is empty for a subscription's log.
+    Return the callback that receives a report of each written entry; ``coordinator`` is empty for a subscription's log.
 
     A metric family is created with its first observation: without batching, none is exported.
     """
@@ -64,7 +64,7 @@ def flush_observer(metrics: Metrics | None, kind: LogKind, coordinator: str = ""
 
 
 class SwitchedLogWriter(BatchedLogWriter):
-    """A writer that batches as its log's switch says."""
+    """A writer that batches if the switch of its log enables batching."""
 
     def __init__(
         self,

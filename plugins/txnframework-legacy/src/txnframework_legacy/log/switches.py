@@ -75,7 +75,8 @@ class Switches:
 
     def decide(self, log: Scope, *, configured: bool) -> Decision:
         """
-        Return the decision for a log: its own switch, else its topic's, else that for all logs, else the configuration.
+        Return the decision for a log: by its own switch, or else its topic's switch, the switch for all logs, or the
+        configuration.
         """
         for scope in (log, Scope(log.outer), Scope()):
             if scope in self._switched:

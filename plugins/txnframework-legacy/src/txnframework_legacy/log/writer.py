@@ -288,6 +288,6 @@ class BatchedLogWriter:
 
 
 def _fail(waiting: _PendingRecord, error: Exception) -> None:
-    """Fail one caller; each gets the original error, because its class says what is known."""
+    """Fail one caller with the original error, because the error's class shows the outcome."""
     if not waiting.written.done():
         waiting.written.set_exception(error)

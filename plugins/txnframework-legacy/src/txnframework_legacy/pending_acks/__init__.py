@@ -10,6 +10,6 @@ A log is trimmed by whole ledgers. Before that, the acknowledgments that are sti
 becomes the first one, as its *base*. The base is required because whether a record holds depends on all earlier
 records.
 
-``records`` are the stored records, ``holds`` their meaning (without I/O), ``log`` one log as this process has read it,
-``settlement`` settles ended transactions, ``store`` is the role.
+``records`` defines the stored records, and ``holds`` their meaning (without I/O). ``log`` is one log as this process
+has read it. ``settlement`` settles ended transactions. ``store`` implements the role.
 """

@@ -103,7 +103,7 @@ class HeldAcks:
                 last = Position.parse(upto)
                 self._keep(TxnID.parse(txn), lambda hold: hold.entry > last)
             case Base():
-                pass  # for readers that start at its ledger; others know its contents already
+                pass  # for readers that start at its ledger; other readers have already read its contents
 
     def begin(self, base: Base) -> None:
         """Start with the holds of a ledger's base."""

@@ -52,7 +52,7 @@ class PendingAckLog:
 
     async def shrink(self, records_max: int) -> None:
         """
-        Write what is still held to the beginning of the open ledger, then trim the closed ledgers.
+        Write the current holds to the beginning of the open ledger, then trim the closed ledgers.
 
         The open ledger is closed first if it has at least one record and at least ``records_max`` records.
         """
@@ -108,7 +108,7 @@ class PendingAckLog:
                         self._upto = records[-1].position.entry
                     self._upto = max(self._upto, upto)
                 except EntryTrimmed:
-                    self._upto = None  # the base of the ledger that is now the first has all that is still held
+                    self._upto = None  # the base of the remaining first ledger contains all current holds
 
     async def _replay(self, held: HeldAcks, first_ledger_id: int, upto: Position) -> LedgerCount:
         """Apply the records up to ``upto``, starting with the first ledger's base if it has one; return their count."""

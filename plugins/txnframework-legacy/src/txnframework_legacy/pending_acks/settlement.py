@@ -1,4 +1,8 @@
-"""Settling ended transactions on a subscription; those that end concurrently are settled batch."""
+"""
+Settling of ended transactions on a subscription.
+
+Transactions that end concurrently are settled as one batch.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ class _SettleRequest:
 
 class AckSettlement:
     """
-    Applies the acknowledgments that count to the cursor, then records that the transactions hold nothing up to here.
+    Applies the acknowledgments that count to the cursor, then records that the transactions hold no message any more.
 
     A cursor changes by compare-and-set. The waiting transactions are therefore settled with one change: separate
     changes would conflict with each other. The call that has the lock settles for all waiting calls. If that call is
@@ -40,7 +44,11 @@ class AckSettlement:
         self._lock = asyncio.Lock()
 
     async def settle(self, log: PendingAckLog, txn_id: TxnID, ended: Transaction | None) -> bool:
-        """Settle a transaction; return whether this call did it, and not an earlier call that settled for it."""
+        """
+        Settle a transaction.
+
+        Return False if another call has settled it on behalf of this one.
+        """
         own, led = _SettleRequest(txn_id, ended), False
         self._waiting.append(own)
         async with self._lock:
@@ -83,8 +91,8 @@ class AckSettlement:
         Return the holds that take effect.
 
         A transaction names its participants until all of them have settled, and is forgotten later (None). If it no
-        longer names this subscription, its holds here were appended after that. Their callers were never told that they
-        hold, so they have no effect.
+        longer names this subscription, its holds here were appended after it had settled. Their callers never received
+        a confirmation, so these holds have no effect.
         """
         if ended is None or self._participant not in ended.participants:
             return ()

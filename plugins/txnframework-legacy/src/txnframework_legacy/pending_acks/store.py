@@ -144,7 +144,7 @@ class LogPendingAcks:
             raise TransactionConflict(txn_id, too_late)
 
     async def settle(self, ended: Transaction) -> None:
-        """Apply the outcome to the cursor, *then* release what was held."""
+        """Apply the outcome to the cursor, *then* release the holds."""
         log = await self._opened(make=False)
         if log is None:
             return
@@ -253,7 +253,12 @@ class LogPendingAcks:
             return None
 
     def _records_max(self, log: PendingAckLog) -> int:
-        """Return the bound for records in the log, so that opening it reads little more than what is held."""
+        """
+        Return the bound for records in the log.
+
+        Another bound applies while no transaction holds acknowledgments. So opening the log reads few records besides
+        the holds.
+        """
         return self._options.ledger_entries_max if log.held else self._options.idle_entries_max
 
     # -- the log --------------------------------------------------------------------------------------

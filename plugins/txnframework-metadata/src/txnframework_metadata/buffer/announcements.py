@@ -44,11 +44,11 @@ class Announcements:
 
     The max read position moves in two ways. While an open transaction holds it back, it moves when that transaction
     ends. Only that header is watched, and headers are read again when the watch fires. Otherwise, it moves when the
-    ledger grows. New intents only hold it back, and every reading finds those that matter. A change of the ledger that
+    ledger grows. New intents only hold it back, and every reading finds the relevant ones. A change of the ledger that
     its watch reported meanwhile is handled once no transaction holds the position back.
 
-    A reading that another caller started after the watches fired serves as well as one of the task's own: the watches
-    report every later change.
+    After the watches fired, the task may use a reading that another caller started, because the watches report every
+    later change.
     """
 
     def __init__(

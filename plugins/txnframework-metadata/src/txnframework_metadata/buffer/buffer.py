@@ -165,7 +165,11 @@ class MetadataBuffer:
         return await branch_outcome(self._store, self.segment, branch, None)
 
     async def settle(self, ended: Transaction) -> None:
-        """Make an outcome take effect in this segment; callers that wait for entries see it at once."""
+        """
+        Make an outcome take effect in this segment.
+
+        Callers that wait for entries see it at once.
+        """
         await self._ready()
         self._intents.forget(ended.txn_id)
         self._announcements.kick()
@@ -175,8 +179,8 @@ class MetadataBuffer:
         """Trim whole ledgers, then the abort records that are no longer needed."""
         await self._ready()
         reading = await self._view.refresh()
-        # Use what is open now, not what was announced: a transaction must never lose entries that it may still commit.
-        # If everything is decided up to the end, closed ledgers hold decided entries only.
+        # Use the transactions that are open now, not the announced position: a transaction must never lose entries that
+        # it may still commit. If everything is decided up to the end, closed ledgers hold decided entries only.
         tail, decided = reading.tail, reading.seen.max_read
         below = min(ledger_id, tail.open_ledger_id if decided >= tail.last_confirmed else decided.ledger_id)
         # The ledger remembers sequences for longer than abort records are kept, so pass it the aborted branches now.

@@ -1,4 +1,6 @@
-"""Reading entries of one segment: ahead of the announced position, and with the decision which of them are aborted."""
+"""
+Reading of one segment's entries: ahead of the announced position, and with the decision which entries are aborted.
+"""
 
 from __future__ import annotations
 

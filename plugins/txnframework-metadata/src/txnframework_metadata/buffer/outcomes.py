@@ -58,7 +58,8 @@ async def _aborted_somewhere(store: IMetadataStore, segment: str, branch: Branch
         (found,) = page.records
         if found.key == wanted:
             return True
-        # A record of another branch: either this ledger has none of ours, or this is the next ledger that has any.
+        # This record belongs to another branch: the ledger has no record of the requested branch, or this is the next
+        # ledger with records.
         _, ledger_id, _, _ = abort_record_of(found.key.path)
         beyond = found.key.path > _key(segment, ledger_id, branch).path
         wanted = _key(segment, ledger_id + 1 if beyond else ledger_id, branch)

@@ -1,4 +1,4 @@
-"""Application records: which batch of which application a transaction carries, across restarts of the application."""
+"""Application records: they bind a transaction to a batch of an application, across restarts of the application."""
 
 from __future__ import annotations
 

@@ -71,8 +71,8 @@ class MetadataCoordinator:
     """
     Begins a transaction with one put and ends it with one compare-and-set.
 
-    Its memory holds blocks of reserved ids and the headers written here. Both only save requests, so any number of
-    processes may serve the same transactions.
+    Its memory contains blocks of reserved ids, and the headers that this process wrote. Both only save requests, so any
+    number of processes may serve the same transactions.
     """
 
     family: str = FAMILY

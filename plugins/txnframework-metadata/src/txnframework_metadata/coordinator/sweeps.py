@@ -225,8 +225,8 @@ class Sweeps:
         tally = _Tally()
         kept_ms = self._transactions.retention_ms + self._transactions.max_clock_skew_ms
         if not self._finals_left and self._operations_left is None:
-            # Finish a pass before the next one begins: otherwise passes over different data would keep each other
-            # going.
+            # Finish a pass before the next one begins. Otherwise passes over different data would prolong each other
+            # endlessly.
             self._finals_left = {state: _expired(state, now_ms - kept_ms) for state in _FINAL}
             self._operations_left = all_operations_range()
         room = self._transactions.sweep_transactions_max

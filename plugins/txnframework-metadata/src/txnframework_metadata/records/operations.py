@@ -131,7 +131,7 @@ async def put_operations(
     On a store without atomic batches the operations are written first, and then the header is read again (the
     *recheck*). Between these steps other processes see records of a transaction that may have ended; such records have
     no effect. Duplicate operations are harmless. An unknown outcome is therefore resolved by reading, and by writing
-    what is missing once more.
+    the missing records again.
 
     :raises TransactionConflict: the transaction has ended; no stored operation has an effect.
     :raises TransactionNotFound: the transaction is gone; no stored operation has an effect.

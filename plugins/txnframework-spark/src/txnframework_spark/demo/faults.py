@@ -242,7 +242,10 @@ _LOOK_EVERY_S: Final = 0.05
 def wait_for_point(
     driver: DriverProcess, pauses: Path, checkpoint: Path, stop: Stop, note: Callable[[str], None]
 ) -> PauseReport | str:
-    """Return the report of a process that waits at the point, or why none will; DemoPipelineFailed if it fails."""
+    """
+    Return the report of a process that waits at the point, or the reason why no process will; DemoPipelineFailed if it
+    fails.
+    """
     for _ in _while_it_runs(driver, checkpoint, note):
         report = find_report(pauses, stop.point, stop.batch)
         if report is not None:

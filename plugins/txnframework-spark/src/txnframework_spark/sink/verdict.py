@@ -98,8 +98,8 @@ def judge_by_version(application: Application, batch: BatchID, rows: int, reset:
     if mine or not application.committed or reset:
         return BatchVerdict.FRESH
     if not rows:
-        # Dropped, not committed: a committed batch of this query would let the next batch pass as judged, although
-        # nothing is known about it.
+        # Dropped, not committed. If this batch was committed, the next batch of the query would count as judged,
+        # although nothing is known about it.
         return BatchVerdict.REPLAY
     raise NotJudgeable(
         f"query {batch.query} is new to application {batch.application}, and without groupId it is unknown whether its"

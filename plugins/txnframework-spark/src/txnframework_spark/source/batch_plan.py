@@ -169,8 +169,9 @@ def parts(counts: Sequence[int], at_least: int) -> list[int]:
 def ranges_between(start: Offset, end: Offset) -> tuple[Range, ...]:
     """Return the ranges of a batch without empty ones.
 
-    A segment that only ``end`` contains is read from its beginning, unless ``end`` contains the start of the batch. It
-    does after a topic joined, and after an initial offset, because a replay of that batch gets another initial offset.
+    A segment that only ``end`` contains is read from its beginning, unless ``end`` contains the start of the batch.
+    ``end`` contains the start after a topic joined. It also does after an initial offset, because a replay of that
+    batch gets another initial offset.
     """
     if end.initial or (start.frontier == end.frontier and not start.initial):
         return ()

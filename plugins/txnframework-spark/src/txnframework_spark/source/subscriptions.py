@@ -18,7 +18,8 @@ previous batch is done, and passes the end of that one. So a registered range th
 cursor has not passed, was not acknowledged by its sink. The following cases are excluded:
 
 * A batch that is replayed, or planned from an older checkpoint: the cursor has passed it.
-* A batch without data, and one whose tasks Spark skipped because their output was not needed: it registered nothing.
+* A batch without data, or a batch whose tasks Spark skipped because their output was not needed: neither registered
+  anything.
 * A batch of another run, or of another incarnation of the cursor: it was fenced, or a seek made it obsolete.
 * A single range, registered by a task that Spark had abandoned, too late for the commit of its own batch: the next
   commit passes it. So one range only logs a warning, and two raise an error.

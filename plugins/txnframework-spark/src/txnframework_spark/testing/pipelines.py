@@ -101,7 +101,7 @@ class PipelineProcess:
         self._driver.kill()
 
     def freeze(self, is_locked: Callable[[], bool]) -> None:
-        """Stop every process of it; not in the middle of a write that blocks others."""
+        """Pause every process of the pipeline, but not during a write that blocks other processes."""
         for _ in range(_FREEZES_MAX):
             self._signal(signal.SIGSTOP)
             if not is_locked():

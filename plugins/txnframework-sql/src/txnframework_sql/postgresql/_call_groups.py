@@ -134,7 +134,11 @@ class CallGroups(Generic[C, T]):
             self._end()
 
     def _share(self) -> int:
-        """Return how many calls one statement takes; many calls are divided among the statements that may run."""
+        """
+        Return the number of calls for one statement.
+
+        Many calls are divided among the statements that may run.
+        """
         statements = self._under_way_max - self._under_way + 1
         share = -(-len(self._waiting) // statements)
         share = min(self._group_max, share if share >= self._share_min else len(self._waiting))

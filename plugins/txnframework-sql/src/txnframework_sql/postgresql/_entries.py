@@ -34,7 +34,8 @@ class PostgresqlEntries:
         self._pool = executor.pool
         self._steps = EntrySteps(executor, options)
         self._appends = Appends(executor, self._steps, options)
-        # A client that starts to write to a topic reads its end: many clients do so at a time, often for one ledger.
+        # A client that starts to write to a topic reads the end of the ledger. Many clients often do so at the same
+        # time for one ledger.
         self._tails: CallGroups[LedgerRef, Tail] = CallGroups(
             self._ends, queue_max=options.queue_max, group_max=options.group_max, under_way_max=_TAILS_UNDER_WAY
         )

@@ -253,7 +253,11 @@ class DatabaseThread:
         deliver(outcomes)
 
     def _commit_together(self, connection: SqliteConnection, jobs: list[Job[Any]]) -> list[Outcome] | None:
-        """Return the outcome of each job; None, with nothing changed, if one of several failed after it had written."""
+        """
+        Return the outcome of each job.
+
+        If one of several jobs failed after it had written, undo all changes and return None.
+        """
         try:
             self._settle(connection)
             connection.begin_write()

@@ -114,8 +114,8 @@ def acquire_lease(request: LeaseRequest, clock: Clock) -> Steps[Granted | Refuse
     yield from write(_JOIN, session=request.session, expires_ms=now_ms + request.ttl_ms)
     if held is not None:
         return Granted(key, held[2])
-    # This row comes first, because it excludes other sessions. A session that took its number first, and then waited,
-    # could be granted the lease with a lower number than holders that already released it.
+    # This row comes first, because it excludes other sessions. Otherwise a session could take its number, wait, and
+    # then get the lease with a lower number than later holders that already released it.
     yield from write(_TAKE, name=request.name, session=request.session, holder=request.holder, fencing=0)
     document = LeaseDocument(holder=request.holder, session=request.session)
     # The number is the record's version: it grows over all records, and so over the holders of a lease.

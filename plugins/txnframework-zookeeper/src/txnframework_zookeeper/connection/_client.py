@@ -43,7 +43,7 @@ from txnframework_zookeeper.connection._session import Listener, ReplyFuture, Se
 
 
 class _SharedSync:
-    """One sync for the reads behind it; it is answered before them."""
+    """One sync for the later reads; the server replies to the sync first."""
 
     __slots__ = ("_session", "found")
 

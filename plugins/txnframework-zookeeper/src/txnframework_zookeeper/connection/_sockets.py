@@ -1,9 +1,9 @@
 """
 What kazoo's thread waits for: a connection to a server, and the requests of other threads.
 
-Each system call of a thread lets another Python thread run, and the first one then waits for its turn. kazoo makes
-several calls for each request and each reply. These classes keep data in buffers, so that a few calls send all waiting
-requests, or receive all replies that have arrived.
+During each system call of a thread, another Python thread runs, and the first thread then waits for its turn. kazoo
+makes several calls for each request and each reply. These classes keep data in buffers, so that a few calls send all
+waiting requests, or receive all replies that have arrived.
 """
 
 from __future__ import annotations

@@ -70,7 +70,8 @@ def wait_for_connections(zookeeper: ZooKeeperClient, timeout_ms: int) -> None:
     """
     Set how long a connected client waits for each later connection.
 
-    For the first connection, a server that has just started may need longer than a test wants to wait for none.
+    A server that has just started may need longer for the first connection than a test wants to wait without a
+    connection.
     """
     session = zookeeper.session
     session.options = msgspec.structs.replace(session.options, connect_timeout_ms=timeout_ms)

@@ -195,7 +195,7 @@ def _last_text(key: bytes) -> str | None:
     if not key.endswith(b"\0"):
         return None
     start = key.rfind(b"\0", 0, -1) + 1
-    # An int before it may contain any byte, including this one; the id of a transaction is the case worth optimizing.
+    # An earlier int may contain any byte, including this one. Only the id of a transaction is worth optimizing.
     text = _text_of(key[-34:]) if len(key) >= 34 and key[-34] == _STR_TAG else _text_of(key[start:])
     return escape(text) if text else None
 

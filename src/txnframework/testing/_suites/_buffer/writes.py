@@ -73,8 +73,8 @@ class WriteRules(BufferRules):
         """
         A writer that misses the end of its transaction makes nothing visible that does not count.
 
-        Its later sends need not read the store. They may be refused, or be appended as what they are: committed
-        messages of a listed branch, or aborted messages.
+        Its later sends need not read the store. They may be refused, or be appended: as committed messages of a listed
+        branch, or as aborted messages.
         """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)

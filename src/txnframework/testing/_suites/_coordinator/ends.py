@@ -117,8 +117,8 @@ class EndRules(CoordinatorRules):
 
     async def test_racing_ends(self) -> None:
         """
-        Racing Ends have one outcome, however they interleave: callers that asked for it succeed, the others get it
-        reported.
+        Racing Ends have one outcome, in any interleaving. Callers that requested it succeed, and the others receive it
+        in an error.
 
         If this fails, check that the decision is one compare-and-set, and that the loser reads the decision.
         """

@@ -233,7 +233,8 @@ class SimulatedDriver:
             await commit_staged(self.host, self.sink, staged, number)
             state = await retry_unavailable(self.host, lambda: self.recorded.client.outcome(txn))
         except BaseException as error:
-            # Recorded even after an error that says that nothing counts: an earlier attempt may have committed.
+            # Recorded even after an error that reports that nothing counts, because an earlier attempt may have
+            # committed.
             asked.unknown(f"{type(error).__name__}: {error}")
             raise
         if state is State.COMMITTED:

@@ -147,7 +147,7 @@ class ZooKeeperServer:
     def start(self) -> None:
         """Start the server on its existing data, and return at once."""
         assert not self.is_running, f"the server in {self.directory} is running"
-        self.kill()  # Removes what is left of a process that has ended.
+        self.kill()  # Remove the remains of a process that has ended.
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = _SETTINGS | {"dataDir": str(self.directory), "clientPort": str(self.port)}
         settings |= {"clientPortAddress": _LOCALHOST, **self._setup.settings}
@@ -174,7 +174,11 @@ class ZooKeeperServer:
         self.is_paused = False
 
     def pause(self) -> None:
-        """Stop the process until ``resume``, before this returns; its connections stay open meanwhile."""
+        """
+        Stop the process until ``resume``.
+
+        The process has stopped when this returns, and its connections stay open.
+        """
         if self.is_paused:
             return
         self._signal(signal.SIGSTOP)
