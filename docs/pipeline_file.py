@@ -23,18 +23,17 @@ from txnframework_spark.pipeline.description import (
 _HEAD: Final = """\
 # Pipeline file
 
-The file that `txnframework pipeline run`, `validate` and `status` read. [The
+This page describes the file that `txnframework pipeline run`, `validate` and `status` read. [The
 tutorial](../tutorial/exactly-once-pipeline.md) starts with an example. Relative paths are relative to the working
-folder. `options` are the options of [source and sink](spark-options.md), by their names there. Options for which the
-file has a key of its own are refused in `options`. An unknown key is an error, which names the most similar known
-key.
+folder. `options` are the options of [source and sink](spark-options.md), by their names there. If the file has a key
+for an option, the option is refused in `options`. An unknown key is an error, which names the most similar known key.
 
 `validate` runs no code that the file names. `transform.sql` is one query: Spark parses and analyses it. Both
 `validate` and `run` refuse commands, such as INSERT, CREATE, SET, ADD JAR or a script. `validate` searches the
-function of `transform.python` in the source of its module, and does not import the module. So only `run` determines
-the result of the function, and whether it keeps state. Of `spark.conf`, `validate` uses only settings that change how
-a query is parsed. It connects to the stores that the file names, and starts its own Spark. `run` executes code that
-the author of the file chose.
+function of `transform.python` in the source of its module, and does not import the module. So only `run` shows the
+result of the function, and whether this result needs state. Of `spark.conf`, `validate` uses only settings that
+change how a query is parsed. It connects to the stores that the file names, and starts its own Spark. `run` executes
+code that the author of the file chose.
 """
 
 _TABLES: Final[tuple[tuple[str, type[Table]], ...]] = (

@@ -42,15 +42,15 @@ class PipelineTable(Table, frozen=True, kw_only=True):
     trigger: Annotated[
         Literal["processing_time", "available_now", "continuous"],
         Meta(
-            description="processing_time runs until it is stopped; available_now until all messages that were stored"
-            " at its start are read; continuous is refused, because it has no batches that could be committed."
+            description="processing_time runs until it is stopped. available_now ends when all messages that were"
+            " stored at its start are read. continuous is refused, because it has no batches that could be committed."
         ),
     ] = "processing_time"
     interval: Annotated[
-        str, Meta(description="With processing_time: the time between the starts of batches; 0: no delay.")
+        str, Meta(description="The time between the starts of batches, for processing_time. 0: no delay.")
     ] = "0 seconds"
     stop_timeout_ms: Annotated[
-        int, Meta(ge=0, description="After a stop request: how long the current batch may take to finish.")
+        int, Meta(ge=0, description="How long the current batch may take to finish after a stop request.")
     ] = 30_000
 
     def __post_init__(self) -> None:
@@ -86,15 +86,15 @@ class SparkTable(Table, frozen=True, kw_only=True):
 
 
 class StoresTable(Table, frozen=True, kw_only=True):
-    """The stores of the topics; without this table, ``./txnframework.toml`` as for ``txnframework``."""
+    """The stores of the topics. Without this table, ``./txnframework.toml`` names them, as for all commands."""
 
     config: Annotated[
         str | None,
         Meta(description="A configuration file of txnframework. It is sent to the executors of a cluster."),
     ] = None
-    metadata: Annotated[str | None, Meta(description="Instead of config: the URL of the metadata store.")] = None
+    metadata: Annotated[str | None, Meta(description="The URL of the metadata store, instead of config.")] = None
     ledger: Annotated[
-        str | None, Meta(description="With metadata: the URL of the ledger store, if it is a different one.")
+        str | None, Meta(description="The URL of the ledger store. The default is the value of metadata.")
     ] = None
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class StoresTable(Table, frozen=True, kw_only=True):
 
 
 class Watermark(Table, frozen=True, kw_only=True):
-    """How late a row may be, for aggregations over time; later rows are dropped."""
+    """How late a row may be, for aggregations over time. Spark drops later rows."""
 
     column: Annotated[Text, Meta(description="A column of the source with a timestamp.")]
     delay: Annotated[str, Meta(description='For example "10 minutes".')]
@@ -128,7 +128,7 @@ class Watermark(Table, frozen=True, kw_only=True):
 
 
 class Source(Table, frozen=True, kw_only=True):
-    """Topics to read; each source is a temporary view in SQL, and a DataFrame of this name in Python."""
+    """Topics to read. Each source is a temporary view in SQL, and a DataFrame in Python, under the name ``view``."""
 
     view: Annotated[Name, Meta(description="The name of the source in SQL and Python.")]
     subscribe: Annotated[
@@ -151,13 +151,13 @@ class Source(Table, frozen=True, kw_only=True):
 
 
 class Transform(Table, frozen=True, kw_only=True):
-    """The transformation of rows; without it, the rows of a single source are written unchanged."""
+    """The transformation of rows. Without this table, the sinks write the rows of a single source unchanged."""
 
     sql: Annotated[Text | None, Meta(description="A query over the views.")] = None
     python: Annotated[
         FunctionName | None,
         Meta(
-            description="module:function; it is called with the session and a dict of DataFrames by view. It returns"
+            description="module:function. The function gets the session and a dict of DataFrames by view. It returns"
             " a DataFrame, or a dict of DataFrames, which sinks select by frame. The module is searched in the folder"
             " of the file first.",
         ),
@@ -170,7 +170,7 @@ class Transform(Table, frozen=True, kw_only=True):
 
 
 class Sink(Table, frozen=True, kw_only=True):
-    """A topic to write, or several. All sinks together are one query, and one transaction for each batch."""
+    """A topic to write, or several. All sinks together are one query, with one transaction for each batch."""
 
     topic: Annotated[
         Text | None, Meta(description="The topic. Without it, the column topic names the topic of each row.")
