@@ -103,7 +103,9 @@ class UnknownPlugin(PluginError):
 
 
 class WithoutTransactions(PluginError):
-    """``segment`` holds what a transaction did, and its outcome is unknown here; ``reason`` says what is missing."""
+    """
+    ``segment`` contains operations of a transaction whose outcome is unknown here; ``reason`` says what is missing.
+    """
 
     def __init__(self, segment: str, what: str, reason: str) -> None:
         self.segment = segment
@@ -267,7 +269,9 @@ class CommitOrderUnknown(Conflict):
 
 
 class CompactedInOtherOrder(Conflict):
-    """``segment`` was compacted in the order of commits, and what this left out was trimmed since."""
+    """
+    ``segment`` was compacted in the order of commits, and the messages that were left out have been trimmed since.
+    """
 
     def __init__(self, segment: str) -> None:
         self.segment = segment
@@ -384,7 +388,7 @@ class OutcomeUnknown(TxnFrameworkError):
 
 
 class LeaseLost(TxnFrameworkError):
-    """The lease is lost, and with it what it allowed."""
+    """The lease is lost, and the holder may no longer act under it."""
 
     def __init__(self, name: str, advice: str = "") -> None:
         self.name = name

@@ -24,7 +24,7 @@ from txnframework.urls import shown
 S = TypeVar("S", bound=msgspec.Struct)
 
 NUMBER_MAX = 2**62
-"""Times are added to what is configured, and the sum fits the 63 bits that every store has."""
+"""Current times are added to configured durations, and the sum fits the 63 bits that every store has."""
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _TYPE_NAMES = {
@@ -66,7 +66,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error's sentence: what was probably meant, and what is allowed."""
+    """Return the end of an error's sentence: the name that was probably meant, and the allowed names."""
     names = sorted(known)
     meant = nearest(name, names)
     guess = f"; did you mean {meant!r}?" if meant else ""

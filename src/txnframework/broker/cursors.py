@@ -1,4 +1,4 @@
-"""Durable cursors: what a subscription has acknowledged on a segment, and the batches that acknowledged it."""
+"""Durable cursors: the acknowledged messages of a subscription on a segment, and the batches that acknowledged them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``txnframework init``, ``check`` and ``plugins``: the configuration, and what it can choose from."""
+"""``txnframework init``, ``check`` and ``plugins``: the configuration, and the available plugins."""
 
 from __future__ import annotations
 
@@ -118,7 +118,11 @@ def domain_summary(section: DomainSection, registry: PluginRegistry) -> str:
 
 
 def retention_summary(config: Config) -> Iterator[str]:
-    """Yield what is deleted in all topics, and in each namespace with another rule; nothing if all data is kept."""
+    """
+    Yield a description of the data that is deleted in all topics, and in each namespace with another rule.
+
+    Yield nothing if all data is kept.
+    """
     rule = _deletions(config.retention)
     if rule:
         yield rule
@@ -129,7 +133,7 @@ def retention_summary(config: Config) -> Iterator[str]:
 
 
 def _deletions(rule: RetentionSection) -> str:
-    """Return what a rule deletes; empty: nothing."""
+    """Return a description of the data that a rule deletes, or an empty text."""
     limits = []
     if rule.time_ms == 0 or rule.bytes == 0:
         limits.append("at once")

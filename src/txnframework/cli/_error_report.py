@@ -94,7 +94,7 @@ def _discard_output() -> None:
 @contextmanager
 def driver_logs_hidden() -> Iterator[None]:
     """
-    Hide log lines of drivers where the program has not configured logging: errors report what happened.
+    Hide log lines of drivers if the program has not configured logging, because errors report the failure.
 
     A driver that loses its server may also raise in a callback of its own, and asyncio logs that traceback. Tracebacks
     of this project's exceptions and of Python's own are defects, and are shown.

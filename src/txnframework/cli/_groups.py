@@ -159,7 +159,7 @@ def _imported(registered: RegisteredCommand) -> click.Command:
         command: object = registered.command.load()
     except TxnFrameworkError:
         raise
-    except Exception as exc:  # whatever a foreign module raises while it is imported
+    except Exception as exc:  # any error that a foreign module raises while it is imported
         raise origin.error(f"cannot load its command {name!r}: {type(exc).__name__}: {exc}") from exc
     if not isinstance(command, click.Command):
         raise origin.error(

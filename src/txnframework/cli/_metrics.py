@@ -137,7 +137,7 @@ def up_of(is_up: bool) -> Metric:
 
 
 class _ReportCollector:
-    """Reports what was queried before."""
+    """Reports metrics that were queried earlier."""
 
     def __init__(self, report: StatusReport) -> None:
         self._report = report

@@ -91,10 +91,10 @@ def describe(loaded: LoadedPlugins, topic: str, name: str, config: Path | None, 
     Show the position of subscription NAME of TOPIC on every segment.
 
     LAG is the number of readable messages that it has not acknowledged ("at most" where aborted messages may be
-    counted). MARK DELETE is the position up to which all messages are acknowledged. ACKNOWLEDGED is what is
-    acknowledged after it: ranges of entries, and indexes within batches. OPEN TRANSACTIONS have acknowledged messages
-    here. MARK DELETE stays before the first message that is neither acknowledged nor skipped because its transaction
-    was aborted. Delivery stops when ACKNOWLEDGED has subscriptions.deleted_ranges_max ranges.
+    counted). MARK DELETE is the position up to which all messages are acknowledged. ACKNOWLEDGED shows the
+    acknowledgments after it: ranges of entries, and indexes within batches. OPEN TRANSACTIONS have acknowledged
+    messages here. MARK DELETE stays before the first message that is neither acknowledged nor skipped because its
+    transaction was aborted. Delivery stops when ACKNOWLEDGED has subscriptions.deleted_ranges_max ranges.
     """
 
     async def work(client: Client) -> tuple[Layout, list[dict[str, Any]]]:

@@ -90,7 +90,7 @@ def split(loaded: LoadedPlugins, topic: str, segment_id: int, config: Path | Non
     """
     Split a segment of TOPIC in the middle of its hash range.
 
-    Open transactions are unaffected: what they have written stays, and later writes go to the children.
+    Open transactions are unaffected: their earlier writes stay, and later writes go to the children.
     """
     low, high = with_client(loaded, config, lambda client: client.split(topic, segment_id))
     click.echo(f"Split segment {segment_id} into {low} and {high}.")

@@ -89,7 +89,8 @@ class PendingAck:
 @dataclass(frozen=True, slots=True)
 class PendingAcks:
     """
-    The result of a recovery: what open transactions hold, and the transactions that ended and are not settled yet.
+    The result of a recovery: the acknowledgments that open transactions hold, and the ended transactions that are not
+    settled yet.
     """
 
     open: dict[TxnID, tuple[PendingAck, ...]] = field(default_factory=dict)

@@ -87,7 +87,10 @@ def trimmed(column: BinaryColumn, count: int, what: str, first: int = 0) -> tupl
 
 
 def rebased(buffer: memoryview, what: str) -> tuple[memoryview, int, int]:
-    """Return int32 offsets shifted to begin at 0, and what the first and the last were; ValueError where they fall."""
+    """
+    Return int32 offsets shifted to begin at 0, and the original first and last offset; ValueError if the offsets
+    decrease.
+    """
     offsets = buffer.cast("i").tolist()
     # Comparing with the sorted list costs no Python work for each item.
     if offsets[0] < 0 or offsets != sorted(offsets):

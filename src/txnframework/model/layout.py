@@ -50,9 +50,9 @@ class Layout:
     All segments of ``topic`` by id; ``epoch`` grows with every change.
 
     ``starting``: the subscriptions whose cursors are being created, and after which position they begin on a segment.
-    On a segment that is not named they begin at the first entry. ``deleted``: the topic is deleted; its segments and
-    subscriptions are named until what was stored of them is removed. ``life``: the number of topics that had this name,
-    this one included. ``last_ledger``: while a persistent topic is being removed, the last ledger id of this life.
+    On a segment that is not named they begin at the first entry. ``deleted``: the topic is deleted. Its segments and
+    subscriptions are named until their stored data is removed. ``life``: the number of topics that had this name, this
+    one included. ``last_ledger``: while a persistent topic is being removed, the last ledger id of this life.
     ``families``: those whose transactions were used on the topic and left records that other families cannot find.
     """
 
@@ -248,7 +248,7 @@ def with_family(layout: Layout, family: str) -> Layout:
 
 
 def deleted(layout: Layout) -> Layout:
-    """Return the layout of a deleted topic, which names what is still to be removed."""
+    """Return the layout of a deleted topic, which names the segments and subscriptions that are still to be removed."""
     return layout if layout.deleted else replace(layout, epoch=layout.epoch + 1, deleted=True)
 
 

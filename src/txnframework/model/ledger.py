@@ -20,7 +20,7 @@ class ProducerSequence:
 @dataclass(frozen=True, slots=True)
 class Append:
     """
-    One encoded entry, and what the ledger itself must know of it.
+    One encoded entry, and the values that the ledger itself needs.
 
     ``messages``: the number of its messages, for lag and admission. ``replaces``: the earlier copy of ``sequence`` that
     no longer counts; compared atomically with the append. ``principal``: on whose behalf it is sent; the transaction

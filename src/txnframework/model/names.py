@@ -53,7 +53,7 @@ _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 def check_known_name(text: object, what: str) -> str:
     """
-    Return a name for a lookup; ``what`` says of which kind it is, such as ``subscription name``.
+    Return a name for a lookup; ``what`` is the kind of the name, such as ``subscription name``.
 
     :raises InvalidInput: no store could hold the name.
     """
@@ -70,7 +70,7 @@ def check_known_name(text: object, what: str) -> str:
 
 def check_new_name(text: object, what: str) -> str:
     """
-    Return a name that is stored for the first time; ``what`` says of which kind it is, such as ``subscription name``.
+    Return a name that is stored for the first time; ``what`` is the kind of the name, such as ``subscription name``.
 
     It has 1 to NAME_BYTES_MAX bytes of UTF-8, no control characters, and no white space at its ends.
 
@@ -100,7 +100,7 @@ def check_namespace(text: object) -> tuple[str, str]:
 
 
 def _new_fault(text: str) -> str | None:
-    """Return what is wrong with a part of a name that is stored for the first time; None: nothing."""
+    """Return the defect of a part of a name that is stored for the first time, or None."""
     if text != text.strip():
         return "begins or ends with a space; leave it out"
     turning = next((one for one in text if one in _TURNING), None)
@@ -263,7 +263,7 @@ def segment_id_of(name: TopicName | SegmentName) -> int:
 
 
 def _check_text(text: object) -> None:
-    """Raise InvalidName for what cannot be a name, before it is parsed."""
+    """Raise InvalidName for a value that cannot be a name, before it is parsed."""
     if not isinstance(text, str):
         raise InvalidName(text, f"a name is text, not a {type(text).__name__}")
     if len(text) > KNOWN_NAME_CHARACTERS_MAX:

@@ -2,8 +2,8 @@
 Paths and partitions of the records in the metadata store.
 
 A path consists of ASCII components between slashes. Names are escaped to one component each, numbers have 20 digits,
-transaction ids 32 hex digits. So paths sort like their numbers, and the range below one component holds nothing of
-another one. Topics, segments and subscriptions are given as the text form of their names.
+transaction ids 32 hex digits. So paths sort like their numbers, and the range below one component contains no path
+below another component. Topics, segments and subscriptions are given as the text form of their names.
 """
 
 from __future__ import annotations

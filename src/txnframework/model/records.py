@@ -135,7 +135,8 @@ class AckOperation(Operation, tag="ack"):
 
 class ApplicationOperation(Operation, tag="app"):
     """
-    The transaction carries batch ``version`` of ``query``; ``ranges``: what it consumed, recorded with the commit.
+    The transaction carries batch ``version`` of ``query``. ``ranges``: the ranges that the batch consumed, recorded
+    with the commit.
     """
 
     application: str
@@ -243,7 +244,7 @@ class CursorRecord(Document):
 
 class CompactedRecord(Document):
     """
-    The compaction of a segment: ``ledger`` holds what was kept of everything up to ``upto``.
+    The compaction of a segment: ``ledger`` contains the kept messages of everything up to ``upto``.
 
     The ``further`` ledgers follow it, if several processes wrote the result. ``compactor`` and ``order`` say how it was
     made. ``attempt`` is the number of the attempt that began last, and ``token`` identifies its owner; no attempt with
@@ -275,8 +276,8 @@ class TopicRecord(Document):
     A topic: the graph of its segments, changed by compare-and-set, and the names of its subscriptions.
 
     ``starting``: the subscriptions whose cursors are being created, and where they begin, by segment id; elsewhere they
-    begin at the first entry. ``deleted``: the topic is deleted; its segments and subscriptions are named until what was
-    stored of them is removed. The record stays, so that no topic of this name uses their ids again.
+    begin at the first entry. ``deleted``: the topic is deleted. Its segments and subscriptions are named until their
+    stored data is removed. The record stays, so that no topic of this name uses their ids again.
 
     ``life``: the number of topics that had this name, this one included. ``last_ledger``: while a persistent topic is
     being removed, the last ledger id of this life; the removal goes no further, because the topic's names may return.

@@ -135,7 +135,7 @@ class Outstanding:
 @dataclass(frozen=True, slots=True)
 class SweepResult:
     """
-    The result of one bounded sweep: what it did and what is left.
+    The result of one bounded sweep: the work that it did, and the remaining work.
 
     ``next_ms``: when the next sweep has work; None: not before something changes.
     """
@@ -175,7 +175,7 @@ class BatchID:
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A committed batch, and what it consumed."""
+    """A committed batch, and the ranges that it consumed."""
 
     query: str
     version: int

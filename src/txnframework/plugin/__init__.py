@@ -10,7 +10,7 @@ A plugin is a distribution with an entry point in the group ``txnframework`` tha
     [project.entry-points.txnframework]
     example = "txnframework_example.plugin"
 
-The module says what the distribution provides, with one hook for each role::
+The module declares the plugins of the distribution, with one hook for each role::
 
     from txnframework.interfaces import IMetadataStore
     from txnframework.plugin import Provider, StoreContext, hookimpl, options_as
@@ -31,8 +31,8 @@ same place. ``txnframework plugins`` then lists it, and ``url = "example://..."`
 The other hooks are ``txnframework_ledger_stores``, ``txnframework_coordinators``, ``txnframework_buffers``,
 ``txnframework_pending_ack_stores``, ``txnframework_dispatchers``, ``txnframework_commands``, which returns ``Command``
 values, and ``txnframework_servers``, which returns ``EmbeddedServer`` values. A hook is called while plugins are
-loaded, and must do no I/O. The command line lists commands without calling the other hooks: what only one of these
-needs, such as a driver, is best imported in it.
+loaded, and must do no I/O. The command line lists commands without calling the other hooks. So a hook should itself
+import the modules that only it needs, such as a driver.
 """
 
 from __future__ import annotations

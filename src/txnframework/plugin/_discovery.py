@@ -100,7 +100,7 @@ class _Loading:
             raise origin.error(f"and {other} both have the entry point {entry_point.name!r}; uninstall one of them")
         try:
             plugin = entry_point.load()
-        except Exception as exc:  # whatever a foreign module raises while it is imported
+        except Exception as exc:  # any error that a foreign module raises while it is imported
             raise origin.error(
                 f"cannot be loaded: importing its entry point {entry_point.name!r} ({entry_point.value}) "
                 f"failed with {type(exc).__name__}: {exc}"
@@ -161,7 +161,7 @@ def _hooks_of(plugin: object, origin: Origin) -> pluggy.HookRelay:
 def _results(hooks: pluggy.HookRelay, hook: str, kind: type[Any], origin: Origin) -> Iterator[Any]:
     try:
         results = [list(result) for result in getattr(hooks, hook)()]
-    except Exception as exc:  # whatever a foreign function raises, or returns instead of an iterable
+    except Exception as exc:  # any error of a foreign function, or of a result that is no iterable
         raise origin.error(f"failed in its hook {hook}: {type(exc).__name__}: {exc}") from exc
     names: set[str] = set()
     for result in results:

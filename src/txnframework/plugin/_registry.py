@@ -122,7 +122,7 @@ class PluginRegistry:
         return self._provider(Role.DISPATCHER, name)
 
     def subscription_type(self, name: str) -> SubscriptionType:
-        """Return what the dispatcher for subscriptions of the type ``name`` declares, or raise UnknownPlugin."""
+        """Return the declaration of the dispatcher for subscriptions of the type ``name``, or raise UnknownPlugin."""
         declared = self.dispatcher(name).implementation
         return SubscriptionType(name, declared.ordering, declared.stands_by)
 
@@ -179,7 +179,7 @@ class PluginRegistry:
         return None
 
     def describe(self) -> tuple[PluginDescription, ...]:
-        """Return what is installed, by role and name; then embedded servers, and commands."""
+        """Return the installed plugins by role and name, then embedded servers and commands."""
         lines = [_description(registered) for role in Role for _, registered in sorted(self._providers[role].items())]
         others = [(SERVER_ROLE, name, one.origin) for name, one in sorted(self._servers.items())]
         others += [("command", name, one.origin) for name, one in self.commands().items()]

@@ -19,6 +19,6 @@ class ForwardingProxy:
 
     def __getattr__(self, name: str) -> Any:
         """Return the attribute of the object behind this proxy."""
-        if name.startswith("__"):  # what Python and zope ask an object about itself
+        if name.startswith("__"):  # attributes by which Python and zope inspect an object
             raise AttributeError(name)
         return getattr(self._behind, name)

@@ -1,4 +1,4 @@
-"""Capabilities: what a test requires, and what a backend and its harness declare."""
+"""Capabilities: a test requires them, and a backend and its harness declare them."""
 
 from __future__ import annotations
 

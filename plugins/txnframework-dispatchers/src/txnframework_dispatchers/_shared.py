@@ -84,7 +84,11 @@ class KeySharedDispatcher(ConsumerDispatcher):
         self._round_robin = RoundRobin()
 
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
-        """Assign what each key's consumer can take; later messages of a waiting key wait too."""
+        """
+        Assign the messages that the consumer of each key can take.
+
+        If a message of a key waits, later messages of the key wait too.
+        """
         assigned: list[Assignment] = []
         blocked: set[bytes] = set()
         able = sum(max(0, one.permits) for one in self._consumers.by_id.values())

@@ -8,7 +8,7 @@ Used with both kinds of database:
 * ``steps``: the operations, as SQL statements and decisions without a driver or I/O.
 * ``schema``, ``migrations``, ``_revisions`` and ``_command``: the tables and their upgrade.
 
-``sqlite`` and ``postgresql`` contain what only one kind of database uses: connections, the executor of steps, the
+``sqlite`` and ``postgresql`` contain the code for one kind of database: connections, the executor of steps, the
 creation of the schema, the translation of errors and the wake-ups of watches. PostgreSQL also has statements that
 perform frequent operations in one round trip.
 """

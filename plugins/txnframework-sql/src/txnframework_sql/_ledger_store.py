@@ -77,7 +77,7 @@ class SqlManagedLedger:
         return await self._read(lambda: appends.find_sequence(self.managed, producer, sequence))
 
     async def remembered(self, producer: str, sequence: int) -> WindowState:
-        """Return what is stored of a producer, and how many of its sequences are above the given one."""
+        """Return what the ledger stores about a producer, and how many of its sequences are above the given one."""
         window = self._options.deduplication_window_sequences
         return await self._read(lambda: appends.remembered(self.managed, producer, sequence, window))
 

@@ -1,7 +1,7 @@
 """
 The plugin hooks: ``sqlite:///directory/txn.db`` and ``postgresql://...`` as metadata store and as ledger store.
 
-Each hook imports what it provides when it is called, so that listing commands imports little.
+Each hook imports its implementation when it is called, so that listing commands imports little.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Leases: records whose node is ephemeral, so that it is deleted with its session, and how long they can be relied on.
+Leases: records with an ephemeral node, which is deleted with its session. Also the time for which a lease is reliable.
 
 The servers measure a session's timeout from the time when the leader last heard of the client. The client does not know
 that time. Its messages reach the server that it is connected to. That server informs the leader every half tick, while

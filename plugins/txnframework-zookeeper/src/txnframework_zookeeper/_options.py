@@ -275,7 +275,8 @@ def tls_context(options: MetadataOptions) -> ssl.SSLContext | None:
             context.load_verify_locations(options.tls_ca)
         if options.tls_certificate:
             name = "tls_certificate"
-            # An empty password is never right: without a password argument, Python would ask the terminal.
+            # An empty password decrypts no key, so an encrypted key raises an error. Without a password argument,
+            # Python would ask on the terminal.
             context.load_cert_chain(options.tls_certificate, options.tls_key, password="")
     except OSError as error:
         raise ConfigurationError(f"metadata.options.{name}", f"it cannot be used: {error}") from error

@@ -63,10 +63,9 @@ async def plan_copies(
     opened: OpenSegment, ledgers: ILedgerStore, earlier: CompactionResult | None, order: Order, messages_max: int
 ) -> CopyPlan:
     """
-    Return what to copy of a segment, in ranges of about ``messages_max`` messages.
+    Return the ranges of a segment to copy, each of about ``messages_max`` messages.
 
-    In the order of positions the plan continues what an earlier compaction kept in that order; otherwise it starts
-    over.
+    In the order of positions, the plan continues an earlier compaction in that order. Otherwise it starts over.
 
     :raises CommitOrderUnknown: the first messages were trimmed.
     :raises CompactedInOtherOrder: the first messages were trimmed, and the earlier compaction was in the order of

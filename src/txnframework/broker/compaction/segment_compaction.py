@@ -55,8 +55,8 @@ class SegmentCompaction:
         """
         Compact every segment up to its currently readable end. Each segment has its own compactor.
 
-        In the order of positions the compaction continues what an earlier one kept in that order; otherwise it starts
-        over. A message that is dropped together with the null that deletes it must not reappear:
+        In the order of positions, the compaction continues an earlier one in that order. Otherwise it starts over. A
+        message that is dropped together with the null that deletes it must not reappear:
 
         * All attempts begin before anything is read. So no earlier attempt can finish some segments and not others.
         * Parents are finished before their children are read for the last time. A child drops a null only if all its
@@ -91,7 +91,7 @@ class SegmentCompaction:
         return CommitTimes(segment, await self._coordinator(segment))
 
     async def plan(self, segment: str, earlier: CompactionResult | None, order: Order, messages_max: int) -> CopyPlan:
-        """Plan what several processes copy of a segment; ``plan_copies`` describes the plan."""
+        """Plan the copies of a segment for several processes; ``plan_copies`` describes the plan."""
         async with self._visit(segment) as opened:
             return await plan_copies(opened, self._ledgers, earlier, order, messages_max)
 
@@ -131,7 +131,7 @@ class SegmentCompaction:
         except LedgerNotFound as error:
             if error.name == opened.name:
                 raise
-            # A later attempt has finished and removed what was kept.
+            # A later attempt has finished and removed the earlier result.
             raise Fenced(f"compaction of {opened.name}") from error
 
     @contextlib.asynccontextmanager
@@ -163,7 +163,7 @@ class SegmentCompaction:
                 await ledger.close()
 
     async def _write(self, attempt: Attempt, source: Source, compactor: Compactor) -> str:
-        """Write what a compactor keeps after it has seen every message; return the ledger's name."""
+        """Write the messages that a compactor keeps, after it has seen every message; return the ledger's name."""
         async with self.attempts.open_writer(attempt) as writer, aclosing(source()) as entries:
             async for entry in entries:
                 chosen = [compactor.keeps(message) for message in _messages_of(entry)]

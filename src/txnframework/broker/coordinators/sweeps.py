@@ -214,8 +214,8 @@ class Sweeps:
                     next_ms = _earlier(next_ms, await self._sweep(served.coordinator))
             now_ms = self._environment.now_ms()
             latest_ms = now_ms + self._transactions.sweep_interval_ms
-            # A wake-up during the sweep may be due earlier than what the sweep found. Work that is due and blocked must
-            # not cause a spin.
+            # A wake-up during the sweep may be due earlier than the work that the sweep found. Work that is due and
+            # blocked must not cause a spin.
             self._next_ms = max(
                 now_ms + BUSY_DELAY_MS, min(latest_ms, next_ms or latest_ms, self._next_ms or latest_ms)
             )

@@ -188,7 +188,8 @@ class AckRecorder:
 
     async def all_given(self, upto: Position, incarnation: int, holder: Branch, principal: str, consumer: int) -> None:
         """
-        Acknowledge cumulatively what ``consumer`` received up to here; do nothing if it has acknowledged all of that.
+        Acknowledge cumulatively the messages that ``consumer`` received up to here. Do nothing if it has acknowledged
+        all of them.
 
         :raises TransactionConflict: as for ``cumulative``.
         """

@@ -54,7 +54,8 @@ class AttachedConsumer:
     """
     An attached consumer: ``owed`` permits it requested, ``granted`` ones the dispatcher has and did not use.
 
-    ``full_at``: how many messages it had when one was too large for it; it gets none until it has fewer.
+    ``full_at``: the number of messages that the consumer had when a further one was too large. It gets no message until
+    it has fewer.
     """
 
     listener: Listener
@@ -110,7 +111,7 @@ class AttachedConsumers:
             call(consumer.listener)
 
     def offer(self, incarnation: int) -> bool:
-        """Let the dispatcher assign the waiting messages, of which there are some; return whether it assigned any."""
+        """Let the dispatcher assign the waiting messages, at least one; return whether it assigned any."""
         self._grant()
         assigned = self._dispatcher.assign(self._deliveries.candidates(OFFER_MAX))
         unused: set[Position] = set()
@@ -157,7 +158,7 @@ class AttachedConsumers:
         return consumer.full_at is not None
 
     def _grant(self) -> None:
-        """Grant each consumer as many permits as it may be given waiting messages, if all of them were for it."""
+        """Grant each consumer the permits that it would need if it got all waiting messages, within its limits."""
         deliveries = self._deliveries
         for consumer_id, consumer in tuple(self.by_id.items()):
             # A full consumer is granted nothing, so that its permits run out and messages are assigned to others.

@@ -60,7 +60,7 @@ async def require_metadata_older(host: Host, taken_ms: int) -> None:
 
 async def require_ledgers_older(host: Host) -> None:
     """
-    Refuse ledgers that hold what a newer metadata store would know: entries that were aborted would count.
+    Refuse ledgers with entries that a newer metadata store would know, because aborted entries would then count.
 
     A newer store has reserved every transaction number in the ledgers. It also has a header or an abort record of each
     recent writer, because a header is kept for ``transactions.retention_ms`` after the end. Half of that time is a
@@ -122,8 +122,8 @@ class RestoreRequest:
     The operator's knowledge and choices.
 
     ``taken_ms``: the time at which the backup of the metadata store was taken, required if that store is the older one.
-    ``forced``: the two stores never belonged together, and will from now on. ``dry_run``: change nothing, and only
-    report what would be done.
+    ``forced``: the two stores never belonged together, and will from now on. ``dry_run``: report the changes without
+    making them.
     """
 
     restored: Restored

@@ -94,12 +94,12 @@ class _Client:
         return Reference(number, type(value), interfaces, _facts_of(value))
 
     def reply(self, call: int | None, value: Any, called: object = None) -> None:
-        """Send what a call returned, with the current attributes of the called object."""
+        """Send the result of a call, with the current attributes of the called object."""
         reply = Reply(call, self.hand_out(value) or value, None, self._environment.now_ms(), _facts_of(called))
         self._frames.send(reply)
 
     def fail(self, call: int | None, error: Exception) -> None:
-        """Send what a call raised."""
+        """Send the error of a call."""
         if not isinstance(error, TxnFrameworkError):
             # An unexpected error: its traceback is added so that the test report shows where it was raised.
             error.add_note("".join(traceback.format_exception(error)))

@@ -38,7 +38,7 @@ class Side(Enum):
 
     @property
     def other(self) -> Side:
-        """The receiver of what this side sends."""
+        """The side that receives the data of this side."""
         return Side.SERVER if self is Side.CLIENT else Side.CLIENT
 
 

@@ -70,7 +70,8 @@ class Measure:
     A measurement that is taken for every family.
 
     ``sizes`` returns the workload's sizes for the measure, smallest first. ``axis`` names the unit of the sizes, or is
-    None without sizes. ``transactions``: the options that the measure sets in that configuration section.
+    None without sizes. ``transactions``: the options that the measure sets in the configuration section
+    ``[transactions]``.
     """
 
     name: str

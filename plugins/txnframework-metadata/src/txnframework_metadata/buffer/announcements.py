@@ -162,7 +162,11 @@ class Announcements:
             told = self._view.begun
 
     async def _watch(self, txn_id: TxnID) -> Transaction:
-        """Watch the header of this transaction only; return what the watch reported, see ``Following``."""
+        """
+        Watch the header of this transaction only.
+
+        Return the report of the watch, see ``Following``.
+        """
         pin = self._pin
         if pin is None or pin.txn_id != txn_id:
             await self._unwatch()
@@ -205,7 +209,7 @@ class Announcements:
         """
         Answer callers whose position is announced.
 
-        All callers are answered when the segment is sealed and decided to its end.
+        All callers get a result when the segment is sealed and decided to its end.
         """
         announced, reading = self._view.announced, self._view.latest
         if announced is None or reading is None:

@@ -88,7 +88,11 @@ class MetadataBuffer:
         self._closed = asyncio.Event()
 
     async def recover(self) -> Position:
-        """Check that ledger and metadata store belong together, and read what is open; later calls return at once."""
+        """
+        Check that ledger and metadata store belong together, and read the open transactions.
+
+        Later calls return at once.
+        """
         self._require_open()
         async with self._recovering:
             if self._view.announced is None:

@@ -1,4 +1,4 @@
-"""One process's knowledge of what may be read of one segment."""
+"""One process's knowledge about which entries of one segment may be read."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def undecided(
     """
     Return the transactions whose headers are read next; none if enough is known. ``intents`` are ordered by ``after``.
 
-    The lowest open intent limits what may be read, so headers of later intents are not needed. An announced position
-    stays announced, even if a late intent is lower: every intent up to it needs its outcome.
+    The lowest open intent limits the readable entries, so headers of later intents are not needed. An announced
+    position stays announced, even if a late intent is lower: every intent up to it needs its outcome.
     """
     wanted: dict[TxnID, None] = {}
     pinned = False
@@ -66,7 +66,7 @@ def undecided(
 
 def seen(last_confirmed: Position, intents: Sequence[Intent], headers: Mapping[TxnID, Transaction | None]) -> Seen:
     """
-    Return what may be read; ``last_confirmed`` was read before the intents, and the intents before the headers.
+    Return the readable entries. ``last_confirmed`` was read before the intents, and the intents before the headers.
 
     An intent without header has no effect: its transaction was settled since, or the intent was never admitted.
     """

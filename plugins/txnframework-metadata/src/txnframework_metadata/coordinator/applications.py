@@ -166,7 +166,11 @@ class Applications:
         return again.transaction
 
     async def _abort_unnamed(self, began: Transaction, operations: Sequence[StoredOperation]) -> None:
-        """Abort a transaction that lost the race for the record; the sweeps repeat what fails here."""
+        """
+        Abort a transaction that lost the race for the record.
+
+        If this fails, the sweeps repeat it.
+        """
         try:
             await abort_open(self._store, self._environment, began, self._options.attempts_max)
             await withdraw(self._store, operations)
@@ -195,7 +199,7 @@ class Applications:
         return record if ended is None else await self._with_outcome(record, ended)
 
     async def _with_outcome(self, record: ApplicationRecord, ended: Transaction) -> ApplicationRecord:
-        """Return the record with what ``ended`` committed, read from its operations."""
+        """Return the record with the batch that ``ended`` committed, read from its operations."""
         if ended.state is not State.COMMITTED:
             return record
         operations = await scan_operations(self._store, ended.txn_id, self._options.page_records)

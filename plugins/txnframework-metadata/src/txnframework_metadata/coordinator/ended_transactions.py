@@ -1,4 +1,6 @@
-"""Ends of transactions: the compare-and-set that decides one, and ended ones that still have operations."""
+"""
+Ends of transactions: the compare-and-set that decides a transaction, and ended transactions that still have operations.
+"""
 
 from __future__ import annotations
 

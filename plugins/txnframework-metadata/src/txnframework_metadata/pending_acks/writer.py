@@ -135,7 +135,8 @@ async def put_drafts(
     store: IMetadataStore, header: Header, planned: Sequence[Draft], page_records: int, changes: list[Change]
 ) -> None:
     """
-    Write every draft on condition that the header is OPEN; ``changes`` receives what was written, also after an error.
+    Write every draft on condition that the header is OPEN. ``changes`` receives the written records, also after an
+    error.
 
     :raises TransactionConflict: the transaction has ended.
     :raises OutcomeUnknown: some drafts that are not in ``changes`` may be stored.

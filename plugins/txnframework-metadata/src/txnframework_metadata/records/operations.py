@@ -197,8 +197,8 @@ def _matched(
     """
     Return those of ``operations`` that are stored, as found, and those that are missing.
 
-    An acknowledgment that is already admitted never matches one that was just written. It may be an earlier one, and a
-    conflict withdraws what was just written.
+    An acknowledgment that is already admitted never matches one that was just written. It may be an earlier
+    acknowledgment, which a conflict must not withdraw.
     """
     left = [stored for stored in found if not (isinstance(stored.document, AckOperation) and stored.document.admitted)]
     standing: list[StoredOperation] = []

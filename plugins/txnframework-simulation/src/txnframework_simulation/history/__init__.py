@@ -1,7 +1,7 @@
 """
 Histories: the operations of all clients and the replies to them; ``txnframework_simulation.checkers`` judges them.
 
-``operations`` and ``replies`` define what is recorded, ``events`` puts it in order, ``recorder`` records it, and
+``operations`` and ``replies`` define the recorded data, and ``events`` puts it in order. ``recorder`` records it, and
 ``files`` stores it.
 
     history = History()

@@ -74,7 +74,7 @@ def _close(coroutine: Any) -> None:
     """
     Close a chain of coroutines, the innermost first.
 
-    If the outer one was closed first and awaited again, inner ones would stay open.
+    If an outer coroutine was closed first and awaited again, the inner ones would stay open.
     """
     for _ in range(ATTEMPTS_MAX):
         innermost = _innermost(coroutine)

@@ -46,7 +46,7 @@ async def follow_a_segment(context: ActorContext, one: Subscribed) -> None:
 
 class Mixture(Workload[MixtureOptions]):
     """
-    Actors that draw what they do next.
+    Actors that draw their actions at random.
 
     It has two additional rules. The sum over all accounts is the same for each client that reads all of them, as
     ``oracles`` describes. At most one of several attempts at one piece of work can be read; each attempt is in a

@@ -136,8 +136,8 @@ class Workload(ABC, Generic[O]):
         """Do one actor's part, until nothing is left to do."""
 
     async def finish(self, context: ActorContext) -> None:
-        """Do what has to be possible when nothing goes wrong any more, before everything is drained."""
+        """Do operations that must succeed after the last fault, before the drain."""
 
     def violations(self, history: History) -> list[Violation]:  # noqa: ARG002 - most have something to say
-        """Return what the history says against this workload's own promise."""
+        """Return the violations of this workload's own rules that the history shows."""
         return []

@@ -103,7 +103,7 @@ def write_config(path: Path, stores: StoreUrls, entry_messages_max: int) -> Path
         f"[metadata]\nurl = {_toml(stores.metadata)}\n\n"
         f"[ledger]\nurl = {_toml(stores.ledger)}\n\n"
         f"[client]\nentry_messages_max = {entry_messages_max}\n\n"
-        # No background sweep: a restart must itself find what earlier runs left.
+        # No background sweep: a restart must itself find the leftovers of earlier runs.
         "[transactions]\nsweep = false\n",
         encoding="utf-8",
     )

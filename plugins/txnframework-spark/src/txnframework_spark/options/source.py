@@ -52,13 +52,15 @@ _TAKE_OVER_TIMEOUT_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of a load; ``for_stream`` and ``for_batch`` check what each of them allows, and add the default start.
+    """Options of a load.
+
+    ``for_stream`` and ``for_batch`` refuse options of the other kind, and add the default start.
 
     ``group_id`` None: nothing is acknowledged, and only the checkpoint records progress. ``starting``: the start of a
     query without ``group_id``, or of a new subscription. ``max_offsets_per_trigger``: messages of one micro-batch over
     all segments, exceeded only to complete an entry. ``align_segments``: a limited batch reads all segments up to the
-    same time of the store's clock. ``allow_unacknowledged``: continue although no sink acknowledges what is read with
-    ``group_id``. ``one_sided``: the given options that only streams, or only batches, accept.
+    same time of the store's clock. ``allow_unacknowledged``: continue although no sink acknowledges the messages that
+    are read with ``group_id``. ``one_sided``: the given options that only streams, or only batches, accept.
     """
 
     stores: StoreOptions

@@ -30,11 +30,11 @@ _ONLY_THERE: Final = (
 
 def acknowledge(batch: DataFrame, batch_id: int, **stores: str) -> bool:
     """
-    Acknowledge what a micro-batch has read of every subscription (``groupId``), in one transaction.
+    Acknowledge the messages that a micro-batch has read from every subscription (``groupId``), in one transaction.
 
     Call it when everything that the batch writes is durable. If the process is killed before the call returns, the
     batch is repeated under the same query and number, so the caller's writes must be idempotent. The DataFrame must
-    have been computed before, because its tasks register what they read; without that, nothing is acknowledged.
+    have been computed before, because its tasks register the ranges that they read. Otherwise nothing is acknowledged.
 
     :param stores: ``config``, or ``metadata`` and ``ledger``, as for the source.
     :returns: False if nothing was read of a subscription.
@@ -61,7 +61,7 @@ def txn_options(batch: DataFrame, batch_id: int) -> dict[str, str]:
 
 
 async def acknowledge_batch(host: Host, options: SinkOptions, facts: MicroBatch) -> bool:
-    """Acknowledge what the tasks of a batch have registered; return False if nothing was registered."""
+    """Acknowledge the ranges that the tasks of a batch have registered; return False if there are none."""
     if not await retry_unavailable(host, lambda: load_registrations(host.metadata, facts)):
         return False
     # The application is the query: it is as old as the checkpoint, which determines the batch's range.

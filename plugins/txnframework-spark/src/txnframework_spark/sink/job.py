@@ -104,7 +104,7 @@ async def begin_job(host: Host, options: SinkOptions) -> BatchJob:
 
 async def commit_job(host: Host, job: BatchJob, messages: Sequence[Staged | None]) -> None:
     """
-    Commit what the tasks wrote, by one compare-and-set.
+    Commit the rows that the tasks wrote, by one compare-and-set.
 
     :raises Fenced: a newer job of the application has begun; nothing counts.
     :raises BatchNotCommitted: the transaction has ended, or a task's message is missing; nothing counts.

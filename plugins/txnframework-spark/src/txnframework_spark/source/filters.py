@@ -75,7 +75,7 @@ class Condition:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is true for no value or, if negated, for every value."""
+        """Whether the condition is true for no value or, if negated, for every value."""
         return self.kind is In and not self.value
 
     def holds(self, found: Any) -> bool:

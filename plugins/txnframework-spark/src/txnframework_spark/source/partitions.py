@@ -1,4 +1,6 @@
-"""Read tasks: the division of ranges into partitions, what each partition leaves out, and its maximum size."""
+"""
+Read tasks: the division of ranges into partitions, the messages that each partition leaves out, and its maximum size.
+"""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ LARGE_ENTRY_ROWS: Final = 4_000
 
 
 def read_partition(partition: SegmentPartition, task: TaskAttempt, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Register what the micro-batch reads, then yield the partition's messages in order.
+    """Register the ranges of the micro-batch, then yield the partition's messages in order.
 
     The registration precedes the first row: a commit without registration would treat the batch as one without
     acknowledgments.

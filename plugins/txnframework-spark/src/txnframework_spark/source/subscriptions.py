@@ -9,9 +9,9 @@ would be committed twice.
 A random token is stored with the epoch. If the reply to raising it is lost, an epoch that is higher by one may belong
 to another run; only the token shows which.
 
-Missing acknowledgments: our sink acknowledges what is read with ``groupId``, other sinks only if the pipeline calls
-``acknowledge``. Without acknowledgments nothing fails at first, because the checkpoint advances. But the subscription's
-lag grows, retention never trims, and a lost checkpoint repeats everything.
+Missing acknowledgments: our sink acknowledges the messages that are read with ``groupId``. With other sinks, the
+pipeline must call ``acknowledge``. Without acknowledgments nothing fails at first, because the checkpoint advances. But
+the subscription's lag grows, retention never trims, and a lost checkpoint repeats everything.
 
 A read task registers the range that the batch will acknowledge. Spark asks for the end of the next batch only when the
 previous batch is done, and passes the end of that one. So a registered range that ends there or before, and that the

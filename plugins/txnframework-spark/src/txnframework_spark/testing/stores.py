@@ -194,7 +194,9 @@ class Stores:
             await subscription.cursor.seek(EARLIEST)
 
     def is_locked(self) -> bool:
-        """Return whether a process is in the middle of a write, if the stores are an SQLite file."""
+        """
+        Return whether a process is writing to the stores at the moment; always False unless they are a SQLite file.
+        """
         if not self.url.startswith("sqlite:///"):
             return False
         connection = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=0)

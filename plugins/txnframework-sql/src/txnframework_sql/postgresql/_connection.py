@@ -96,9 +96,9 @@ class Connection:
     """
     A connection that is lent to one caller at a time.
 
-    A statement outside a transaction is a transaction of its own. ``read`` and ``write`` differ in what is known after
-    a failure. A failed read changed nothing. A write without a reply raises OutcomeUnknown. Inside a transaction,
-    nothing is changed before its COMMIT is sent, so a write there raises a plain error.
+    A statement outside a transaction is a transaction of its own. ``read`` and ``write`` differ in the error that they
+    raise after a failure. A failed read changed nothing. A write without a reply raises OutcomeUnknown. Inside a
+    transaction, nothing is changed before its COMMIT is sent, so a write there raises a plain error.
 
     Every error is one of the framework's. After ``RetryableConflict`` the same work may be performed again.
     """

@@ -27,8 +27,8 @@ from txnframework_sql.schema import VERSION_TABLE
 # The numbers of the advisory locks: any numbers that other programs are unlikely to lock. If several processes open a
 # new database at once, one of them creates the tables, and one the functions.
 _TABLES_LOCK, _FUNCTIONS_LOCK = 7_291_604_151, 7_291_604_150
-# Read from the catalog tables: to_regproc may return what was cached before the wait for the lock. Trusted owners are
-# the owner of the tables, this user, and superusers.
+# Read from the catalog tables: to_regproc may return a result that was cached before the wait for the lock. Trusted
+# owners are the owner of the tables, this user, and superusers.
 _FOUND = """
 SELECT f.proname, oidvectortypes(f.proargtypes), f.prosrc, r.rolname,
     r.rolsuper OR f.proowner = (SELECT oid FROM pg_roles WHERE rolname = current_user) OR f.proowner = (
@@ -124,7 +124,7 @@ def _require_own(function: Function, stored: Iterable[_StoredFunction], schema: 
             )
 
 
-# Read from the catalog: to_regclass may return what was cached before the wait for the lock.
+# Read from the catalog: to_regclass may return a result that was cached before the wait for the lock.
 _HAS_REVISION = """
 SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)
 """

@@ -130,7 +130,7 @@ def find_sequence(managed: LedgerRef, producer: str, sequence: int) -> Steps[App
 
 
 def remembered(managed: LedgerRef, producer: str, sequence: int, window: int) -> Steps[WindowState]:
-    """Return what is stored of a producer, and how many of its sequences are above the given one."""
+    """Return what the ledger stores about a producer, and how many of its sequences are above the given one."""
     yield from end_of(managed)
     found = yield from row(_ABOVE, of_managed_id=managed.id, of_producer=producer, of_sequence=sequence)
     highest, above = (None, None) if found is None else found

@@ -206,7 +206,11 @@ class KazooBridge(SequentialThreadingHandler):  # type: ignore[misc]
             self.inbox.put(self.thread_ended, ended_by)
 
     def select(self, read: list[Any], write: list[Any], other: list[Any], timeout: Any = None) -> Any:  # noqa: ARG002
-        """Return what is ready: at once if there is data in the buffers of the sockets, without a system call."""
+        """
+        Return the ready sockets.
+
+        If their buffers have data, return at once, without a system call.
+        """
         if write:
             return [], write if wait_for_room(write[0], timeout) else [], []
         ready = [one for one in read if one.pending()]

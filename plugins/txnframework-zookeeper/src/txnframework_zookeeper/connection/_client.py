@@ -114,8 +114,8 @@ class ZooKeeperClient:
         """
         Return a node, or None if it does not exist.
 
-        The result includes every write confirmed before this call. Without ``is_current``, it is at least as new as
-        what this client has seen before.
+        The result includes every write confirmed before this call. Without ``is_current``, the result is at least as
+        new as the states that this client has seen before.
 
         ZooKeeper's ``sync`` asks the leader, which does not ask the other servers. A leader that was cut off without
         knowing it may answer for some seconds. The versions that writes name protect them from this.

@@ -110,7 +110,11 @@ class Doorbell:
         self._sender.setblocking(False)
 
     def send(self, byte: bytes) -> int:
-        """Announce a request; in the loop's thread, kazoo's thread is woken when the loop has run what is ready."""
+        """
+        Announce a request.
+
+        In the loop's thread, kazoo's thread is woken only after the loop has run all ready callbacks.
+        """
         self._requests.append(byte)
         if threading.get_ident() != self._loop_thread:
             self._wake()
@@ -171,7 +175,7 @@ def wait_for_room(sock: SessionSocket, timeout_s: float | None) -> bool:
 
 
 def wait_for_data(read: list[Any], timeout_s: float | None) -> list[Any]:
-    """Send what is unsent, and return which of a session's socket and doorbell have data; none after the timeout."""
+    """Send unsent data, and return which of a session's socket and doorbell have data; none after the timeout."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         poll = select.poll()

@@ -39,7 +39,7 @@ class ClientProxy:
         self.proxy.restore()
 
     def begin_operation(self, writes: bool) -> None:
-        """Decide what the client's next operation loses."""
+        """Decide which message the next operation of the client loses."""
         if self.is_cut and not self.loses_reply:
             self.proxy.restore()
             self.loses_reply = writes

@@ -26,7 +26,7 @@ from txnframework.testing.world import World
 
 
 class WriteRules(BufferRules):
-    """What is appended and what is refused."""
+    """Rules of appends: which are accepted, and which are refused."""
 
     async def test_intent_comes_first(self) -> None:
         """

@@ -45,7 +45,7 @@ class EveryTypeRules(DispatcherRules):
             assert declared == STANDARD_TYPES.get(dispatcher.subscription_type, declared)
 
     async def test_nobody_there(self) -> None:
-        """Without a consumer, nothing is assigned, and the dispatcher keeps nothing of what was offered."""
+        """Without a consumer, nothing is assigned, and the dispatcher keeps no offered message."""
         async with self.data.open() as dispatcher:
             assert assigned(dispatcher, offered(0, 1)) == []
             attach(dispatcher, 1, permits=5)

@@ -49,7 +49,10 @@ class SettleRules(PendingAckRules):
             assert await is_free(fresh, *single(1, 2, 3, 5))
 
     async def test_one_does_not_give_back_anothers(self) -> None:
-        """Settling a committed or aborted transaction leaves what another open one holds."""
+        """
+        Settling a committed or aborted transaction does not change the acknowledgments that another open transaction
+        holds.
+        """
         async with self.data.open() as world, self.data.open() as other:
             holder = await begin(world)
             await add(world, holder, *single(0), part(9, 1))
@@ -163,7 +166,7 @@ class SettleRules(PendingAckRules):
 
 
 class RecoverRules(PendingAckRules):
-    """Opening a subscription reads what is pending and settles what has ended."""
+    """Opening a subscription reads pending acknowledgments and settles ended transactions."""
 
     async def test_nothing(self) -> None:
         """A new subscription has nothing pending."""

@@ -204,7 +204,8 @@ class PostgresServer:
             return
         import psutil
 
-        # The first process is stopped first, so that it starts no others; the others would otherwise finish their work.
+        # The first process is paused first, so that it starts no others. Then all are killed, because the others would
+        # otherwise finish their work.
         first = psutil.Process(self._process.pid)
         first.suspend()
         others = first.children(recursive=True)
