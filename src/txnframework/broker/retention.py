@@ -57,9 +57,9 @@ def first_to_keep(facts: SegmentFacts, rule: RetentionSection) -> int:
     Return the first ledger that is kept; the ledgers before it are removed.
 
     A ledger is removed if every subscription has acknowledged all of it, no pipeline may replay it, and a limit
-    applies. The limits: it is older than ``time_ms``, or the acknowledged ledgers hold ``bytes`` without it. Only
-    ``backlog_time_ms`` overrides cursors and replays, and no limit overrides undecided entries. The last ledger is
-    kept: it is the open one, or ledgers that were not examined follow it.
+    applies. The limits: the ledger is older than ``time_ms``, or the later acknowledged ledgers hold at least
+    ``bytes``. Only ``backlog_time_ms`` overrides cursors and replays, and no limit overrides undecided entries. The
+    last ledger is kept: it is the open one, or ledgers that were not examined follow it.
     """
     bounds = (facts.readable, facts.acknowledged, facts.replayed, facts.compacted)
     done = min(bound for bound in bounds if bound is not None)

@@ -375,7 +375,8 @@ class Consumer:
         """
         Require that a message was received under this consumer's present lease.
 
-        After a lost lease, its messages go to other consumers, and this process no longer knows which ones they were.
+        After a lease is lost, the messages delivered under it go to other consumers. This process no longer knows which
+        messages these were.
         """
         feed = self._feed(message.id.segment)
         self._require_nothing_missed(feed, holder, message.id.position)

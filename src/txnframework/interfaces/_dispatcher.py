@@ -65,7 +65,7 @@ class IDispatcher(Interface):
         """
         Add a consumer with the permits that it brings; a consumer that is already attached is unchanged.
 
-        :raises ConsumerBusy: the type allows only one consumer; the error names the attached one; nothing changed.
+        :raises ConsumerBusy: the type allows only one consumer. The error names the attached one. Nothing was changed.
             Never raised by a type whose consumers stand by.
         """
 

@@ -35,8 +35,8 @@ class EntryColumns:
     """``count`` messages as columns; ``sequence_ids`` and ``published_ms`` are int64.
 
     ``keys`` None: no message has a key. ``keys_validity`` None: all have. Its bits are in Arrow's order, lowest first,
-    and begin at bit 0. ``headers`` None: no message has headers. ``values_validity`` None: no value is null; its bits
-    are as those of the keys.
+    and begin at bit 0. ``headers`` None: no message has headers. ``values_validity`` has the same form as the validity
+    of the keys. None: no value is null.
     """
 
     count: int

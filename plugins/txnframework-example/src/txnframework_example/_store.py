@@ -139,7 +139,11 @@ class NotebookStore:
         return watch
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
-        """Acquire the lease, or raise LeaseHeld; a session and holder that have it already get it again."""
+        """
+        Acquire the lease, or raise LeaseHeld.
+
+        The same session and holder may acquire a lease that they already hold.
+        """
         await self._yield()
         key = lease_key(name)
         record = self._notebook.get(key)

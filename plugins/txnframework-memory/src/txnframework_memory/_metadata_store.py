@@ -121,7 +121,11 @@ class MemoryMetadataStore:
         return await self.link.read(lambda: self._arm(target))
 
     async def acquire_lease(self, name: str, holder: str) -> ILease:
-        """Acquire the lease, or raise LeaseHeld; a session and holder that have it already get it again."""
+        """
+        Acquire the lease, or raise LeaseHeld.
+
+        The same session and holder may acquire a lease that they already hold.
+        """
         return await self.link.write(lambda: self._take(name, holder))
 
     async def break_lease(self, name: str, version: int) -> None:
@@ -138,7 +142,11 @@ class MemoryMetadataStore:
         self.crash()
 
     def crash(self) -> None:
-        """End the session immediately, as killing its process does; running calls do not learn their outcome."""
+        """
+        End the session immediately, as a kill of its process does.
+
+        Running calls do not receive their outcome.
+        """
         if self.link.is_closed:
             return
         self.link.close()

@@ -94,7 +94,11 @@ class Compactor:
         await self._compacted.refresh()
 
     async def _keep(self, run: _RunInProgress, ledger: IManagedLedger) -> None:
-        """Write the messages of the next markers; at the end, ``upto`` is never within a commit."""
+        """
+        Write the messages of the next markers.
+
+        At the end, ``upto`` is never inside a commit.
+        """
         topic, end = self._ledgers.topic, self._ledgers.topic_state.upto
         (first, *_) = await topic.ledgers(-1, 1)
         run.upto = max(run.upto, Position(first.ledger_id, -1))

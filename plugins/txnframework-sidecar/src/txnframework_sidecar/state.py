@@ -1,4 +1,8 @@
-"""The meaning of the entries of a topic and its sidecar: no I/O, and the same result in every process."""
+"""
+The state that follows from the entries of a topic and its sidecar.
+
+There is no I/O, and every process gets the same state.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 """
-The meaning of a topic's entries and markers: no I/O, and the same result in every process that reads them in order.
+The state that follows from a topic's entries and markers. There is no I/O, and every process that reads them in order
+gets the same state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The meaning of a log's records: no I/O, and the same result in every process that reads them in order."""
+"""
+The holds that follow from a log's records.
+
+There is no I/O, and every process that reads the records in order gets the same holds.
+"""
 
 from __future__ import annotations
 

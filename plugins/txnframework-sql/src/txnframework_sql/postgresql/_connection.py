@@ -276,8 +276,8 @@ class UncertainWrites:
         """
         Remove a backend that has replied; return whether its connection is reliable.
 
-        It is not reliable if other connections of this process have requested the end of the backend meanwhile. That
-        request may still be on its way, and would end whatever the backend executes by then.
+        It is not reliable if other connections of this process have requested the end of the backend in the meantime.
+        That request may still be on its way, and would end whatever the backend executes by then.
         """
         is_being_ended = self._backends.get(server, {}).get(backend, True)
         self._remove(server, backend)

@@ -51,8 +51,8 @@ class _CompiledStatement:
 
 
 _PRAGMAS = (
-    # Applies to an empty file; other files keep their page size. Entries are large: fewer, larger pages halve the time
-    # of their writes. A commit of a few small records takes as long as with 4 KiB.
+    # Applies to an empty file; other files keep their page size. Entries are large, so a larger page size halves the
+    # time of their writes. A commit of a few small records takes as long as with 4 KiB.
     "PRAGMA page_size = 16384",
     # A commit is on disk before it is confirmed; in WAL mode that is one fsync of the log.
     "PRAGMA synchronous = FULL",
