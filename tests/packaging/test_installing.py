@@ -66,9 +66,21 @@ def sboms(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def installed(place: Path, built: Path, *requirements: str) -> Path:
     """Return the interpreter of a new environment with these requirements."""
-    run(sys.executable, "-m", "venv", place)
     python = place / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--find-links", built, *requirements)
+    run(sys.executable, "-m", "uv", "venv", "--quiet", "--python", sys.executable, place)
+    run(
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        python,
+        "--find-links",
+        built,
+        *requirements,
+    )
     return python
 
 
