@@ -23,7 +23,7 @@ from txnframework_spark.pipeline.analysis import load_plan, stateful_operators
 from txnframework_spark.pipeline.command import pipeline
 from txnframework_spark.pipeline.frames import build_output
 from txnframework_spark.pipeline.loader import load_pipeline
-from txnframework_spark.pipeline.query import Start, StopRequests, run_query
+from txnframework_spark.pipeline.query import PipelineStart, StopRequests, run_query
 from txnframework_spark.pipeline.screen import Screen
 from txnframework_spark.pipeline.status import check_topics, load_status
 
@@ -100,7 +100,7 @@ def run(spark: SparkSession, path: Path, reset: bool = False) -> list[str]:
     """Run a pipeline to its end; return the lines that it shows."""
     written = io.StringIO()
     with StopRequests() as requests, Screen(Console(file=written, width=160), "app") as screen:
-        assert not run_query(spark, Start(load_pipeline(path), path, reset), screen, requests)
+        assert not run_query(spark, PipelineStart(load_pipeline(path), path, reset), screen, requests)
     return written.getvalue().splitlines()
 
 
