@@ -77,7 +77,7 @@ def run(scenario_class: type[Scenario], point: Point, atomic: bool = True, famil
         walk.run()
     except Exception as error:
         victim = world.machines.get("victim")
-        stood = "not started" if victim is None else victim.process.last_step or victim.process.standing()
+        stood = "not started" if victim is None else victim.process.last_step or victim.process.describe_last_step()
         call = f"; call {point.call} is {walk.walked.calls[point.call]}" if walk.hit else ""
         raise CrashPointFailed(
             f"{scenario_class.__name__}{'' if atomic else ' without atomic batches'}, {point}{call}; "

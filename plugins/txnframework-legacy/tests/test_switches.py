@@ -1,4 +1,4 @@
-"""Batching that is switched while hosts run: what is stored, who learns of it, and what is flush_observer."""
+"""Batching that is switched while hosts run: what is stored, who learns of it, and what is observed."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ async def test_a_coordinator_is_switched(world: World) -> None:
         assert await entries_of_eight() == expected
 
 
-# -- what is flush_observer ---------------------------------------------------------------------------------
+# -- what is observed ---------------------------------------------------------------------------------
 
 TC, ACKS = "pulsar_txn_tc_bufferedwriter", "pulsar_txn_pending_ack_store_bufferedwriter"
 RECORDS, SIZE = "batch_record_count", "batch_size_bytes"

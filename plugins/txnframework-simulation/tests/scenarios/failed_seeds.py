@@ -8,7 +8,7 @@ FAILED: dict[str, tuple[int, ...]] = {
     "retention": (1, 3, 7),  # two sweeps of one process at a time: a pass ended twice
     "seeks": (
         24,  # closing failed on one segment, and stayed at the other
-        *(23, 36, 74, 76, 49),  # classify_error by what a subscription was before it was given up
+        *(23, 36, 74, 76, 49),  # judged by what a subscription was before it was given up
         20747,  # given up once, and a life that had begun since ended with it
         589,  # someone sought between the two readings of a look: what was acknowledged before held its message back
     ),
@@ -19,8 +19,8 @@ FAILED: dict[str, tuple[int, ...]] = {
     ),
     "juggling": (3,),  # a range over what somebody else had finished, by a holder that was paused
     "log_juggling": (90,),  # the same, with the lease back again
-    "cancellation": (
-        *(4, 8, 9, 10),  # closing and joining that were cancelled left a consumer behind, for ever
+    "impatience": (
+        *(4, 8, 9, 10),  # a cancelled close or join left a consumer behind
     ),
     "log_impatience": (8, 9),  # the same
     "sidecar_impatience": (
@@ -28,11 +28,11 @@ FAILED: dict[str, tuple[int, ...]] = {
         18,  # two consumers that were given up waited for each other to leave
     ),
     "deletion": (
-        8,  # classify_error by what a topic was before it was deleted
+        8,  # judged by what a topic was before it was deleted
         17,  # closing failed on one segment, and stayed at the others
     ),
-    "log_deletion": (6,),  # classify_error by what a topic was before it was deleted
-    "dead_letters": (34,),  # a transaction classify_error by an acknowledgment that was a dead letter's
+    "log_deletion": (6,),  # judged by what a topic was before it was deleted
+    "dead_letters": (34,),  # a transaction judged by an acknowledgment that was a dead letter's
     "compaction": (15, 26, 28),  # a null deletes what other segments hold
     "layouts": (1441,),  # nobody was left to sweep
 }

@@ -165,18 +165,18 @@ class Doorbell:
 
 def wait_for_room(sock: SessionSocket, timeout_s: float | None) -> bool:
     """Return whether a socket has room for another request, after waiting for it at most ``timeout_s``."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     while not sock.has_room and not sock.flush():
         poll = select.poll()
         poll.register(sock, select.POLLOUT)
-        if not poll.poll(_left_ms(deadline)):
+        if not poll.poll(_left_ms(deadline_s)):
             return False
     return True
 
 
 def wait_for_data(read: list[Any], timeout_s: float | None) -> list[Any]:
     """Send unsent data, and return which of a session's socket and doorbell have data; none after the timeout."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         poll = select.poll()
         for one in read:
@@ -185,7 +185,7 @@ def wait_for_data(read: list[Any], timeout_s: float | None) -> list[Any]:
         bells = [one for one in read if isinstance(one, Doorbell)]
         found: dict[int, int] = {}
         if all(bell.start_waiting() for bell in bells):
-            left_ms = _left_ms(deadline)
+            left_ms = _left_ms(deadline_s)
             found = dict(poll.poll(left_ms))
         for bell in bells:
             bell.stop_waiting()
@@ -194,9 +194,9 @@ def wait_for_data(read: list[Any], timeout_s: float | None) -> list[Any]:
             for one in read
             if (one.pending() if isinstance(one, Doorbell) else found.get(one.fileno(), 0) & ~select.POLLOUT)
         ]
-        if ready or (not found and deadline is not None and time.monotonic() >= deadline):
+        if ready or (not found and deadline_s is not None and time.monotonic() >= deadline_s):
             return ready
 
 
-def _left_ms(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic()) * 1000
+def _left_ms(deadline_s: float | None) -> float | None:
+    return None if deadline_s is None else max(0.0, deadline_s - time.monotonic()) * 1000
