@@ -177,8 +177,8 @@ def overtaking(kind: type[Any]) -> type[Any]:
     class Overtakes(kind):  # type: ignore[misc]
         def assign(self, waiting: Waiting) -> Answer:
             self._consumers.left_behind.clear()
-            for key in [key for key, one in getattr(self, "_held", {}).items() if self._gone(one)]:
-                del self._held[key]
+            for key in [key for key, one in getattr(self, "_assigned", {}).items() if self._gone(one)]:
+                del self._assigned[key]
             return super().assign(waiting)  # type: ignore[no-any-return]
 
         def _gone(self, held: Any) -> bool:
@@ -186,7 +186,7 @@ def overtaking(kind: type[Any]) -> type[Any]:
 
         def released(self, positions: frozenset[Position]) -> None:
             if hasattr(self, "_key_at"):
-                positions = frozenset(one for one in positions if self._key_at.get(one) in {None, *self._held})
+                positions = frozenset(one for one in positions if self._key_at.get(one) in {None, *self._assigned})
             super().released(positions)
 
     return Overtakes
@@ -274,8 +274,8 @@ class HoldsUpAll(KeySharedDispatcher):
 
     def assign(self, waiting: Waiting) -> Answer:
         for number, candidate in enumerate(waiting):
-            held = self._held.get(candidate.key) if candidate.key is not None else None
-            if held is not None and self._taker(candidate.key) is None:
+            held = self._assigned.get(candidate.key) if candidate.key is not None else None
+            if held is not None and self._receiver(candidate.key) is None:
                 return super().assign(waiting[:number])
         return super().assign(waiting)
 
@@ -315,8 +315,8 @@ class TakesEmptyForNone(KeySharedDispatcher):
 class GoesRoundWithKeys(KeySharedDispatcher):
     """Gives a free key to whoever is next."""
 
-    def _taker(self, key: bytes | None) -> Any:
-        return super()._taker(key if key is None or key in self._held else None)
+    def _receiver(self, key: bytes | None) -> Any:
+        return super()._receiver(key if key is None or key in self._assigned else None)
 
 
 CASES = [

@@ -279,7 +279,7 @@ def test_a_crash_at_any_step_leaves_a_deletion_that_any_process_finishes(
             budget = [steps]
             coordinator: Any = await client.host.coordinator()
             store = Dying(client.host.metadata, budget, applied)
-            for part in (deleting, deleting._layouts, deleting._subscribing, coordinator._sweeps):
+            for part in (deleting, deleting._layouts, deleting._subscriptions, coordinator._sweeps):
                 part._store = store
             deleting._ledgers = Dying(client.host.ledgers, budget, applied)
             died = False

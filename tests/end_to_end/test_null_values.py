@@ -303,7 +303,7 @@ def test_a_compaction_while_a_reader_opens(memory: Stores, monkeypatch: pytest.M
             await client.split("prices", 0)
             await send(client, (b"a", None))
             attempts = client.host.compaction.attempts
-            part, opened = attempts.part, 0
+            part, opened = attempts.open_result, 0
 
             async def compact_in_between(segment: str) -> object:
                 nonlocal opened
@@ -312,7 +312,7 @@ def test_a_compaction_while_a_reader_opens(memory: Stores, monkeypatch: pytest.M
                     await other.compact("prices")
                 return await part(segment)
 
-            monkeypatch.setattr(attempts, "part", compact_in_between)
+            monkeypatch.setattr(attempts, "open_result", compact_in_between)
             assert dict(await compacted(client)).get(b"a") is None
             assert opened == 3
 

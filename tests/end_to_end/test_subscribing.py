@@ -204,7 +204,7 @@ def test_giving_up_is_tried_again_only_where_it_ends_one_life(
         async with memory.open() as client:
             await client.create_topic("orders")
             await client.subscribe("orders", NAME, start="earliest")
-            subscribing: Any = client.host.topics._subscribing
+            subscribing: Any = client.host.topics._subscriptions
             name = "tombstone" if lives else "unlist"
             step, failed = getattr(subscribing, name), False
 
