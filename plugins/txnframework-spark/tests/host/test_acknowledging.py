@@ -41,7 +41,7 @@ def test_a_sink_that_acknowledges_nothing_is_refused(play: Play, caplog: pytest.
             assert rows == [f"a{number}"]
         warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert len(warned) == 1
-        assert "nothing acknowledges what is read of subscription g of topic://public/default/in" in warned[0]
+        assert "batches of subscription g of topic://public/default/in are not acknowledged" in warned[0]
         await world.publish("a2")
         with pytest.raises(NotAcknowledged, match=r"pyspark_txnframework\.acknowledge\(batch, batch_id\)") as found:
             await run.plan(offset)

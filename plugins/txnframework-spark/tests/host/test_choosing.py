@@ -106,7 +106,7 @@ def test_a_deleted_topic_stops_the_query_unless_lost_data_may_be_passed_over(pla
         # One of that name is another topic.
         await world.host.topics.create(TopicName.parse("in-more"), 1)
         await world.publish("d", topic="in-more")
-        with pytest.raises(TopicLost, match="made again"):
+        with pytest.raises(TopicLost, match="created again"):
             await (await world.run(source=PATTERN)).plan(end)
         assert sorted((await all_values(lenient, 1, lenient_end))[0]) == ["c", "d"]
 

@@ -191,18 +191,21 @@ def test_however_many_tasks_there_are_the_header_changes_once(play: Play, tasks:
         staged = [await stage(world, job, f"v{task}") for task in range(tasks)]
         written: list[str] = []
         store = type(world.host.metadata)
-        apply = store.apply
+        apply, put = store.apply, store.put
 
-        async def counted(self: Any, batch: Any) -> Any:
-            """The way that every write to this store takes."""
+        async def counted_apply(self: Any, batch: Any) -> Any:
             written.extend(write.key.path for write in batch.puts if isinstance(write, Put))
             return await apply(self, batch)
 
-        store.apply = counted
+        async def counted_put(self: Any, write: Put) -> int:
+            written.append(write.key.path)
+            return await put(self, write)
+
+        store.apply, store.put = counted_apply, counted_put
         try:
             await commit_job(world.host, job, staged)
         finally:
-            store.apply = apply
+            store.apply, store.put = apply, put
         assert written.count(header_key(job.txn_id).path) == 1
         committed = await coordinator.describe(job.txn_id)
         assert len(committed.branches or ()) == tasks + 1

@@ -197,8 +197,8 @@ def test_an_export_to_a_folder_that_is_not_shared_is_refused(
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["shared"] == "20 messages"
-    assert "executors wrote 20 messages and 0 of them are in /proc/self/cwd/out" in found["each its own"]
-    assert "it has to be a folder that all machines share" in found["each its own"]
+    assert "executors wrote 20 messages, but /proc/self/cwd/out contains 0 of them" in found["each its own"]
+    assert "it must be a folder that all machines share" in found["each its own"]
     assert not list((folder / "out").glob("export=*"))
 
 

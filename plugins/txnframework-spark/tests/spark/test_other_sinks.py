@@ -113,7 +113,7 @@ def test_a_sink_that_acknowledges_nothing_is_refused(stores: Stores, run: Any) -
     stores.publish(values(0, 40))
     told = run(None)
     assert told is not None
-    assert "nothing acknowledges what is read of subscription g of topic://public/default/in" in told
+    assert "batches of subscription g of topic://public/default/in are not acknowledged" in told
     assert "pyspark_txnframework.acknowledge(batch, batch_id)" in told
     shutil.rmtree(stores.checkpoint)
     assert run(None, allowUnacknowledged="true") is None

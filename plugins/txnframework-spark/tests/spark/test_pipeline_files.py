@@ -169,7 +169,7 @@ def test_rows_that_are_dropped_as_late_are_told(spark: SparkSession, stores: Any
     assert (state["late_rows"], state["rows"], state["watermark"]) == (1, 1, "1970-01-01T00:01:39.000Z")
     assert state["late_batch"] is not None
     told = CliRunner().invoke(pipeline, ["status", str(path)])
-    assert "Warning: rows came later than the watermark allows" in told.output
+    assert "Warning: rows that were later than the watermark allows" in told.output
     assert "1, the last in batch" in told.output
 
 
