@@ -142,6 +142,7 @@ CALLS: dict[str, Call] = {
     "commit": lambda client, one: client.commit(one),
     "abort principal": lambda client, one: _abort(client, principal=one),
     "outcome": lambda client, one: client.outcome(one),
+    "ping": lambda client, one: client.ping(timeout_ms=one),
     "settle": lambda client, one: client.settle(one),
     "find_hanging": lambda client, one: client.find_hanging(one),
     "find_hanging transactions": lambda client, one: client.find_hanging(transactions_max=one),

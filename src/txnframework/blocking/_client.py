@@ -8,7 +8,7 @@ from txnframework import client as asynchronous
 from txnframework.blocking._messages import Consumer, Producer, Reader
 from txnframework.blocking._transactions import JoinedTransaction, Transaction
 from txnframework.broker import Compactor, HangingTransaction, Lag, LatestByKey, Order, Start
-from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name
+from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name, Ping
 from txnframework.model.acks import AckStatus
 from txnframework.model.dispatch import DEFAULT_TYPE
 from txnframework.model.ids import TxnID
@@ -26,6 +26,10 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<blocking {self._client!r}>"
+
+    def ping(self, *, timeout_ms: int = 5_000) -> Ping:
+        """Read from both stores once, or raise Unavailable."""
+        return self._loop.run(self._client.ping(timeout_ms=timeout_ms))
 
     def transaction(
         self,

@@ -7,6 +7,7 @@ from txnframework.client._base import Name
 from txnframework.client._client import Client, ConfigSource, open
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
+from txnframework.client._health import Ping
 from txnframework.client._messages import Message, MessageID
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
@@ -29,6 +30,7 @@ __all__ = [
     "Message",
     "MessageID",
     "Name",
+    "Ping",
     "Producer",
     "Reader",
     "SegmentLag",

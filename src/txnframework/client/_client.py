@@ -16,6 +16,7 @@ from txnframework.client._base import Name, check_subscription, close_after, nam
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
 from txnframework.client._feed import ConsumerOptions
+from txnframework.client._health import HealthOperations
 from txnframework.client._messages import MessageID
 from txnframework.client._producer import Producer, open_producer
 from txnframework.client._reader import Reader
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from txnframework.metrics import Metrics
 
 
-class Client(TransactionOperations, SubscriptionOperations, TopicOperations):
+class Client(TransactionOperations, SubscriptionOperations, TopicOperations, HealthOperations):
     """
     Creates transactions, producers, consumers and readers; returned by ``txnframework.open``.
 
@@ -45,7 +46,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations):
 
     async def producer(self, topic: Name, *, name: str | None = None) -> Producer:
         """
-        Open a producer for a topic or for one segment. ClientOpening writes nothing to the stores.
+        Open a producer for a topic or for one segment. Opening writes nothing to the stores.
 
         :param name: identifies the producer, so that repeated sends are recognised, also when another process repeats
             them. Default: a new unique name. Two producers may use one name at the same time only if the caller chooses

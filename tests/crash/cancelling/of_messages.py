@@ -300,7 +300,7 @@ class AbortById(EndById):
 class SettleAndAsk(Story):
     """Questions, and settling, which may be left to the sweeps: given up, they change nothing."""
 
-    covers = ("Client.settle", "Client.outcome", "Client.find_hanging")
+    covers = ("Client.settle", "Client.outcome", "Client.find_hanging", "Client.ping")
 
     async def arrange(self, stage: Stage) -> None:
         await stage.join()
@@ -311,6 +311,7 @@ class SettleAndAsk(Story):
         assert await stage.client.outcome(stage.txn.id) is State.COMMITTED
         await stage.client.settle(stage.txn.id)
         await stage.client.find_hanging(0)
+        await stage.client.ping()
 
 
 class AskAboutTopics(Story):
