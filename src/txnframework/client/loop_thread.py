@@ -7,7 +7,10 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Coroutine
+from contextvars import copy_context
 from typing import Any, ClassVar, TypeVar
+
+from txnframework.runtime.calling_thread import CallingThread, set_calling_thread
 
 T = TypeVar("T")
 
@@ -49,7 +52,8 @@ class LoopThread:
         Run a coroutine to its end, and return its result or raise its error.
 
         If the waiting thread is interrupted, the coroutine is cancelled and its end is awaited, so that nothing
-        continues in the background.
+        continues in the background. Meanwhile the waiting thread executes the calls that the coroutine makes by
+        ``in_calling_thread``.
 
         :raises RuntimeError: the caller runs in the loop itself, which would deadlock, or the process was forked.
         """
@@ -58,20 +62,26 @@ class LoopThread:
             raise RuntimeError("a loop thread cannot be used from its own loop, nor in a process that was forked off")
         done: concurrent.futures.Future[T] = concurrent.futures.Future()
         running: list[asyncio.Task[T]] = []
+        here = CallingThread()
 
         def begin() -> None:
-            task = self._loop.create_task(coroutine)
+            context = copy_context()
+            context.run(set_calling_thread, here)
+            task = self._loop.create_task(coroutine, context=context)
             running.append(task)
             task.add_done_callback(lambda ended: _hand_over(ended, done))
 
         self._loop.call_soon_threadsafe(begin)
         try:
+            here.serve(done)
             return done.result()
         except BaseException:
             if not done.done():
                 self._loop.call_soon_threadsafe(lambda: running[0].cancel())
-                concurrent.futures.wait((done,))
+                here.serve(done)
             raise
+        finally:
+            here.end()
 
     def stop(self) -> None:
         """Stop the loop and the thread; for tests, and for programs that created their own."""

@@ -14,6 +14,7 @@ from txnframework.interfaces._buffer import (
     IPlannableBuffer,
     ITransactionBuffer,
 )
+from txnframework.interfaces._co_commit import ICoCommitCoordinator, ICoCommitStore, IDatabaseTransaction
 from txnframework.interfaces._coordinator import (
     IApplicationCoordinator,
     ICoordinatorShare,
@@ -39,9 +40,12 @@ __all__ = [
     "IAppendedWatch",
     "IApplicationCoordinator",
     "IAtomicBatchStore",
+    "ICoCommitCoordinator",
+    "ICoCommitStore",
     "ICommitOrderBuffer",
     "ICoordinatorShare",
     "ICursor",
+    "IDatabaseTransaction",
     "IDispatcher",
     "IDurableStore",
     "IInPlaceBuffer",

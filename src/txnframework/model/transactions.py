@@ -46,11 +46,13 @@ class Begin:
 
     ``timeout_ms``: counted from now. ``session``: its loss aborts the transaction; None: only the timeout does.
     ``principal``: the only one who may add to the transaction and end it; empty: anyone who knows its id.
+    ``co_commit``: only ``ICoCommitCoordinator.end_with`` may commit the transaction.
     """
 
     timeout_ms: int
     principal: str = ""
     session: str | None = None
+    co_commit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Transaction:
 
     ``branches``: those that count; None before the commit, because they are not known before, and after an abort.
     ``participants`` and ``parts``: the participants, and the branches through which they take part, as far as they were
-    requested.
+    requested. ``co_commit``: as in ``Begin``.
     """
 
     txn_id: TxnID
@@ -90,6 +92,7 @@ class Transaction:
     branches: frozenset[int] | None = None
     participants: frozenset[Participant] = frozenset()
     parts: frozenset[Part] = frozenset()
+    co_commit: bool = False
 
     def counts(self, branch: int) -> bool:
         """Return whether ``branch`` is one of those that the commit listed."""

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
 from txnframework.client import LoopThread
+from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.runtime.calling_thread import in_calling_thread
 
 
 def test_coroutines_of_any_thread_run_in_its_loop() -> None:
@@ -26,28 +29,99 @@ def test_coroutines_of_any_thread_run_in_its_loop() -> None:
         loop.run(name())
 
 
-def test_an_interrupt_cancels_and_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_cancels_and_waits() -> None:
     """When the waiting thread is interrupted, nothing goes on behind its back."""
     loop = LoopThread()
     ended = threading.Event()
-    started = threading.Event()
 
     async def long() -> None:
-        started.set()
         try:
+            with suppress(OutcomeUnknown):
+                await in_calling_thread(interrupt)
             await asyncio.Event().wait()
         finally:
             ended.set()
 
-    import concurrent.futures
-
-    def interrupted(self: concurrent.futures.Future[object], timeout: float | None = None) -> object:
-        started.wait()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(concurrent.futures.Future, "result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            loop.run(long())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(long())
     assert ended.is_set()
     loop.stop()
+
+
+def interrupt() -> None:
+    """Do what the signal handler does that a person at the keyboard causes."""
+    raise KeyboardInterrupt
+
+
+def test_calls_run_in_the_thread_that_waits() -> None:
+    """A connection that belongs to its thread is used there: results and errors come back to the coroutine."""
+    loop = LoopThread()
+    here = threading.get_ident()
+
+    def fail() -> None:
+        raise LookupError(threading.get_ident())
+
+    async def work() -> None:
+        assert threading.get_ident() != here
+        assert await in_calling_thread(threading.get_ident) == here
+        assert await asyncio.create_task(in_calling_thread(threading.get_ident)) == here
+        with pytest.raises(LookupError, match=str(here)):
+            await in_calling_thread(fail)
+
+    loop.run(work())
+    loop.stop()
+
+
+def test_an_interrupted_call_is_not_executed_again_and_the_next_one_is() -> None:
+    """The coroutine learns that the outcome is unknown, and can still undo what it did: the thread waits for it."""
+    loop = LoopThread()
+    calls: list[str] = []
+    learned: list[str] = []
+
+    def commit() -> None:
+        calls.append("commit")
+        raise KeyboardInterrupt
+
+    async def work() -> None:
+        never = asyncio.get_running_loop().create_future()
+        committing = asyncio.create_task(in_calling_thread(commit))
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({committing, never})
+        try:
+            await committing
+        except OutcomeUnknown:
+            learned.append("unknown")
+        await in_calling_thread(lambda: calls.append("rollback"))
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(work())
+    assert (calls, learned) == (["commit", "rollback"], ["unknown"])
+    loop.stop()
+
+
+def test_a_call_after_the_thread_has_left_is_refused() -> None:
+    """What goes on in the loop behind a call cannot use the thread of the caller any more."""
+    loop = LoopThread()
+    left = threading.Event()
+    later: list[asyncio.Task[int]] = []
+
+    async def behind() -> int:
+        await asyncio.to_thread(left.wait)
+        return await in_calling_thread(threading.get_ident)
+
+    async def begin() -> None:
+        later.append(asyncio.create_task(behind()))
+
+    async def end() -> None:
+        with pytest.raises(Unavailable, match="does not wait"):
+            await later[0]
+
+    loop.run(begin())
+    left.set()
+    loop.run(end())
+    loop.stop()
+
+
+def test_without_such_a_thread_a_call_runs_at_once() -> None:
+    """In an asyncio program the loop's own thread makes the call."""
+    assert asyncio.run(in_calling_thread(threading.get_ident)) == threading.get_ident()

@@ -1,0 +1,131 @@
+"""ICoCommitStore, the transactions of an application's database that it joins, and the coordinator that ends them."""
+
+from __future__ import annotations
+
+from zope.interface import Interface
+
+from txnframework.interfaces._coordinator import ITransactionCoordinator
+from txnframework.interfaces._metadata_store import IMetadataStore
+from txnframework.model.ids import TxnID
+from txnframework.model.metadata import Key, Put
+from txnframework.model.transactions import End, Transaction
+
+
+class IDatabaseTransaction(Interface):
+    """
+    A transaction in the application's own database connection, joined by ``ICoCommitStore.join_transaction``.
+
+    How it is used: the application writes its rows. Then one ``put`` writes a header, and ``commit`` follows. On any
+    failure before ``commit``, and after a failed ``commit``, ``rollback`` follows.
+
+    Obligations. The put takes effect together with the application's rows, or neither does. While the put is not
+    committed, other writers of its record wait for the end of this transaction, or make its commit fail. Readers see
+    the record as it was before.
+
+    The connection stays the application's. Calls of a driver that blocks are made by
+    ``runtime.calling_thread.in_calling_thread``.
+    """
+
+    async def put(write: Put) -> int:
+        """
+        Write a record and its index entries in the application's transaction; return the record's new version.
+
+        Watches wake after the commit. An error of the driver is raised as the driver raised it.
+
+        :raises VersionMismatch: the record is not as expected, or another process changed it since the snapshot of this
+            transaction. Nothing was written. The transaction can only be rolled back.
+        :raises InvalidInput: the application ended the joined transaction, or a savepoint is open; nothing was written.
+        :raises Unavailable: the connection is lost, and the transaction with it.
+        """
+
+    async def commit() -> None:
+        """
+        Commit the application's transaction; called once.
+
+        :raises OutcomeUnknown: the reply was lost; the transaction may be committed. Raised also by whatever does not
+            prove a rollback.
+        :raises Exception: an error of the driver that proves that the transaction was rolled back, as the driver raised
+            it: a deferred constraint, a serialization failure.
+        """
+
+    async def rollback() -> None:
+        """
+        Roll the application's transaction back; may be repeated, also after ``commit``, and then changes nothing.
+
+        It never raises for a lost connection: the database rolls back by itself. After the application has ended the
+        joined transaction it does nothing.
+        """
+
+
+class ICoCommitStore(IMetadataStore):
+    """
+    A store whose puts can be part of a transaction in the application's own database connection.
+
+    The store is inside a database, and the application has its own tables in the same database.
+    """
+
+    async def join_transaction(connection: object, header: Key, version: int) -> IDatabaseTransaction:
+        """
+        Join the open transaction of the application's connection; begin one if none is open.
+
+        Nothing is locked yet, and nothing is written. The record ``header`` was written with ``version`` before. The
+        store reads it through the connection, which proves that the connection belongs to the store's own database.
+        The store also compares the server and the database, where a restored copy may contain the same record.
+
+        After a failure or a cancellation, a transaction that this call began is rolled back. One that was open before
+        stays open.
+
+        :param connection: a connection or session of a kind that the store knows.
+        :raises InvalidInput: the connection is of an unknown kind, or reaches another database. It may not write, or
+            commits each statement by itself. A savepoint is open, or its snapshot is older than the header. The message
+            says which in one sentence.
+        :raises Unavailable: the connection is lost.
+        """
+
+
+class ICoCommitCoordinator(ITransactionCoordinator):
+    """
+    A coordinator that can commit a transaction together with rows of the application.
+
+    How it is used:
+
+    1. ``begin`` with ``Begin.co_commit``. Such a transaction can only be committed by ``end_with``: ``end`` refuses to
+       commit it while it is open, because its rows would be missing. ``end`` may abort it, by any process.
+    2. ``join_transaction`` with the connection.
+    3. Messages, acknowledgments and rows are written.
+    4. ``end_with`` once. Or roll the database transaction back, then ``end`` with ABORT: the other order could wait for
+       the lock of the own put.
+    """
+
+    async def join_transaction(txn_id: TxnID, connection: object) -> IDatabaseTransaction:
+        """
+        Join the database transaction of the application's connection; begin one if none is open.
+
+        :raises InvalidInput: the store cannot join this connection; see ``ICoCommitStore.join_transaction``.
+        :raises TransactionConflict: the transaction has ended, or was begun without ``co_commit``.
+        :raises TransactionNotFound: the transaction never began, or was forgotten.
+        :raises Unavailable: the store or the connection is unavailable; nothing was changed.
+        """
+
+    async def end_with(request: End, transaction: IDatabaseTransaction) -> Transaction:
+        """
+        Commit the transaction and the database transaction by one COMMIT; return the transaction as it ended.
+
+        ``request`` commits. If the reply of the COMMIT is lost, the coordinator aborts the transaction by the store's
+        own connection. That succeeds only if the database transaction was rolled back. So messages, acknowledgments and
+        rows always have the same outcome. The COMMIT is sent at most once; after an error call ``rollback``, and do not
+        call this again. After a cancelled call, the outcome is that of the header.
+
+        An error of the driver is raised as the driver raised it; the transaction is then still open, unless
+        ``describe`` says otherwise.
+
+        :raises InvalidTransactionState: the transaction ended otherwise, and the rows were not committed. Also after a
+            lost reply, if the COMMIT was not carried out: the transaction is now aborted.
+        :raises TransactionConflict: the transaction was begun without ``co_commit``; nothing was changed.
+        :raises TransactionNotFound: the transaction never began, or was forgotten; the rows were not committed.
+        :raises NotTransactionOwner: the transaction belongs to another principal; nothing was changed.
+        :raises InvalidInput: the application ended the joined transaction, or opened a savepoint; nothing was changed.
+        :raises Unavailable: the header could not be read or put; nothing was committed.
+        :raises OutcomeUnknown: the reply of the COMMIT was lost, and the store cannot be reached. ``end`` with ABORT
+            resolves this later.
+        """
