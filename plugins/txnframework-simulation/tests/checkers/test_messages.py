@@ -310,7 +310,7 @@ def test_what_was_never_answered() -> None:
 def test_what_a_violation_says() -> None:
     """It names the rule, says what happened with the values, and shows the events in their order."""
     (broken,) = check(two_written().abort(T).read("a", "b").history)
-    assert str(broken).startswith(f"aborted read: 'b' came from {place(1)}, and its transaction {T} was aborted")
+    assert str(broken).startswith(f"aborted read: 'b' was read from {place(1)}, and its transaction {T} was aborted")
     assert [event.client for event in broken.events] == ["c"] * len(broken.events)
     assert [event.at_ns for event in broken.events] == sorted(event.at_ns for event in broken.events)
     assert any(

@@ -27,7 +27,7 @@ class CallerCancelled(TxnFrameworkError):
     """The caller cancelled the call; its outcome is unknown."""
 
     def __init__(self) -> None:
-        super().__init__("the caller gave the call up")
+        super().__init__("the caller cancelled the call")
 
 
 class Cancellation:

@@ -63,16 +63,16 @@ class Mixture(Workload[MixtureOptions]):
         if unknown:
             raise InvalidInput(f"a mixture has no action {unknown[0]!r}; there are {', '.join(known)}")
         if not any(options.actions.values()):
-            raise InvalidInput("a mixture needs an action that is drawn more often than never")
+            raise InvalidInput("a mixture needs an action with a weight above zero")
         topics = options.full_topics()
         for one in options.subscriptions:
             if full(one.topic) not in topics:
-                raise InvalidInput(f"subscription {one.name!r} is of {one.topic!r}, which is none of its topics")
+                raise InvalidInput(f"subscription {one.name!r} is of {one.topic!r}, which is not one of its topics")
             if one.letters is not None and full(one.letters) not in topics:
                 raise InvalidInput(f"subscription {one.name!r} has dead letters in {one.letters!r}, which is no topic")
         for name in (*options.deleted, *options.compacted):
             if full(name) not in topics:
-                raise InvalidInput(f"{name!r} is to be deleted or compacted, and is none of the topics")
+                raise InvalidInput(f"{name!r} is to be deleted or compacted, and is not one of the topics")
 
     @property
     def topics(self) -> dict[str, int]:

@@ -29,13 +29,13 @@ def check(facts: Facts) -> list[Violation]:
 
 def _judge(facts: Facts, observation: Observation) -> Violation | None:
     seen = observation.seen
-    came = f"{seen.value!r} came from {seen.place}"
+    came = f"{seen.value!r} was read from {seen.place}"
     sends = facts.sends.get((seen.place.topic, seen.value), [])
     shown: tuple[Call | None, ...] = (*sends, observation.call)
     if seen.txn is not None:
         transaction = facts.transactions.get(seen.txn)
         if transaction is None:
-            return violation(NAME, f"{came} as of transaction {seen.txn}, which was not begun", shown)
+            return violation(NAME, f"{came} as part of transaction {seen.txn}, which never began", shown)
         shown = (transaction.begun, *sends, *transaction.commits, *transaction.aborted[:1], observation.call)
         if transaction.state == ABORTED:
             return violation(NAME, f"{came}, and its transaction {seen.txn} was aborted", shown)

@@ -14,7 +14,9 @@ def check(facts: Facts) -> list[Violation]:
     found = []
     for one in find_undelivered(facts):
         if one.tried:
-            sentence = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
+            sentence = (
+                f"{one.seen.value!r} at {one.seen.place} is not delivered to subscription {one.subscription.name}"
+            )
             ends = [call for ack in one.tried if ack.transaction is not None for call in ack.transaction.aborted[:1]]
             shown = (*(ack.call for ack in one.tried), *ends, one.topic_drain, one.drain)
             found.append(violation(NAME, f"{sentence}, and no acknowledgment of it counts", shown))

@@ -84,14 +84,16 @@ def _begun_anew(subscription: Subscription) -> list[Violation]:
     found = []
     for segment, lives in first.items():
         if len(lives) > 1 + len(reasons):
-            sentence = f"subscription {subscription.name} of {segment} began anew {len(lives) - 1} times"
-            why = f"and was moved or given up {len(reasons)} times"
+            sentence = f"subscription {subscription.name} of {segment} was created again {len(lives) - 1} times"
+            why = f"and was moved or deleted {len(reasons)} times"
             found.append(violation(NAME, f"{sentence}, {why}", (*lives.values(), *reasons)))
     return found
 
 
 def _again(subscription: Subscription, seen: SeenMessage, ack: Ack, call: Call, where: str) -> Violation:
-    sentence = f"{seen.value!r} at {seen.place} came again on subscription {subscription.name} {where}, {_how(ack)}"
+    sentence = (
+        f"{seen.value!r} at {seen.place} was delivered again on subscription {subscription.name} {where}, {_how(ack)}"
+    )
     return violation(NAME, sentence, (*_shown(ack), call))
 
 

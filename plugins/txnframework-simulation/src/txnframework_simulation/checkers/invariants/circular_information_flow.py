@@ -19,7 +19,7 @@ def check(facts: Facts) -> list[Violation]:
     for circle in _circles({txn: list(to) for txn, to in flows.items()}):
         steps = [flows[one][two] for one, two in zip(circle, (*circle[1:], circle[0]), strict=True)]
         values = ", ".join(f"{seen.value!r}" for seen, _ in steps)
-        sentence = f"transactions {', '.join(circle)} have read from each other in a circle: {values}"
+        sentence = f"transactions {', '.join(circle)} have read from each other in a cycle: {values}"
         found.append(violation(NAME, sentence, [call for _, call in steps]))
     return found
 

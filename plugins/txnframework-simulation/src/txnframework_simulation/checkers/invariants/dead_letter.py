@@ -35,7 +35,7 @@ def _judge(facts: Facts, observation: Observation, subscriptions: list[Subscript
     if any(one.topic in facts.deleted for one in subscriptions):
         return None  # it may have been moved from a former topic
     sends = [call for one in subscriptions for call in facts.sends.get((one.topic, seen.value), ())]
-    came = f"{seen.value!r} came from {seen.place}"
+    came = f"{seen.value!r} was read from {seen.place}"
     if not any(call.possible and call.began < observation.at for call in sends):
         return violation(NAME, f"{came}, and was not sent before", (*sends, observation.call))
     if seen.txn is None or any(one.moved for one in subscriptions):
@@ -72,7 +72,7 @@ def _too_often(subscription: Subscription) -> list[Violation]:
         joined = subscription.consumers.get(receive.consumer)
         asked = None if joined is None else joined.operation
         if isinstance(asked, Consume) and asked.dead_letters and seen.redelivery_count > asked.redeliveries_max:
-            sentence = f"{seen.value!r} came to consumer {receive.consumer} though it was redelivered"
+            sentence = f"{seen.value!r} was delivered to consumer {receive.consumer} though it was redelivered"
             sentence += f" {seen.redelivery_count} times, and {asked.redeliveries_max} is the most"
             found.append(violation(NAME, sentence, (joined, observation.call)))
     return found

@@ -145,7 +145,9 @@ def _done_before(subscription: Subscription) -> list[Violation]:
             continue
         if before.transaction is not None and before.place == ack.place:
             continue  # acknowledged by two transactions: the first check reports it
-        sentence = f"{ack.place} was done on subscription {subscription.name} before transaction {ack.transaction.txn}"
+        sentence = (
+            f"{ack.place} was finished on subscription {subscription.name} before transaction {ack.transaction.txn}"
+        )
         calls = (before.call, ack.call, *ack.transaction.committed[:1])
         found.append(violation(NAME, f"{sentence} acknowledged it and was committed", calls))
     return found

@@ -37,7 +37,7 @@ def _judge(transaction: TransactionFacts | None, calls: list[Call]) -> Violation
     for call in calls:
         if call.began > commit.began or (call.ok and call.ended < commit.ended):
             continue
-        what = "was still under way" if call.ended > commit.ended else "had not succeeded"
+        what = "was still in flight" if call.ended > commit.ended else "had not succeeded"
         sentence = f"transaction {transaction.txn} was committed though {call.operation} {what}"
         return violation(NAME, sentence, (call, commit))
     return None

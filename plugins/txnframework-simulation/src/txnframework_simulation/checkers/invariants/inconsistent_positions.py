@@ -49,9 +49,9 @@ def _messages(facts: Facts) -> list[Violation]:
         same = [call for call in sends if send_of(call).txn == seen.txn]
         places = {place for call in same if (place := place_of(call)) is not None}
         if not same:
-            sentence = f"{seen.value!r} came as {_whose(seen.txn)}, in which it was not sent"
+            sentence = f"{seen.value!r} was read as {_whose(seen.txn)}, in which it was not sent"
         elif len(same) == len([call for call in same if call.ok]) and seen.place not in places:
-            sentence = f"{seen.value!r} came from {seen.place}, and its sender got {_listed(places)}"
+            sentence = f"{seen.value!r} was read from {seen.place}, and its sender got {_listed(places)}"
         else:
             continue
         reported.add((topic, seen.value))

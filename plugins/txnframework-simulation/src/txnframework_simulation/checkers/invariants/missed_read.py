@@ -59,7 +59,7 @@ def _missed(facts: Facts, view: ReaderView, counting: dict[MessagePosition, Call
         shown = (call, *_committing(facts, call), *(one.call for one in view.observations[-1:]))
         if came is not None and place < came:
             reported.add(place.segment)
-            found.append(violation(NAME, f"{view.name} came to {came} and passed over {sentence}, which counts", shown))
+            found.append(violation(NAME, f"{view.name} reached {came} and skipped {sentence}, which counts", shown))
         elif facts.readable_at(call) < view.began and call.ended < held_back_from:
             reported.add(place.segment)
             why = "which counted before it was opened, and nothing held back"

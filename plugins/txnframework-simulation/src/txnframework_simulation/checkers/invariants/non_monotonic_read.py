@@ -38,7 +38,7 @@ def _passed_over(facts: Facts, view: ReaderView, known: dict[str, list[Observati
             if place > furthest.seen.place:
                 break
             if place not in got and before.at < view.began and not facts.is_trimmed(place):
-                sentence = f"{view.name} got {furthest.seen.value!r} at {furthest.seen.place} and passed over"
+                sentence = f"{view.name} got {furthest.seen.value!r} at {furthest.seen.place} and skipped"
                 rest = f"{before.seen.value!r} at {place}, which had been read before it began"
                 found.append(violation(NAME, f"{sentence} {rest}", (before.call, furthest.call)))
     return found

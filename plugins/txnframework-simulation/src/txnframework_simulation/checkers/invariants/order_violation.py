@@ -62,7 +62,7 @@ def _sent(facts: Facts) -> list[Violation]:
     for some in chains.values():
         for before, after in _overtaken(some):
             sentence = f"{send_of(after.call).value!r} was sent after {send_of(before.call).value!r} had been confirmed"
-            where = f"and stands before it, at {after.place} and {before.place}"
+            where = f"and is stored before it, at {after.place} and {before.place}"
             found.append(violation(NAME, f"{sentence}, {where}", (before.call, after.call)))
     return found
 

@@ -30,20 +30,22 @@ def check(facts: Facts) -> list[Violation]:
         match call.operation, call.reply:
             case DrainTopic(topic=topic), _ if not call.ok:
                 why = call.error or "nothing more happened"
-                found.append(violation(NAME, f"reading {topic} did not come to an end: {why}", (call,)))
+                found.append(violation(NAME, f"reading {topic} did not end: {why}", (call,)))
             case DrainSubscription(topic=topic, subscription=name), _ if not call.ok:
                 why = call.error or "nothing more happened"
-                sentence = f"receiving from subscription {name} of {topic} did not come to an end: {why}"
+                sentence = f"receiving from subscription {name} of {topic} did not end: {why}"
                 found.append(violation(NAME, sentence, (call,)))
             case DrainOutcome(txn=txn), Outcome(state=state) if state not in _ENDED:
                 begun = facts.transactions[txn].begun
-                found.append(violation(NAME, f"transaction {txn} is {state} in the end", (begun, call)))
+                found.append(violation(NAME, f"transaction {txn} is {state} at the end", (begun, call)))
     for call in facts.calls:
         if isinstance(call.operation, DrainConsumer) and isinstance(call.reply, Drained):
             found += _stranded(facts, call, call.operation, call.reply)
     for one in find_undelivered(facts):
         if not one.tried:
-            sentence = f"{one.seen.value!r} at {one.seen.place} does not come to subscription {one.subscription.name}"
+            sentence = (
+                f"{one.seen.value!r} at {one.seen.place} is not delivered to subscription {one.subscription.name}"
+            )
             sends = facts.sends.get((one.seen.place.topic, one.seen.value), [])
             shown = (*sends, one.topic_drain, one.drain)
             found.append(violation(NAME, f"{sentence}, and was not acknowledged", shown))
@@ -82,8 +84,8 @@ def _stranded(facts: Facts, call: Call, drain: DrainConsumer, reply: Drained) ->
             if start is None or not start.everything or send.ended >= held_back_from:
                 continue
             if facts.readable_at(send) < call.began and subscription.acks.possible(place, start.began) is None:
-                sentence = f"{send_of(send).value!r} at {place} did not come to consumer {drain.consumer}"
+                sentence = f"{send_of(send).value!r} at {place} was not delivered to consumer {drain.consumer}"
                 sentence += f" of subscription {subscription.name}, which waited for what comes of {', '.join(targets)}"
-                found.append(violation(NAME, f"{sentence}, and got no error", (joined, send, call)))
+                found.append(violation(NAME, f"{sentence}, and received no error", (joined, send, call)))
                 break
     return found

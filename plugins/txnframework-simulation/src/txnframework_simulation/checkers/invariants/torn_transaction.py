@@ -60,9 +60,9 @@ def _writes(facts: Facts, parts: _Parts) -> None:
                 continue
             drain, messages = present[send.topic]
             if (send.value, txn) in messages:
-                parts.done[txn].append((f"{send.value!r} at {place} is there", call, drain))
+                parts.done[txn].append((f"{send.value!r} at {place} is visible", call, drain))
             elif not facts.is_trimmed(place) and _only_sent_in_it(facts, call) and call.ended < drain.began:
-                parts.undone[txn].append((f"{send.value!r} at {place} is not there", call, drain))
+                parts.undone[txn].append((f"{send.value!r} at {place} is not visible", call, drain))
 
 
 def _only_sent_in_it(facts: Facts, call: Call) -> bool:

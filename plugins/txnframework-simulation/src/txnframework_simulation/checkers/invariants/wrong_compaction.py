@@ -66,7 +66,7 @@ def _judge(facts: Facts, compacted: Call, whole: Call) -> list[Violation]:
     places: set[MessagePosition] = set()
     for seen in compacted.reply.messages:
         if seen.place in places:
-            sentence = f"{seen.value!r} at {seen.place} came twice when {topic} was read as it was compacted"
+            sentence = f"{seen.value!r} at {seen.place} was returned twice when {topic} was read as it was compacted"
             found.append(violation(NAME, sentence, (compacted,)))
         places.add(seen.place)
     made = _compactions(facts, topic, compacted)

@@ -48,17 +48,21 @@ def _written(facts: Facts, observation: Observation) -> Violation | None:
         return None
     shown = (*sends, *transaction.commits, observation.call)
     if all(call.began > transaction.ended_at for call in sends):
-        sentence = f"{seen.value!r} was sent in transaction {seen.txn} after that had ended, and came from {seen.place}"
+        sentence = (
+            f"{seen.value!r} was sent in transaction {seen.txn} after it had ended, and was read from {seen.place}"
+        )
         return violation(NAME, sentence, shown)
     if transaction.commits and not any(transaction.may_count(send_of(call).branch) for call in sends):
         branch = send_of(sends[0]).branch
-        sentence = f"{seen.value!r} came from {seen.place}, and transaction {seen.txn} was committed without its branch"
+        sentence = (
+            f"{seen.value!r} was read from {seen.place}, and transaction {seen.txn} was committed without its branch"
+        )
         return violation(NAME, f"{sentence} {branch}", shown)
     return None
 
 
 def _acknowledged(ack: Ack) -> Violation:
     assert ack.transaction is not None
-    sentence = f"{ack.place} was acknowledged in transaction {ack.transaction.txn} after that had ended"
+    sentence = f"{ack.place} was acknowledged in transaction {ack.transaction.txn} after it had ended"
     ends = sorted((*ack.transaction.committed, *ack.transaction.aborted), key=lambda call: call.ended)
     return violation(NAME, sentence, (*ends[:1], ack.call))
