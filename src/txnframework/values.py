@@ -80,8 +80,7 @@ class State(Enum):
     ABORTED = "ABORTED"
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True, gc=False):
     """Path of a record and its partition; without one, the path itself."""
 
     path: str
@@ -140,16 +139,14 @@ TIME_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, in ms since 1970: later times are not asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRange:
+class EntryRange(msgspec.Struct, frozen=True, gc=False):
     """Entries after ``after`` up to and including ``upto``."""
 
     after: Position
     upto: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True, gc=False):
     """Bound of one answer: at most this many items, and this many bytes unless a single item is larger."""
 
     items: int

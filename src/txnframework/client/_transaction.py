@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy, require_open
@@ -160,7 +161,7 @@ class Transaction(TransactionPart):
         # The session is opened even if the transaction does not name it. Its end shows other processes that the timer
         # of this transaction ended with this process.
         session = await self._retry.run(self._host.sessions.own)
-        request = replace(self._request, session=None if self._outlives_client else session)
+        request = msgspec.structs.replace(self._request, session=None if self._outlives_client else session)
         return await self._retry.run(lambda: coordinator.begin(request))
 
     async def _forget(self, begun: Begun) -> None:

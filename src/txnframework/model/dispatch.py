@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from txnframework.model.positions import Position
 
@@ -21,8 +22,7 @@ class Ordering(StrEnum):
     """All messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionType:
+class SubscriptionType(msgspec.Struct, frozen=True, gc=False):
     """A subscription type: the name that clients request, and what its dispatcher declares; see ``IDispatcher``."""
 
     name: str
@@ -30,8 +30,7 @@ class SubscriptionType:
     stands_by: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerInfo:
+class ConsumerInfo(msgspec.Struct, frozen=True, gc=False):
     """A consumer as a dispatcher sees it; ``permits``: the number of messages that it can take now."""
 
     consumer_id: int
@@ -40,8 +39,7 @@ class ConsumerInfo:
     permits: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A message that waits for a consumer; ``key`` None: it needs no order."""
 
     position: Position
@@ -49,8 +47,7 @@ class Candidate:
     redelivery_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True, gc=False):
     """The assignment of the message at ``position`` to ``consumer_id``."""
 
     consumer_id: int

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSequence:
+class ProducerSequence(msgspec.Struct, frozen=True, gc=False):
     """Idempotence token of an entry: a producer's name and its first and last sequence id in the entry, inclusive."""
 
     producer: str
@@ -17,8 +16,7 @@ class ProducerSequence:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True, gc=False):
     """
     One encoded entry, and the values that the ledger itself needs.
 
@@ -35,8 +33,7 @@ class Append:
     principal: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(msgspec.Struct, frozen=True, gc=False):
     """
     The position of an entry.
 
@@ -51,8 +48,7 @@ class Appended:
     sequence: ProducerSequence | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WindowState:
+class WindowState(msgspec.Struct, frozen=True, gc=False):
     """
     What a row of ledgers remembers of one producer.
 
@@ -66,8 +62,7 @@ class WindowState:
     above: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(msgspec.Struct, frozen=True, gc=False):
     """
     Last confirmed position (no entry at or below it can appear any more), the open ledger, and whether it is sealed.
     """
@@ -77,16 +72,14 @@ class Tail:
     sealed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
+class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     """An encoded entry as read."""
 
     position: Position
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerSummary:
+class LedgerSummary(msgspec.Struct, frozen=True, gc=False):
     """
     One ledger of a row, with the numbers of its entries, messages and bytes of data.
 
@@ -105,8 +98,7 @@ class LedgerSummary:
         return Position(self.ledger_id, self.entries - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageCount:
+class MessageCount(msgspec.Struct, frozen=True, gc=False):
     """
     The end of a count: the entries up to and including ``upto`` hold ``messages``.
 

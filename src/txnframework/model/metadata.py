@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from txnframework.values import Key as Key
 
@@ -19,16 +20,14 @@ Expected = int | Expect
 """A version is opaque: it grows while a record exists, and may start over after the record was deleted."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class IndexEntry:
+class IndexEntry(msgspec.Struct, frozen=True, order=True, gc=False):
     """One entry of a secondary index; ``key`` is made by ``model.index_keys`` from components."""
 
     index: str
     key: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, gc=False):
     """A stored record as read."""
 
     key: Key
@@ -36,8 +35,7 @@ class Record:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True, gc=False):
     """Write ``value`` and make ``indexes`` the record's only index entries."""
 
     key: Key
@@ -46,8 +44,7 @@ class Put:
     indexes: tuple[IndexEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PutSequential:
+class PutSequential(msgspec.Struct, frozen=True, gc=False):
     """Write ``value`` at ``prefix`` + ``/`` + the next number in 20 digits."""
 
     prefix: Key
@@ -55,8 +52,7 @@ class PutSequential:
     indexes: tuple[IndexEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True, gc=False):
     """
     Delete a record and its index entries; ``expected``: the last version, or ABSENT/ANY, which accept an absent record.
     """
@@ -65,16 +61,14 @@ class Delete:
     expected: Expected
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True, gc=False):
     """Require a version (or absence) without writing; excludes a concurrent change of the checked record."""
 
     key: Key
     expected: Expected
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """Several steps of one partition, all or nothing; at most one step for any one key."""
 
     checks: tuple[Check, ...] = ()
@@ -82,8 +76,7 @@ class Batch:
     deletes: tuple[Delete, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRange:
+class KeyRange(msgspec.Struct, frozen=True, gc=False):
     """Keys with ``start <= path < stop`` in byte order of UTF-8, in one partition or (None) in all."""
 
     start: str
@@ -91,8 +84,7 @@ class KeyRange:
     partition: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRange:
+class IndexRange(msgspec.Struct, frozen=True, gc=False):
     """
     Entries of one index with ``start <= key < stop``.
 
@@ -106,8 +98,7 @@ class IndexRange:
     after: Key | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordPage:
+class RecordPage(msgspec.Struct, frozen=True, gc=False):
     """A bounded page of a scan; ``resume`` is the remaining range, None at the end."""
 
     records: tuple[Record, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from txnframework.model.ids import Branch
 from txnframework.model.positions import EntryRange, Limit, Position
@@ -24,8 +25,7 @@ class Visibility(Enum):
     OPEN = "open"
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(msgspec.Struct, frozen=True, gc=False):
     """A request for the readable entries after ``after``, at most ``limit``."""
 
     after: Position
@@ -33,8 +33,7 @@ class ReadRequest:
     isolation: Isolation = Isolation.READ_COMMITTED
 
 
-@dataclass(frozen=True, slots=True)
-class ReadableEntry:
+class ReadableEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry to return, and the state of its branch (always COMMITTED under ``read_committed``)."""
 
     position: Position
@@ -43,8 +42,7 @@ class ReadableEntry:
     visibility: Visibility
 
 
-@dataclass(frozen=True, slots=True)
-class EntryPage:
+class EntryPage(msgspec.Struct, frozen=True, gc=False):
     """
     Entries in reading order.
 
@@ -58,8 +56,7 @@ class EntryPage:
     skipped: tuple[Position, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
+class ReadPlan(msgspec.Struct, frozen=True, gc=False):
     """All that is needed to read ``entries`` directly from the ledger: skip the branches in ``aborted``."""
 
     entries: EntryRange

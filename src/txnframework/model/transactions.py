@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 from txnframework.errors import InvalidTransactionState
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Limit, Position
@@ -39,8 +41,7 @@ class Part:
     participant: Participant
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(msgspec.Struct, frozen=True, gc=False):
     """
     A request to begin a transaction.
 
@@ -55,8 +56,7 @@ class Begin:
     co_commit: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(msgspec.Struct, frozen=True, gc=False):
     """
     A request to end a transaction.
 
@@ -72,8 +72,7 @@ class End:
     operator: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(msgspec.Struct, frozen=True, gc=False):
     """
     What the coordinator knows of a transaction; times in ms since 1970 by the environment's clock.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from txnframework.environment import Environment
 from txnframework.errors import LedgerClosed, TransactionConflict, Unavailable
@@ -163,7 +165,9 @@ class SegmentAppender:
                     f"the same sequence of the producer was sent in {answer.branch.txn_id}, which is open",
                     answer.branch.txn_id,
                 )
-            again = entry if outcome is Visibility.COMMITTED else replace(entry, replaces=answer.position)
+            again = (
+                entry if outcome is Visibility.COMMITTED else msgspec.structs.replace(entry, replaces=answer.position)
+            )
             asked_ms = self._retention.now_ms()
             (answer,) = await self._append((again,), ledger_id)
         if not answer.duplicate:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from txnframework.environment import Environment
 from txnframework.errors import LedgerNotFound, LedgerSealed, TransactionConflict
@@ -145,14 +147,14 @@ class SidecarAppender:
         if branch is not None:
             entries = await self._large.referred(branch.txn_id, entries)
         appended = await self._inside.append(entries)
-        return tuple(replace(one, position=reported_position(one.position)) for one in appended)
+        return tuple(msgspec.structs.replace(one, position=reported_position(one.position)) for one in appended)
 
     async def _find_in_topic(self, entry: Append) -> Appended | None:
         """Return the copy of an entry that was sent outside transactions; None if there is none."""
         for sequence in _ends_of(entry):
             found = await self._ledgers.topic.find_sequence(*sequence)
             if found is not None:
-                return replace(found, duplicate=True)
+                return msgspec.structs.replace(found, duplicate=True)
         return None
 
     async def _find_in_sidecar(self, entry: Append) -> Appended | None:
@@ -164,7 +166,7 @@ class SidecarAppender:
         for sequence in sequences:
             found = await self._copy(sidecar, *sequence)
             if found is not None:
-                return replace(found, duplicate=True, position=reported_position(found.position))
+                return msgspec.structs.replace(found, duplicate=True, position=reported_position(found.position))
         return None
 
     async def _copy(self, sidecar: IManagedLedger, producer: str, sequence: int) -> Appended | None:

@@ -9,7 +9,7 @@ refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -150,7 +150,7 @@ def encode_reference(entry: Append, position: Position, now_ms: int) -> Append:
         bytes=len(entry.data),
     )
     kept = _append(document, _REFERENCES, entry.branch.txn_id, entry.messages, now_ms)
-    return replace(entry, data=kept.data)
+    return msgspec.structs.replace(entry, data=kept.data)
 
 
 def encode_note(note: Note, now_ms: int) -> Append:

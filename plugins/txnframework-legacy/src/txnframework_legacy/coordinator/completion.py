@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from txnframework.environment import Environment
 from txnframework.errors import (
     Closed,
@@ -106,7 +108,7 @@ class TransactionCompletion:
         # All participants are settled. If this record is not written, a sweep settles them again and writes it.
         with suppress(Unavailable, OutcomeUnknown, Closed):
             await self._make_final(log, logged)
-        return replace(logged, transaction=replace(logged.transaction, state=OUTCOME[logged.state]))
+        return replace(logged, transaction=msgspec.structs.replace(logged.transaction, state=OUTCOME[logged.state]))
 
     async def settle_once(self, log: TransactionLog, logged: LoggedTransaction) -> int:
         """Try each participant once; return how many have not settled. If all have, store the final state."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from txnframework.model import Participant, Position, State, Transaction, TxnID
 from txnframework_legacy.coordinator.records import AddPartition, AddSubscription, AnyRecord, Forget, New, Update
 from txnframework_legacy.log import RecordPosition
@@ -109,8 +111,8 @@ class LoggedTransaction:
         settle.
         """
         if self.state in (State.COMMITTED, State.ABORTED):
-            return replace(self.transaction, participants=frozenset())
-        return replace(self.transaction, state=OUTCOME.get(self.state, self.state))
+            return msgspec.structs.replace(self.transaction, participants=frozenset())
+        return msgspec.structs.replace(self.transaction, state=OUTCOME.get(self.state, self.state))
 
 
 class Transactions:
@@ -173,7 +175,9 @@ class Transactions:
     def _add(self, number: int, participants: frozenset[Participant]) -> None:
         logged = self._logged.get(number)
         if logged is not None and logged.state is State.OPEN:
-            whole = replace(logged.transaction, participants=logged.transaction.participants | participants)
+            whole = msgspec.structs.replace(
+                logged.transaction, participants=logged.transaction.participants | participants
+            )
             self._logged[number] = replace(logged, transaction=whole)
 
     def _update(self, record: Update) -> None:
@@ -182,11 +186,11 @@ class Transactions:
         if logged is None or logged.state is not State(record.expected) or state not in NEXT[logged.state]:
             return
         before = logged.transaction
-        after = replace(before, state=state)
+        after = msgspec.structs.replace(before, state=state)
         if before.state is State.OPEN:
             # A transaction ends when it is decided; settling it does not change that time.
             branches = None if record.branches is None else frozenset(record.branches)
-            after = replace(after, finalized_ms=record.at_ms, branches=branches)
+            after = msgspec.structs.replace(after, finalized_ms=record.at_ms, branches=branches)
         self._logged[record.number] = replace(logged, transaction=after)
 
     def _forget(self, number: int) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from txnframework.errors import StoreMismatch
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import index_keys
@@ -277,7 +279,7 @@ def grown_by(tail: Tail, appended: Sequence[LedgerEntry]) -> tuple[Tail | None, 
                 return None, []
             last = entry.position
             came.append(entry)
-    return replace(tail, last_confirmed=last), came
+    return msgspec.structs.replace(tail, last_confirmed=last), came
 
 
 def _is_open(header: Transaction | None) -> bool:

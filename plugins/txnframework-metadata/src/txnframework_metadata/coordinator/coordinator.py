@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 
+import msgspec
 from zope.interface import implementer
 
 from txnframework.errors import (
@@ -160,7 +160,9 @@ class MetadataCoordinator:
         if header is None:
             raise TransactionNotFound(txn_id)
         operations = await scan_operations(self._store, txn_id, self._options.page_records)
-        return replace(header.transaction, participants=participants_of(operations), parts=parts_of(operations))
+        return msgspec.structs.replace(
+            header.transaction, participants=participants_of(operations), parts=parts_of(operations)
+        )
 
     # -- many transactions ----------------------------------------------------------------------------
 

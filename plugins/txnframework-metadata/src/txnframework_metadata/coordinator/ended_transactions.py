@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
 
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -149,7 +150,7 @@ async def _look_at(store: IMetadataStore, txn_id: TxnID, page_records: int) -> O
         return None
     if header is None:
         return Outstanding(txn_id, None, len(records))
-    ended = replace(header.transaction, participants=participants_of(_readable(records)))
+    ended = msgspec.structs.replace(header.transaction, participants=participants_of(_readable(records)))
     return Outstanding(txn_id, ended, len(records))
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+import msgspec
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
@@ -112,7 +113,7 @@ class PostgresqlRecords:
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
-        range_ = replace(keys, start=_without_nul(keys.start), stop=_without_nul(keys.stop))
+        range_ = msgspec.structs.replace(keys, start=_without_nul(keys.start), stop=_without_nul(keys.stop))
         return await self._scans.submit((range_, items_max))
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:

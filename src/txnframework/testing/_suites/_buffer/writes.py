@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 
+import msgspec
 import pytest
 
 from txnframework.errors import LedgerSealed, NotTransactionOwner, TransactionConflict, TransactionNotFound
@@ -108,10 +108,12 @@ class WriteRules(BufferRules):
             before = await world.ledger.tail()
             for principal in ("", "eve"):
                 with pytest.raises(NotTransactionOwner):
-                    await world.buffer.append((replace(entry("refused", Branch(owned, 7)), principal=principal),))
+                    await world.buffer.append(
+                        (msgspec.structs.replace(entry("refused", Branch(owned, 7)), principal=principal),)
+                    )
             assert (await world.ledger.tail()).last_confirmed == before.last_confirmed
             assert (await world.coordinator.describe(owned)).participants == frozenset()
-            await world.buffer.append((replace(entry("sent", Branch(owned)), principal="ada"),))
+            await world.buffer.append((msgspec.structs.replace(entry("sent", Branch(owned)), principal="ada"),))
             await world.coordinator.end(End(owned, Action.COMMIT, "ada"))
             assert await visible(world) == ["sent"]
 
