@@ -38,11 +38,20 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
         sequence_id: int | None = None,
         txn: TransactionPart | None = None,
+        deliver_at_ms: int | None = None,
+        deliver_after_ms: int | None = None,
     ) -> MessageID:
         """Send a message, and return its id when it is durable."""
-        return self._loop.run(
-            self._producer.send(value, key=key, headers=headers, sequence_id=sequence_id, txn=_part(txn))
+        sending = self._producer.send(
+            value,
+            key=key,
+            headers=headers,
+            sequence_id=sequence_id,
+            txn=_part(txn),
+            deliver_at_ms=deliver_at_ms,
+            deliver_after_ms=deliver_after_ms,
         )
+        return self._loop.run(sending)
 
     def send_many(
         self,
@@ -52,10 +61,18 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
         sequence_id: int | None = None,
         txn: TransactionPart | None = None,
+        deliver_at_ms: int | None = None,
+        deliver_after_ms: int | None = None,
     ) -> tuple[MessageID, ...]:
         """Send messages in order, in as few entries as possible; ``sequence_id`` is that of the first one."""
         sending = self._producer.send_many(
-            several_values(values), key=key, headers=headers, sequence_id=sequence_id, txn=_part(txn)
+            several_values(values),
+            key=key,
+            headers=headers,
+            sequence_id=sequence_id,
+            txn=_part(txn),
+            deliver_at_ms=deliver_at_ms,
+            deliver_after_ms=deliver_after_ms,
         )
         return self._loop.run(sending)
 
@@ -106,9 +123,25 @@ class Consumer:
         """Acknowledge a message and everything before it in its segment."""
         self._loop.run(self._consumer.ack_cumulative(message, txn=_part(txn)))
 
-    def nack(self, *messages: Acked) -> None:
+    def nack(self, *messages: Acked, delay_ms: int | None = None) -> None:
         """Request redelivery of these messages after a delay."""
-        self._loop.run(self._consumer.nack(*messages))
+        self._loop.run(self._consumer.nack(*messages, delay_ms=delay_ms))
+
+    def pause(self) -> None:
+        """Receive nothing more until ``resume``; other consumers get the messages that were not received yet."""
+
+        async def pause() -> None:
+            self._consumer.pause()
+
+        self._loop.run(pause())
+
+    def resume(self) -> None:
+        """Receive messages again, after ``pause``."""
+
+        async def resume() -> None:
+            self._consumer.resume()
+
+        self._loop.run(resume())
 
     def redeliver_unacknowledged(self) -> None:
         """Request redelivery, in order, of all messages that were received and not acknowledged."""

@@ -18,7 +18,7 @@ from txnframework.broker import (
     cumulative_ack,
     first_completed,
 )
-from txnframework.client._arguments import time_to_wait_ms, whole_number
+from txnframework.client._arguments import MILLISECONDS_MAX, time_to_wait_ms, whole_number
 from txnframework.client._base import client_closed, close_after, naming_deletion, require_open, require_topics
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._feed import ConsumerOptions, Feed, Inbox, by_segment
@@ -197,16 +197,24 @@ class Consumer:
             with part_of(txn).operation() as branch:
                 await self._ack_cumulative(message, branch, txn.principal)
 
-    async def nack(self, *messages: Acked) -> None:
-        """Request redelivery of these messages after ``subscriptions.redelivery_delay_ms``."""
+    async def nack(self, *messages: Acked, delay_ms: int | None = None) -> None:
+        """
+        Request redelivery of these messages after a delay.
+
+        The delay is kept in the memory of the dispatching process. If the process ends before, the messages are
+        redelivered at once.
+
+        :param delay_ms: how long to wait; default: ``subscriptions.redelivery_delay_ms``.
+        """
         self._require_open()
+        default_ms = self._host.config.subscriptions.redelivery_delay_ms
+        wait_ms = default_ms if delay_ms is None else whole_number(delay_ms, "delay_ms", 0, MILLISECONDS_MAX)
         async with self._naming_deletion(messages):
             for segment, some in by_segment(await self._resolved(messages)).items():
                 feed = self._feed(segment)
                 if feed.attached is not None and feed.attached.dispatch.ended is None:
                     positions = tuple(one.id.position for one in some)
-                    delay_ms = self._host.config.subscriptions.redelivery_delay_ms
-                    feed.attached.dispatch.return_later(feed.attached.consumer_id, positions, delay_ms, feed.unseen)
+                    feed.attached.dispatch.return_later(feed.attached.consumer_id, positions, wait_ms, feed.unseen)
                 else:
                     await require_topics(self._host, (self._membership.layouts[topic_of(segment)],))
 
@@ -220,6 +228,27 @@ class Consumer:
                 else:
                     # If this fails, the consumer keeps the messages that it has received.
                     await feed.attached.dispatch.return_delivered(feed.attached.consumer_id, None, feed.renounce)
+
+    def pause(self) -> None:
+        """
+        Receive nothing more until ``resume``: ``receive`` waits, and ``run`` takes no further messages.
+
+        The consumer stays attached and keeps its leases. It keeps the messages that it received, and messages that it
+        did not receive yet go to other consumers of the subscription in this process, if the type permits. A paused
+        dispatch reads ahead no further than ``subscriptions.read_entries_max``. A second call does nothing.
+        """
+        self._require_open()
+        self._inbox.paused = True
+        for feed in tuple(self._membership.feeds.values()):
+            feed.pause()
+
+    def resume(self) -> None:
+        """Receive messages again, after ``pause``."""
+        self._require_open()
+        self._inbox.paused = False
+        for feed in tuple(self._membership.feeds.values()):
+            feed.resume()
+        self._news.set()
 
     async def seek(self, to: Target) -> None:
         """

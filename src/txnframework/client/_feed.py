@@ -111,6 +111,8 @@ class Inbox:
     """Delivered messages of all segments that were not received yet, in the order of delivery."""
 
     def __init__(self) -> None:
+        self.paused = False
+        """Whether the consumer is paused: segments that are attached now deliver nothing."""
         self._waiting: deque[tuple[Feed, Message, int]] = deque()
 
     def put(self, feed: Feed, message: Message, number: int) -> None:
@@ -221,6 +223,8 @@ class Feed:
     def attach_to(self, attached: Attachment) -> None:
         """Set the dispatch from which messages may now be taken."""
         self.attached = attached
+        if self._inbox.paused:
+            self.pause()
         self.missed.begin_at(attached.dispatch.incarnation)
 
     def take(self, message: Message, number: int) -> bool:
@@ -266,6 +270,17 @@ class Feed:
             self._missed_noted = True
             dispatch = self.attached.dispatch
             self.missed.add(dispatch.left_behind(self.attached.consumer_id), dispatch.incarnation)
+
+    def pause(self) -> None:
+        """Stop deliveries; the messages that the user has not received go to other consumers."""
+        if self.attached is not None:
+            unseen = self.withdraw()
+            self.attached.dispatch.pause(self.attached.consumer_id, unseen)
+
+    def resume(self) -> None:
+        """Start deliveries again after ``pause``."""
+        if self.attached is not None:
+            self.attached.dispatch.resume(self.attached.consumer_id)
 
     def unseen(self) -> frozenset[Position]:
         """Return the positions of the messages that the user has not received."""

@@ -10,13 +10,14 @@ from types import TracebackType
 from typing import Self
 
 from txnframework.broker import Host
-from txnframework.client._arguments import INT64_MAX, header_pairs, several_values, whole_number
+from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_pairs, several_values, whole_number
 from txnframework.client._base import RetryPolicy, close_after, naming_deletion, require_open
 from txnframework.client._messages import MessageID
 from txnframework.client._segment_sender import BeyondWindow, SegmentSender
 from txnframework.client._send_batches import OutgoingMessage, SendCall, SendQuota, hash_of, size_of
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
+from txnframework.model.delays import delayed_until
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch
 from txnframework.model.layout import Layout, SegmentState
@@ -81,6 +82,8 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
         sequence_id: int | None = None,
         txn: TransactionPart | None = None,
+        deliver_at_ms: int | None = None,
+        deliver_after_ms: int | None = None,
     ) -> MessageID:
         """
         Send a message, and return its id when it is durable.
@@ -93,14 +96,18 @@ class Producer:
             increase them from message to message. To repeat a message, send it with the same id while the id is within
             the deduplication window. Default: the producer counts.
         :param txn: the transaction that the message belongs to; default: none.
-        :raises InvalidInput: the message is too large, or the sequence id is out of range.
+        :param deliver_at_ms: when to deliver the message at the earliest, in ms since 1970. Subscription types without
+            any order (``shared``) hold the message back; other types and readers get it at once. It is stored in the
+            header ``txnframework-deliver-at-ms``. Default: no delay.
+        :param deliver_after_ms: the same, in ms from now by this process's clock; give one of the two.
+        :raises InvalidInput: the message is too large, or the sequence id or the delay is out of range.
         :raises TransactionConflict: the transaction has ended, or another open transaction holds a copy of this
             message.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was stored.
         :raises OutcomeUnknown: the message may be stored, as after a cancelled call; send it again with the same
             sequence id.
         """
-        pairs = () if headers is None else header_pairs(headers)
+        pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
         (sent,) = await self._send((value,), _SharedFields(key, pairs, sequence_id), txn)
         return sent
 
@@ -112,6 +119,8 @@ class Producer:
         headers: Mapping[str, bytes] | None = None,
         sequence_id: int | None = None,
         txn: TransactionPart | None = None,
+        deliver_at_ms: int | None = None,
+        deliver_after_ms: int | None = None,
     ) -> tuple[MessageID, ...]:
         """
         Send messages in order, in as few entries as possible, and return their ids.
@@ -125,12 +134,28 @@ class Producer:
         :param sequence_id: the id of the first message, as for ``send``; the others count on from it. The next call
             must use ``sequence_id`` plus the number of messages, or more.
         :param txn: the transaction that the messages belong to; default: none.
+        :param deliver_at_ms: when to deliver the messages at the earliest, as for ``send``.
+        :param deliver_after_ms: the same, in ms from now.
         :raises InvalidInput: as for ``send``; if one of the messages is too large, none is sent.
         :raises OutcomeUnknown: some or all of the messages may be stored. Send the same messages again, in the same
             order and with the same sequence id. Stored messages are confirmed and not stored again.
         """
-        pairs = () if headers is None else header_pairs(headers)
+        pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
         return await self._send(several_values(values), _SharedFields(key, pairs, sequence_id), txn)
+
+    def _headers(
+        self, given: Mapping[str, bytes] | None, at_ms: int | None, after_ms: int | None
+    ) -> tuple[tuple[str, bytes], ...]:
+        """Return the headers in their stored form, with the delay."""
+        pairs = () if given is None else header_pairs(given)
+        if at_ms is None and after_ms is None:
+            return pairs
+        if at_ms is not None and after_ms is not None:
+            raise InvalidInput("give deliver_at_ms or deliver_after_ms, not both")
+        if after_ms is not None:
+            now_ms = self._host.environment.now_ms()
+            at_ms = now_ms + whole_number(after_ms, "deliver_after_ms", 0, MILLISECONDS_MAX - now_ms)
+        return delayed_until(pairs, whole_number(at_ms, "deliver_at_ms", 0, MILLISECONDS_MAX))
 
     async def close(self) -> None:
         """

@@ -215,6 +215,17 @@ class SubscriptionsSection(Section, frozen=True, kw_only=True):
             " segment; a larger message is delivered alone.",
         ),
     ] = 268_435_456
+    delayed_messages_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Maximum number of messages that one subscription holds back on each segment because they are"
+            " not due; then nothing behind them is delivered until one is due.",
+        ),
+    ] = 10_000
+    delayed_bytes_max: Annotated[
+        int, Meta(ge=1, description="Maximum number of bytes of these messages; a larger message is held back alone.")
+    ] = 67_108_864
     deleted_ranges_max: Annotated[
         int,
         Meta(

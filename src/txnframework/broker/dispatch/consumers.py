@@ -55,13 +55,14 @@ class AttachedConsumer:
     An attached consumer: ``owed`` permits it requested, ``granted`` ones the dispatcher has and did not use.
 
     ``full_at``: the number of messages that the consumer had when a further one was too large. It gets no message until
-    it has fewer.
+    it has fewer. ``paused``: it gets no message until it is resumed, and keeps those that it has.
     """
 
     listener: Listener
     owed: int
     granted: int = 0
     full_at: int | None = None
+    paused: bool = False
 
 
 class AttachedConsumers:
@@ -105,6 +106,18 @@ class AttachedConsumers:
             return None
         return self._dispatcher.detach(consumer_id)
 
+    def pause(self, consumer_id: int) -> None:
+        """Give a consumer no more messages; one that is not attached is ignored."""
+        consumer = self.by_id.get(consumer_id)
+        if consumer is not None:
+            consumer.paused = True
+
+    def resume(self, consumer_id: int) -> None:
+        """Give a paused consumer messages again; one that is not attached is ignored."""
+        consumer = self.by_id.get(consumer_id)
+        if consumer is not None:
+            consumer.paused = False
+
     def notify(self, call: Callable[[Listener], None]) -> None:
         """Call a function with each consumer's listener."""
         for consumer in tuple(self.by_id.values()):
@@ -139,7 +152,7 @@ class AttachedConsumers:
         are left for larger messages. After a message that is too large, the consumer takes none, so that its messages
         stay in order.
         """
-        if consumer.full_at is not None and self._is_full(consumer_id, consumer):
+        if consumer.paused or (consumer.full_at is not None and self._is_full(consumer_id, consumer)):
             return False
         delivered = self._deliveries.delivered[consumer_id]
         held = self._deliveries.messages.get(position) if delivered else None
@@ -161,8 +174,10 @@ class AttachedConsumers:
         """Grant each consumer the permits that it would need if it got all waiting messages, within its limits."""
         deliveries = self._deliveries
         for consumer_id, consumer in tuple(self.by_id.items()):
-            # A full consumer is granted nothing, so that its permits run out and messages are assigned to others.
-            if not consumer.owed or (consumer.full_at is not None and self._is_full(consumer_id, consumer)):
+            # A full or paused consumer is granted nothing: its permits run out, and others are assigned the messages.
+            if not consumer.owed or consumer.paused:
+                continue
+            if consumer.full_at is not None and self._is_full(consumer_id, consumer):
                 continue
             delivered = deliveries.delivered[consumer_id]
             fitting = deliveries.fitting(self._bytes_max - deliveries.delivered_bytes[consumer_id])

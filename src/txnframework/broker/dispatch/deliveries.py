@@ -1,14 +1,15 @@
 """
 The unfinished messages that one subscription has read of one segment: pure state, without I/O.
 
-A message is WAITING for a consumer, DELIVERED to one, ACKING while its acknowledgment is being recorded, or PENDING_ACK
-while an open transaction holds it. A finished message is forgotten, because the cursor includes it.
+A message is DELAYED until it is due, WAITING for a consumer, DELIVERED to one, ACKING while its acknowledgment is being
+recorded, or PENDING_ACK while an open transaction holds it. A finished message is forgotten: the cursor includes it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import bisect
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import TypeVar
 from txnframework.broker.dispatch.ack_state import Claims, OpenAcks
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of
+from txnframework.model.delays import deliver_at_ms
 from txnframework.model.dispatch import Candidate
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch, TxnID
@@ -33,6 +35,7 @@ DETACHED = 0
 class MessageState(Enum):
     """The state of an unfinished message."""
 
+    DELAYED = "delayed"
     WAITING = "waiting"
     DELIVERED = "delivered"
     ACKING = "acking"
@@ -53,6 +56,7 @@ class HeldMessage:
     * ``since``: the number of the last refresh that began before the acknowledgment was confirmed. Refreshes up to this
       one do not include the acknowledgment.
     * ``skipped_by_refresh``: a refresh ended while the acknowledgment was in progress.
+    * ``due_ms``: the message waits for a consumer only after this time; 0 if it need not be delayed.
     """
 
     position: Position
@@ -71,17 +75,20 @@ class HeldMessage:
     redeliveries: int = 0
     delivery: int = 0
     size_bytes: int = 0
+    due_ms: int = 0
 
 
 class Deliveries:
     """
     The unfinished messages that were read, in reading order.
 
-    ``counts`` returns whether a branch counts: its transaction was committed with it. None means unknown.
+    ``counts`` returns whether a branch counts: its transaction was committed with it. None means unknown. With
+    ``delays``, messages are held back until they are due.
     """
 
-    def __init__(self, counts: Callable[[Branch], bool | None] = lambda _: None) -> None:
+    def __init__(self, counts: Callable[[Branch], bool | None] = lambda _: None, *, delays: bool = False) -> None:
         self.claims = Claims(counts)
+        self._delays = delays
         self._counts = counts
         self.messages: dict[Position, HeldMessage] = {}
         """The unfinished messages, by position."""
@@ -89,6 +96,12 @@ class Deliveries:
         """The positions of the waiting messages, in order."""
         self.waiting_bytes = 0
         """The total size of the waiting messages."""
+        self.delayed = 0
+        """The number of delayed messages."""
+        self.delayed_bytes = 0
+        """The total size of the delayed messages."""
+        # When each delayed message is due; messages that are not delayed any more are skipped.
+        self._due: list[tuple[int, Position]] = []
         self.delivered: Counter[int] = Counter()
         """The number of unacknowledged messages of each consumer."""
         self.delivered_bytes: Counter[int] = Counter()
@@ -135,6 +148,11 @@ class Deliveries:
     def delivered_to(self, consumer: int) -> tuple[Position, ...]:
         """Return the positions of a consumer's unacknowledged messages, in order."""
         return tuple(sorted(one.position for one in self.messages.values() if _has(one, consumer)))
+
+    def has(self, consumer: int, position: Position) -> bool:
+        """Return whether a consumer has a message that is neither acknowledged nor given back."""
+        held = self.messages.get(position)
+        return held is not None and _has(held, consumer)
 
     def holders(self) -> frozenset[TxnID]:
         """Return the transactions that hold messages."""
@@ -194,6 +212,12 @@ class Deliveries:
         """Return those of the messages that a transaction held at the last refresh or later."""
         return [self.messages[position] for position in positions if self.is_pending(position)]
 
+    def next_due_ms(self) -> int | None:
+        """Return the time at which the next delayed message is due; None if none is delayed."""
+        while self._due and not self._is_delayed(*self._due[0]):
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
     # -- events ---------------------------------------------------------------------------------------
 
     def remember(self, earlier: Mapping[Position, int]) -> None:
@@ -209,12 +233,20 @@ class Deliveries:
         if position in self.messages or state_of(cursor, position) is AckState.DELETED:
             return
         self.messages[position] = held
-        bisect.insort(self.waiting, position)
-        self.waiting_bytes += held.size_bytes
+        if self._delays and message.headers:
+            held.due_ms = deliver_at_ms(message.headers)
+        self._wait(held)
         holder = None if pending.is_empty else pending.holder(position)
         if holder is not None:
             held.cumulative = holder.ack.cumulative
             self._set(held, MessageState.PENDING_ACK, holder.branch)
+
+    def release_due(self, now_ms: int) -> None:
+        """Let the delayed messages wait for a consumer that are due."""
+        while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
+            held = self.messages[heapq.heappop(self._due)[1]]
+            held.due_ms = 0
+            self._set(held, MessageState.WAITING)
 
     def deliver(self, position: Position, consumer: int) -> HeldMessage | None:
         """Give a waiting message to a consumer; return None if the message is not waiting."""
@@ -291,7 +323,7 @@ class Deliveries:
         begun = []
         for position in positions:
             held = self.messages.get(position)
-            if held is not None and held.state in (MessageState.WAITING, MessageState.DELIVERED):
+            if held is not None and held.state not in (MessageState.ACKING, MessageState.PENDING_ACK):
                 held.cumulative, held.skipped_by_refresh = cumulative, False
                 held.own = consumer is None or held.given_to == consumer
                 self._set(held, MessageState.ACKING, holder)
@@ -364,7 +396,8 @@ class Deliveries:
         gone = frozenset(self.messages)
         self.messages.clear()
         self.waiting.clear()
-        self.waiting_bytes = 0
+        self.waiting_bytes = self.delayed = self.delayed_bytes = 0
+        self._due.clear()
         self.delivered.clear()
         self.delivered_bytes.clear()
         self._outstanding.clear()
@@ -440,16 +473,34 @@ class Deliveries:
             self.holders_changed.set()
         if state is MessageState.WAITING:
             held.consumer = None
-            bisect.insort(self.waiting, held.position)
-            self.waiting_bytes += held.size_bytes
+            self._wait(held)
         elif held.consumer is not None:
             self._outstanding[held.consumer] += 1
             if state is MessageState.DELIVERED:
                 self.delivered[held.consumer] += 1
                 self.delivered_bytes[held.consumer] += held.size_bytes
 
+    def _wait(self, held: HeldMessage) -> None:
+        """Add a message to those that wait, or to the delayed ones if it is not due."""
+        if held.due_ms:
+            held.state = MessageState.DELAYED
+            heapq.heappush(self._due, (held.due_ms, held.position))
+            self.delayed += 1
+            self.delayed_bytes += held.size_bytes
+            return
+        bisect.insort(self.waiting, held.position)
+        self.waiting_bytes += held.size_bytes
+
+    def _is_delayed(self, due_ms: int, position: Position) -> bool:
+        held = self.messages.get(position)
+        return held is not None and held.state is MessageState.DELAYED and held.due_ms == due_ms
+
     def _leave(self, held: HeldMessage) -> None:
         """Remove a message from the counters of its state."""
+        if held.state is MessageState.DELAYED:
+            self.delayed -= 1
+            self.delayed_bytes -= held.size_bytes
+            return
         if held.state is MessageState.PENDING_ACK and held.holder is not None:
             _take(self._holding, held.holder.txn_id)
             self.holders_changed.set()

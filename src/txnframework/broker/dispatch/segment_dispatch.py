@@ -21,9 +21,10 @@ from txnframework.errors import Closed, LeaseLost
 from txnframework.interfaces import IDispatcher, ILease, IMetadataStore, ITransactionCoordinator
 from txnframework.model.acks import Ack
 from txnframework.model.cursor import Cursor
+from txnframework.model.dispatch import Ordering
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
-from txnframework.runtime.tasks import RetryingTasks
+from txnframework.runtime.tasks import RetryingTasks, first_completed
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,9 @@ class SegmentDispatch:
         self._earlier = earlier
         self.tenure = object()
         """Identifies deliveries under this lease."""
-        self._deliveries = Deliveries(parts.outcomes.counts)
+        # Only without any order can a message be held back, and the messages behind it be delivered.
+        delays = parts.dispatcher.ordering is Ordering.NONE
+        self._deliveries = Deliveries(parts.outcomes.counts, delays=delays)
         self._read_ahead = ReadAhead(parts.segment, self._deliveries, parts.bounds)
         self._consumers = AttachedConsumers(parts.dispatcher, self._deliveries, parts.bounds, self.tenure)
         self._cursor: Cursor | None = None
@@ -205,6 +208,23 @@ class SegmentDispatch:
 
         self._tasks.start(wait)
 
+    def give_back(self, consumer_id: int, failed: Iterable[Position], spared: Iterable[Position]) -> None:
+        """Let a consumer's messages wait again, in their order; only a delivery of the ``failed`` ones counts."""
+        uncounted = frozenset(spared)
+        returned = self._deliveries.requeue({*failed, *uncounted}, consumer_id, uncounted)
+        self._parts.dispatcher.released(frozenset(returned))
+        self._wake.set()
+
+    def pause(self, consumer_id: int, unseen: frozenset[Position]) -> None:
+        """Deliver nothing more to a consumer until ``resume``; messages in ``unseen`` go to other consumers."""
+        self._consumers.pause(consumer_id)
+        self.give_back(consumer_id, (), unseen)
+
+    def resume(self, consumer_id: int) -> None:
+        """Deliver to a paused consumer again."""
+        self._consumers.resume(consumer_id)
+        self._wake.set()
+
     def left_behind(self, consumer_id: int) -> dict[Position, Branch | None]:
         """Return the messages that others may finish after the loss of the lease; see ``Deliveries.left_behind``."""
         return self._deliveries.left_behind(consumer_id)
@@ -215,6 +235,14 @@ class SegmentDispatch:
         """Return the batch size of a message that was read here and is not finished; otherwise None."""
         held = self._deliveries.messages.get(position)
         return None if held is None else held.batch_size
+
+    def has(self, consumer_id: int, position: Position) -> bool:
+        """Return whether a consumer has a message that is neither acknowledged nor given back."""
+        return self.ended is None and self._deliveries.has(consumer_id, position)
+
+    def is_held(self, position: Position) -> bool:
+        """Return whether an acknowledgment of a message is in progress, or pending as of the last refresh."""
+        return self.ended is None and self._deliveries.is_held(position)
 
     def was_given(self, consumer_id: int, position: Position) -> bool:
         """Return whether this dispatch gave an unfinished message to a consumer's user."""
@@ -348,6 +376,7 @@ class SegmentDispatch:
             self._wake.clear()
             if reading.failure is not None:
                 reading.raise_failure()
+            self._deliveries.release_due(self._parts.environment.now_ms())
             if self._deliveries.waiting and self._consumers.offer(self.incarnation) and self._deliveries.waiting:
                 self._wake.set()
             may_read = self._may_read()  # later changes of this condition set the wake event
@@ -361,7 +390,15 @@ class SegmentDispatch:
                 self._note_progress()
             if may_read:
                 reading.watch(self._wake.set)
+            await self._until_woken_or_due()
+
+    async def _until_woken_or_due(self) -> None:
+        """Wait for a change, or for the time at which a delayed message is due."""
+        due_ms = self._deliveries.next_due_ms()
+        if due_ms is None:
             await self._wake.wait()
+        else:
+            await first_completed(self._wake.wait(), self._parts.environment.sleep_until(due_ms))
 
     def _may_read(self) -> bool:
         """Return whether consumers are attached, and fewer messages wait than may be read ahead."""
@@ -371,6 +408,8 @@ class SegmentDispatch:
         return (
             len(deliveries.waiting) < bounds.read_entries_max
             and deliveries.waiting_bytes < bounds.read_bytes_max
+            and deliveries.delayed < bounds.delayed_messages_max
+            and deliveries.delayed_bytes < bounds.delayed_bytes_max
             and len(self._cursor.deleted) < bounds.deleted_ranges_max
         )
 
@@ -391,7 +430,7 @@ class SegmentDispatch:
         self._trigger.request()
 
     def _note_progress(self) -> None:
-        drained = self._read_ahead.sealed_end and not self._deliveries.waiting
+        drained = self._read_ahead.sealed_end and not self._deliveries.waiting and not self._deliveries.delayed
         done = drained and not self._deliveries.messages
         takers = self._deliveries.consumers() if drained else frozenset()
         if (drained, done, takers) != (self.drained, self.done, self._takers):
