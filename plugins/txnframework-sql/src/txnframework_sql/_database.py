@@ -6,6 +6,7 @@ from typing import Protocol
 
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
+from txnframework.interfaces import IDatabaseTransaction
 from txnframework.model import (
     Append,
     Appended,
@@ -106,6 +107,13 @@ class EntrySteps:
         """Return at once: the executor waits for its own running operations."""
 
 
+class Joins(Protocol):
+    """Joins transactions of applications; see ``ICoCommitStore.join_transaction``."""
+
+    async def join(self, given: object, header: Key, version: int) -> IDatabaseTransaction:
+        """Join the open transaction of a connection; begin one if none is open."""
+
+
 class Database(Executor, Protocol):
     """An executor, and the operations that differ between the kinds of database."""
 
@@ -120,6 +128,9 @@ class Database(Executor, Protocol):
 
     def wake_ups(self, watches: Watches, environment: Environment) -> WakeUps:
         """Return the wake-ups of one store's watches after the commits of other processes."""
+
+    def joins(self, environment: Environment, options: MetadataOptions) -> Joins:
+        """Return what joins the transactions of applications in this database."""
 
     async def close(self) -> None:
         """Finish the running operations and release the database; idempotent."""

@@ -7,6 +7,8 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.interfaces import (
     IAtomicBatchStore,
+    ICoCommitStore,
+    IDatabaseTransaction,
     IDurableStore,
     ILease,
     IMetadataStore,
@@ -42,7 +44,7 @@ _LEASES = "/lease/"
 _AFTER_LEASES = "/lease0"
 
 
-@implementer(IAtomicBatchStore, ISharedStore, IDurableStore, IRestorable)
+@implementer(IAtomicBatchStore, ICoCommitStore, ISharedStore, IDurableStore, IRestorable)
 class SqlMetadataStore:
     """
     Records in a SQL database that several processes use at once.
@@ -64,6 +66,7 @@ class SqlMetadataStore:
         self.database = database
         self._watches = Watches(database, lambda watches: database.wake_ups(watches, environment))
         self._records = database.records(options)
+        self._joins = database.joins(environment, options)
         self._leases = LeaseSession(
             database, environment, self.session, options.session_ttl_ms, clock or database.clock(environment)
         )
@@ -111,6 +114,11 @@ class SqlMetadataStore:
     async def break_lease(self, name: str, version: int) -> None:
         """End another session's lease if its record still has this version; the version is also its fencing number."""
         await self.database.write(lambda: end_lease(name, version))
+
+    async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:
+        """Join the open transaction of the application's connection; begin one if none is open."""
+        self.database.require_open()
+        return await self._joins.join(connection, header, version)
 
     async def take_identity(self, identity: str) -> None:
         """Replace the identity of the store."""

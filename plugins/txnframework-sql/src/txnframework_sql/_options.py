@@ -117,6 +117,15 @@ class MetadataOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, 
             description="How long a lease outlives its holder's last heartbeat, which is sent every third of it.",
         ),
     ] = 6_000
+    commit_pause_max_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1 << 30,
+            description="In a commit with own rows: how long the application's process may pause between the put of the"
+            " header and the COMMIT. After that PostgreSQL rolls back, so that a stopped process holds no lock.",
+        ),
+    ] = 5_000
 
 
 class LedgerOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -158,7 +167,8 @@ class LedgerOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw
 
 _SQLITE_ONLY = {"poll_ms"}
 _POSTGRESQL_ONLY = {field.name for field in msgspec.structs.fields(PostgresqlOptions)} - {"lock_timeout_ms"} | {
-    "group_bytes_max"
+    "group_bytes_max",
+    "commit_pause_max_ms",
 }
 
 T = TypeVar("T", bound=DatabaseOptions)

@@ -9,9 +9,10 @@ from collections.abc import Hashable
 from sqlalchemy import text
 
 from txnframework.environment import Environment
-from txnframework_sql._database import Records
+from txnframework_sql._database import Joins, Records
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions, PostgresqlOptions
 from txnframework_sql._watch import Watches
+from txnframework_sql.application._postgresql import PostgresqlJoins
 from txnframework_sql.postgresql._entries import PostgresqlEntries
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._listener import ListenerWakeUps
@@ -107,6 +108,10 @@ class PostgresqlDatabase(PostgresqlExecutor):
     def wake_ups(self, watches: Watches, _: Environment) -> ListenerWakeUps:
         """Return the wake-ups by notifications of other processes' commits."""
         return ListenerWakeUps(self.pool.listener, watches)
+
+    def joins(self, environment: Environment, options: MetadataOptions) -> Joins:
+        """Return what joins the transactions of applications in this database."""
+        return PostgresqlJoins(self, environment, options.commit_pause_max_ms)
 
     async def close(self) -> None:
         """Finish the running operations and release the database; idempotent."""

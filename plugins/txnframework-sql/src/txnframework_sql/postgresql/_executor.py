@@ -100,7 +100,7 @@ class PostgresqlExecutor:
 
 
 @dataclass(frozen=True, slots=True)
-class _PreparedStatement:
+class PreparedStatement:
     """
     A statement's text and the order of its parameters; ``defaults`` holds values for parameters that a caller omits.
     """
@@ -110,6 +110,7 @@ class _PreparedStatement:
     defaults: Mapping[str, object]
 
     def bind(self, given: Mapping[str, object]) -> list[object]:
+        """Return the arguments in the order of the text."""
         return [given[name] if name in given else self.defaults[name] for name in self.order]
 
 
@@ -133,7 +134,7 @@ async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock 
     if isinstance(call, NewNumber):
         return (await connection.read(_NEW_NUMBER))[0][0]
     # Nothing is changed before COMMIT is sent, whatever the statements are.
-    prepared = _prepare(call.statement)
+    prepared = prepare(call.statement)
     arguments = prepared.bind(call.parameters)
     if isinstance(call, Write):
         return await connection.change(prepared.text, *arguments)
@@ -145,9 +146,10 @@ async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock 
 
 
 @lru_cache(_STATEMENTS_MAX)
-def _prepare(statement: Executable) -> _PreparedStatement:
+def prepare(statement: Executable) -> PreparedStatement:
+    """Return a statement with numbered parameters, and ``SCHEMA`` as the schema of its tables."""
     compiled = statement.compile(  # type: ignore[attr-defined]
         dialect=_DIALECT, schema_translate_map={None: SCHEMA}, render_schema_translate=True
     )
     assert isinstance(compiled, SQLCompiler)
-    return _PreparedStatement(str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params))
+    return PreparedStatement(str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params))

@@ -96,6 +96,11 @@ class Pool:
         """The channel on which changes are notified and received; see ``notify_on``."""
         return self.listener.channel
 
+    @property
+    def schema(self) -> str:
+        """The schema of the tables, which the first connection decides."""
+        return self._schema
+
     def notify_on(self, channel: str) -> None:
         """Notify changes on the schema's channel, and listen on it."""
         self.listener.listen_on(channel)

@@ -12,9 +12,10 @@ from typing import TypeVar
 from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
-from txnframework_sql._database import Entries, EntrySteps, Records
+from txnframework_sql._database import Entries, EntrySteps, Joins, Records
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._watch import Watches
+from txnframework_sql.application._sqlite import SqliteJoins
 from txnframework_sql.sqlite._connection import Location, SqliteConnection
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 from txnframework_sql.sqlite._poller import Poller
@@ -141,6 +142,7 @@ class SqliteDatabase:
 
     def __init__(self, thread: DatabaseThread, location: Location, options: DatabaseOptions) -> None:
         self.shown_url = location.shown_url
+        self._location = location
         self._thread = thread
         self._poll_ms = options.poll_ms
         self._slots = asyncio.Semaphore(options.queue_max)
@@ -202,6 +204,10 @@ class SqliteDatabase:
     def wake_ups(self, watches: Watches, environment: Environment) -> Poller:
         """Return the wake-ups, which poll for commits of other processes."""
         return Poller(watches, self, environment, self._poll_ms)
+
+    def joins(self, _: Environment, __: MetadataOptions) -> Joins:
+        """Return what joins the transactions of applications in this file."""
+        return SqliteJoins(self._location, self._thread.changed)
 
     async def close(self) -> None:
         """Finish the running operations and release the database; idempotent."""

@@ -152,6 +152,12 @@ class DatabaseThread:
         with self._observers_lock:
             self._observers = tuple(known for known in self._observers if known != observer)
 
+    def changed(self, changes: tuple[Change, ...]) -> None:
+        """Report changes of another connection of this process to the observers."""
+        if changes:
+            for observer in self._observers:
+                observer(changes)
+
     # -- the thread ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -247,9 +253,7 @@ class DatabaseThread:
         if outcomes is None:
             outcomes = [outcome for job in jobs for outcome in self._commit_together(connection, [job]) or ()]
         changes = tuple(change for outcome in outcomes for change in outcome.changes)
-        if changes:
-            for observer in self._observers:
-                observer(changes)
+        self.changed(changes)
         deliver(outcomes)
 
     def _commit_together(self, connection: SqliteConnection, jobs: list[Job[Any]]) -> list[Outcome] | None:

@@ -1,0 +1,73 @@
+"""Connections of asyncpg."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from txnframework.errors import InvalidInput
+from txnframework_sql.application._connection import Row
+
+
+class AsyncpgConnection:
+    """A connection of asyncpg, also one that its pool has lent; see ``ApplicationConnection``."""
+
+    kind = "postgresql"
+
+    def __init__(self, driver: Any, what: str) -> None:
+        self.what = what
+        self._driver = driver
+        self._own: Any = None
+
+    async def begin(self) -> bool:
+        """Join the open transaction, or begin one."""
+        try:
+            is_closed = self._driver.is_closed()
+        except asyncpg.InterfaceError:
+            is_closed = True
+        if is_closed:
+            raise InvalidInput(f"{self.what} is closed, or was returned to its pool; pass an open one")
+        if not self._driver.is_in_transaction():
+            # Not by a statement: then the driver would refuse savepoints in the block.
+            self._own = self._driver.transaction()
+            await self._own.start()
+        return self._own is not None
+
+    async def execute(self, text: str, *arguments: object) -> list[Row]:
+        """Return the rows of a statement."""
+        return [tuple(row) for row in await self._driver.fetch(text, *arguments)]
+
+    async def flush(self) -> None:
+        """Do nothing: a connection keeps no rows back."""
+
+    async def is_joined(self) -> bool:
+        """Return False outside a transaction; the server distinguishes two transactions."""
+        return bool(self._driver.is_in_transaction())
+
+    async def has_savepoint(self) -> bool:
+        """Return False: the server finds savepoints."""
+        return False
+
+    async def is_in_transaction(self) -> bool:
+        """Return whether the driver is in a transaction."""
+        return bool(self._driver.is_in_transaction())
+
+    async def changes(self) -> int:
+        """Return 0: only SQLite counts changes."""
+        return 0
+
+    async def commit(self) -> None:
+        """Commit."""
+        if self._own is not None:
+            await self._own.commit()
+        else:
+            await self._driver.execute("COMMIT")
+
+    async def rollback(self) -> None:
+        """Roll back."""
+        own, self._own = self._own, None
+        if own is not None:
+            await own.rollback()
+        elif self._driver.is_in_transaction():
+            await self._driver.execute("ROLLBACK")

@@ -1,0 +1,122 @@
+"""The interface of an application's connection, whatever its driver, and what the driver's errors prove."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+from txnframework.errors import InvalidInput
+
+T = TypeVar("T")
+
+Row = tuple[Any, ...]
+
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Calls a function in the thread in which the connection is used, and returns its result."""
+
+
+class ApplicationConnection(Protocol):
+    """
+    A connection of the application, which is in one of its transactions between ``begin`` and ``commit``.
+
+    Every method may raise the errors of the driver, unchanged.
+    """
+
+    kind: str
+    """``postgresql`` or ``sqlite``."""
+    what: str
+    """How sentences name the object that the application gave, such as "the AsyncSession"."""
+
+    async def begin(self) -> bool:
+        """
+        Join the open transaction, or begin one if none is open; return whether none was open.
+
+        :raises InvalidInput: the object is closed, or cannot decide a transaction with one COMMIT.
+        """
+
+    async def execute(self, text: str, *arguments: object) -> list[Row]:
+        """Return the rows of a statement; ``$1`` (PostgreSQL) or ``?`` (SQLite) stand for the arguments."""
+
+    async def flush(self) -> None:
+        """Send the rows that the object has not yet written; one without such a buffer does nothing."""
+
+    async def is_joined(self) -> bool:
+        """Return False if the driver knows that the joined transaction has ended."""
+
+    async def has_savepoint(self) -> bool:
+        """Return True if the driver knows that a savepoint is open."""
+
+    async def is_in_transaction(self) -> bool:
+        """Return whether the driver is in a transaction of the database."""
+
+    async def changes(self) -> int:
+        """Return how many rows the connection has changed so far (SQLite only)."""
+
+    async def commit(self) -> None:
+        """Commit."""
+
+    async def rollback(self) -> None:
+        """Roll back."""
+
+
+async def require_joined(connection: ApplicationConnection) -> None:
+    """Raise InvalidInput if the driver knows that the joined transaction has ended, or that a savepoint is open."""
+    if not await connection.is_joined():
+        raise ended(connection)
+    if await connection.has_savepoint():
+        raise in_savepoint(connection)
+
+
+def ended(connection: ApplicationConnection) -> InvalidInput:
+    """Return the error for a joined transaction that the application has ended."""
+    return InvalidInput(
+        f"the transaction of {connection.what} was committed or rolled back inside the block; leave that to the end of"
+        " the block"
+    )
+
+
+def in_savepoint(connection: ApplicationConnection) -> InvalidInput:
+    """Return the error for an open savepoint."""
+    return InvalidInput(f"{connection.what} has an open savepoint; end it before the block begins or ends")
+
+
+async def roll_back(connection: ApplicationConnection) -> None:
+    """Roll back; without a connection, the server does so."""
+    try:
+        await connection.rollback()
+    except Exception:  # Whatever the driver raises, nothing is committed.
+        return
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """
+    Return the code of a PostgreSQL server's answer with severity ERROR, which rolled back what it answers.
+
+    None: the error is no such answer. An answer of severity FATAL ends the connection, and may follow a commit.
+    """
+    for found in _chain(error):
+        code = getattr(found, "sqlstate", None)
+        if isinstance(code, str) and _severity(found) == "ERROR":
+            return code
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """Return the driver's text without the statement and its parameters."""
+    original = getattr(error, "orig", None) or error
+    text = str(original.args[0]) if original.args else str(original)
+    return text.partition("\n")[0] or type(original).__name__
+
+
+def _severity(error: BaseException) -> object:
+    # asyncpg has it on the error, psycopg on the diagnosis.
+    found = getattr(error, "severity_en", None)
+    return found if found is not None else getattr(getattr(error, "diag", None), "severity_nonlocalized", None)
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = getattr(error, "orig", None) or error.__cause__
+    return found

@@ -1,0 +1,245 @@
+"""A transaction of the application on SQLite that a header's put joins."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Executable, update
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.sql.compiler import SQLCompiler
+from zope.interface import implementer
+
+from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, VersionMismatch
+from txnframework.interfaces import IDatabaseTransaction
+from txnframework.model import Key, Put
+from txnframework.runtime.calling_thread import in_calling_thread
+from txnframework_sql.application._connection import (
+    ApplicationConnection,
+    Row,
+    in_savepoint,
+    reason,
+    require_joined,
+    roll_back,
+)
+from txnframework_sql.application._kinds import connection_of
+from txnframework_sql.schema import counters
+from txnframework_sql.sqlite._connection import Location
+from txnframework_sql.sqlite._errors import sqlite_code
+from txnframework_sql.sqlite._files import file_id
+from txnframework_sql.steps.records import get_record, put_record
+from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write
+
+T = TypeVar("T")
+
+_DIALECT = SQLiteDialect_pysqlite(paramstyle="qmark")
+_STATEMENTS_MAX = 64
+_NEW_NUMBER = (
+    update(counters).where(counters.c.name == "number").values(value=counters.c.value + 1).returning(counters.c.value)
+)
+# SQLite's levels: 1 is NORMAL, which with a write-ahead log does not sync a commit.
+_FULL = 2
+# After these answers the transaction is still open, and a rollback follows.
+_NOT_COMMITTED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY)
+# The write lock may also be held by another process, for the time of one commit.
+_PROBES, _PROBE_PAUSE_S = 10, 0.01
+
+
+class SqliteJoins:
+    """
+    Joins transactions of applications in the file of a store.
+
+    :param changed: reports the changes of a commit to the watches of this process.
+    """
+
+    def __init__(self, location: Location, changed: Callable[[tuple[Change, ...]], None]) -> None:
+        self.location = location
+        self.changed = changed
+
+    async def join(self, given: object, header: Key, version: int) -> SqliteTransaction:
+        """
+        Join the application's transaction.
+
+        In a transaction that begins here, nothing is read. A read would begin a view, and after a write of the store
+        the first own row would fail.
+        """
+        connection = connection_of(given, in_calling_thread)
+        is_own = await connection.begin()
+        try:
+            await _require_file(connection, self.location)
+            if await connection.has_savepoint():
+                raise in_savepoint(connection)
+            is_open = await connection.is_in_transaction()
+            transaction = SqliteTransaction(
+                self, connection, await connection.changes(), may_hold_lock=is_open and not is_own
+            )
+            if not (is_open and is_own):
+                await transaction.require_version(header, version)
+            return transaction
+        except BaseException:
+            if is_own:
+                await roll_back(connection)
+            raise
+
+
+async def _require_file(connection: ApplicationConnection, location: Location) -> None:
+    if connection.kind != "sqlite":
+        raise _another(connection, location)
+    wanted = file_id(location.path)
+    found = {name: path for _, name, path in await connection.execute("PRAGMA database_list")}
+    if not found["main"] or file_id(Path(found["main"])) != wanted:
+        if any(path and file_id(Path(path)) == wanted for path in found.values()):
+            raise InvalidInput(
+                f"{connection.what} has attached the file of the metadata store to another one, and SQLite does not"
+                " commit two files at once; open the file of the store itself"
+            )
+        raise _another(connection, location)
+    if (await connection.execute("PRAGMA main.synchronous"))[0][0] < _FULL:
+        raise InvalidInput(
+            f"{connection.what} does not wait until a commit is on disk; run PRAGMA synchronous = FULL after connecting"
+        )
+
+
+def _another(connection: ApplicationConnection, location: Location) -> InvalidInput:
+    return InvalidInput(
+        f"{connection.what} is not connected to the file of the metadata store, {location.shown_url}; one COMMIT can"
+        " decide only what is in one file"
+    )
+
+
+@implementer(IDatabaseTransaction)
+class SqliteTransaction:
+    """
+    One transaction of the application's connection.
+
+    SQLite has one writer for each file. From the first own row to the COMMIT that is the application, and the store
+    cannot write.
+    """
+
+    def __init__(
+        self, joins: SqliteJoins, connection: ApplicationConnection, changes_before: int, *, may_hold_lock: bool
+    ) -> None:
+        self._joins = joins
+        self._connection = connection
+        self._changes_before = changes_before
+        self._may_hold_lock = may_hold_lock
+        self._changes: tuple[Change, ...] = ()
+        self._is_ended = False
+
+    async def require_version(self, header: Key, version: int) -> None:
+        """Raise an error unless the connection sees this version of the header."""
+        record = await self._perform(get_record(header), [])
+        actual = None if record is None else record.version
+        if actual == version:
+            return
+        if self._may_hold_lock:
+            raise InvalidInput(
+                f"{self._connection.what} has a view that is older than the transaction; begin the block before the"
+                " first statement"
+            )
+        raise VersionMismatch(header, actual)
+
+    async def require_store_writable(self) -> None:
+        """Raise InvalidInput if a write of the store would wait for this transaction, and this one for the write."""
+        if not await self._connection.is_in_transaction():
+            return
+        if await self._connection.changes() == self._changes_before and not (
+            self._may_hold_lock and await _is_locked(self._joins.location.path)
+        ):
+            return
+        raise InvalidInput(
+            f"{self._connection.what} has already written a row, and SQLite has one writer for each file: send and"
+            " acknowledge before the first own row is written; an ORM session does that by itself, because it flushes"
+            " at commit"
+        )
+
+    async def put(self, write: Put) -> int:
+        """Write the record inside the application's transaction."""
+        await require_joined(self._connection)
+        await self._connection.flush()
+        try:
+            if not await self._connection.is_in_transaction():
+                # No own row was written. Otherwise the driver would begin with a view, which may be outdated.
+                await self._connection.execute("BEGIN IMMEDIATE")
+            changes: list[Change] = []
+            record = await self._perform(put_record(write), changes)
+        except TxnFrameworkError:
+            raise
+        except Exception as error:
+            if sqlite_code(error) == sqlite3.SQLITE_READONLY:
+                raise InvalidInput(f"{self._connection.what} is read-only; pass one that may write") from error
+            raise
+        self._changes = tuple(changes)
+        return record.version
+
+    async def commit(self) -> None:
+        """Commit the application's transaction."""
+        try:
+            await self._connection.commit()
+            self._is_ended = True
+        except TxnFrameworkError:
+            raise
+        except Exception as error:
+            if sqlite_code(error) in _NOT_COMMITTED:
+                raise
+            raise OutcomeUnknown(f"{self._connection.what} did not confirm the COMMIT: {reason(error)}") from error
+        finally:
+            self._joins.changed(self._changes)
+
+    async def rollback(self) -> None:
+        """Roll the application's transaction back; do nothing if it has ended."""
+        if not self._is_ended:
+            self._is_ended = True
+            if await self._connection.is_joined():
+                await roll_back(self._connection)
+
+    async def _perform(self, steps: Steps[T], changes: list[Change]) -> T:
+        answer: object = None
+        try:
+            while True:
+                call = steps.send(answer)
+                if isinstance(call, Rows | Write):
+                    answer = await self._answer(call.statement, call.parameters)
+                elif isinstance(call, NewNumber):
+                    answer = (await self._answer(_NEW_NUMBER, {}))[0][0]
+                else:
+                    assert isinstance(call, RecordChange), "a put needs nothing else"
+                    changes.append(call)
+                    answer = None
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _answer(self, statement: Executable, parameters: Mapping[str, object]) -> list[Row]:
+        text, order, defaults = _compiled(statement)
+        values = [parameters[name] if name in parameters else defaults[name] for name in order]
+        return await self._connection.execute(text, *values)
+
+
+@lru_cache(_STATEMENTS_MAX)
+def _compiled(statement: Executable) -> tuple[str, tuple[str, ...], dict[str, object]]:
+    # With the name of the file, because a temporary table of the application may have the name of one of ours.
+    compiled = statement.compile(  # type: ignore[attr-defined]
+        dialect=_DIALECT, schema_translate_map={None: "main"}, render_schema_translate=True
+    )
+    assert isinstance(compiled, SQLCompiler)
+    return str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params)
+
+
+async def _is_locked(path: Path) -> bool:
+    """Return whether a connection keeps the write lock of the file."""
+    for _ in range(_PROBES):
+        with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as probe:
+            try:
+                probe.execute("BEGIN IMMEDIATE")
+                probe.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                await asyncio.sleep(_PROBE_PAUSE_S)
+            else:
+                return False
+    return True

@@ -1,0 +1,223 @@
+"""One COMMIT decides the application's rows and the header in a SQLite file, over every kind of connection."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine
+from sqlite_connections import HEADER, INSERT, KINDS, application, ended, run
+
+from txnframework.errors import InvalidInput, VersionMismatch
+from txnframework.model import Expect, IndexRange, Key, Put
+
+OTHER = Key("/other", "o")
+ALL = (b"", b"\xff")
+
+
+def test_both_are_committed(tmp_path: Path, kind: Any) -> None:
+    """Before the COMMIT nobody sees anything of it; after it, row, header and index entries are there."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            watch = await mine.store.watch(HEADER)
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await mine.store.put(Put(OTHER, b"a message", Expect.ABSENT))
+            await opened.run(INSERT)
+            written = await joined.put(ended(version))
+            assert (mine.rows(), await mine.state()) == (0, b"open")
+            await joined.commit()
+            await watch.changed()
+            record = await mine.store.get(HEADER)
+            assert record is not None
+            assert (record.value, record.version, mine.rows()) == (b"committed", written, 1)
+            page = await mine.store.scan_index(IndexRange("state", *ALL), 9)
+            assert [one.key for one in page.records] == [HEADER]
+            assert not (await mine.store.scan_index(IndexRange("deadline", *ALL), 9)).records
+            await joined.rollback()
+            # The write lock is free again.
+            await mine.store.put(Put(OTHER, b"another", Expect.ANY))
+
+    run(test)
+
+
+def test_nothing_is_committed(tmp_path: Path, kind: Any) -> None:
+    """
+    A rollback undoes both and may be repeated. A put of an outdated version writes nothing.
+
+    The connection is usable afterwards.
+    """
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            for _ in range(2):
+                joined = await mine.store.join_transaction(opened.given, HEADER, version)
+                await opened.run(INSERT)
+                await joined.put(ended(version))
+                await joined.rollback()
+                await joined.rollback()
+            assert (mine.rows(), await mine.state()) == (0, b"open")
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            aborted = await mine.store.put(ended(version))
+            with pytest.raises(VersionMismatch) as raised:
+                await joined.put(ended(version))
+            assert raised.value.actual == aborted
+            await joined.rollback()
+            assert mine.rows() == 0
+
+    run(test)
+
+
+def test_without_own_rows(tmp_path: Path, kind: Any) -> None:
+    """A block may write messages only."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await joined.put(ended(version))
+            await joined.commit()
+            assert await mine.state() == b"committed"
+
+    run(test)
+
+
+def test_ended_inside_the_block(tmp_path: Path, kind: Any) -> None:
+    """What the application has committed itself is not joined any more."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await opened.run(INSERT)
+            await opened.commit()
+            with pytest.raises(InvalidInput, match="inside the block"):
+                await joined.put(ended(version))
+            await joined.rollback()
+            assert await mine.state() == b"open"
+
+    run(test)
+
+
+def test_a_send_after_an_own_row(tmp_path: Path, kind: Any) -> None:
+    """What could only wait for the lock until its timeout is refused at once; before the first row it is allowed."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await joined.require_store_writable()
+            await opened.run(INSERT)
+            began_s = time.monotonic()
+            with pytest.raises(InvalidInput, match="before the first own row is written"):
+                await joined.require_store_writable()
+            assert time.monotonic() - began_s < 1
+            await joined.rollback()
+
+    run(test)
+
+
+def test_a_transaction_that_was_open_before(tmp_path: Path) -> None:
+    """Whether it holds the lock is found out, and rows of before the block belong to it."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, KINDS["sqlite3"](mine.path) as opened:
+            version = await mine.begun()
+            await opened.run("BEGIN")
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await joined.require_store_writable()
+            await joined.rollback()
+            await opened.run(INSERT)
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            with pytest.raises(InvalidInput, match="before the first own row is written"):
+                await joined.require_store_writable()
+            await joined.put(ended(version))
+            await joined.commit()
+            assert (mine.rows(), await mine.state()) == (1, b"committed")
+
+    run(test)
+
+
+def test_refused_connections(tmp_path: Path) -> None:
+    """Another file, a file that was replaced, an attached one, and a weaker durability are refused in one sentence."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine:
+            version = await mine.begun()
+
+            async def refused(connection: Any, sentence: str) -> None:
+                with pytest.raises(InvalidInput, match=sentence):
+                    await mine.store.join_transaction(connection, HEADER, version)
+
+            other = sqlite3.connect(tmp_path / "other.db")
+            await refused(other, "not connected to the file of the metadata store")
+            other.execute(f"ATTACH '{mine.path}' AS framework")
+            await refused(other, "does not commit two files at once")
+            other.close()
+            weak = sqlite3.connect(mine.path)
+            weak.execute("PRAGMA synchronous = NORMAL")
+            await refused(weak, "PRAGMA synchronous = FULL")
+            weak.close()
+            await refused(weak, "pass an open one")
+            engine = create_engine(f"sqlite:///{mine.path}")
+            await refused(engine, "engine.connect")
+            await refused(str(mine.path), "is no connection")
+            engine.dispose()
+
+    run(test)
+
+
+def test_a_file_of_another_store(tmp_path: Path) -> None:
+    """A copy of the file is another one, although it contains the same header."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine:
+            version = await mine.begun()
+            copy = sqlite3.connect(tmp_path / "copy.db")
+            original = sqlite3.connect(mine.path)
+            original.backup(copy)
+            with pytest.raises(InvalidInput, match="not connected to the file"):
+                await mine.store.join_transaction(copy, HEADER, version)
+            original.close()
+            copy.close()
+
+    run(test)
+
+
+def test_an_outdated_view(tmp_path: Path) -> None:
+    """A transaction that has read before the block began sees no header."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, KINDS["sqlite3"](mine.path) as opened:
+            await opened.run("BEGIN")
+            await opened.run("SELECT * FROM mine")
+            version = await mine.begun()
+            with pytest.raises(InvalidInput, match="before the first statement"):
+                await mine.store.join_transaction(opened.given, HEADER, version)
+            assert opened.given.in_transaction
+
+    run(test)
+
+
+def test_a_deferred_constraint(tmp_path: Path) -> None:
+    """A COMMIT that a constraint refuses is the driver's error, and undoes both."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, KINDS["sqlite3"](mine.path) as opened:
+            await opened.run("PRAGMA foreign_keys = ON")
+            await opened.run("CREATE TABLE parts (of INTEGER REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)")
+            version = await mine.begun()
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await opened.run("INSERT INTO parts VALUES (7)")
+            await joined.put(ended(version))
+            with pytest.raises(sqlite3.IntegrityError):
+                await joined.commit()
+            await joined.rollback()
+            assert await mine.state() == b"open"
+
+    run(test)

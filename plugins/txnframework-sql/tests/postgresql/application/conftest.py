@@ -1,0 +1,57 @@
+"""Every kind of connection of an application, and one database for all tests that break nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from application_connections import KINDS, Application, asked
+
+from txnframework.environment import SystemEnvironment
+from txnframework.model import Key
+from txnframework_sql import MetadataOptions, open_metadata_store
+from txnframework_sql.testing.servers.databases import fresh_database
+
+PATIENCE_S = 120
+_numbers = count()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Any:
+    """Return what opens a connection of one kind."""
+    return KINDS[request.param]
+
+
+@pytest.fixture(scope="session")
+def _url() -> Iterator[str]:
+    with fresh_database() as url:
+        asyncio.run(_make(url))
+        yield url
+
+
+async def _make(url: str) -> None:
+    # The store comes first: it refuses the tables of another program.
+    await (await open_metadata_store(url, SystemEnvironment(), MetadataOptions())).close()
+    await asked(url, "CREATE TABLE mine (id serial PRIMARY KEY, text text NOT NULL)")
+
+
+@pytest.fixture
+def run(_url: str) -> Callable[..., None]:
+    """Return what runs a test with its own header, and without rows."""
+
+    def begin(test: Callable[[Application], Awaitable[None]], **options: Any) -> None:
+        async def bounded() -> None:
+            await asked(_url, "TRUNCATE mine")
+            async with asyncio.timeout(PATIENCE_S):
+                store = await open_metadata_store(_url, SystemEnvironment(), MetadataOptions(**options))
+                try:
+                    await test(Application(_url, store, Key(f"/header/{next(_numbers)}", "t")))
+                finally:
+                    await store.close()
+
+        asyncio.run(bounded())
+
+    return begin

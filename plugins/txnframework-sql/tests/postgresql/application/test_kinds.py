@@ -1,0 +1,107 @@
+"""One COMMIT decides the application's rows and the header, over every kind of connection."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from application_connections import INSERT, Application, Opened
+
+from txnframework.errors import InvalidInput, VersionMismatch
+from txnframework.model import IndexRange
+
+Run = Callable[..., None]
+
+
+def test_both_are_committed(run: Run, kind: Any) -> None:
+    """Before the COMMIT nobody sees anything of it; after it, row, header and index entries are there."""
+
+    async def test(application: Application) -> None:
+        store, version = application.store, await application.begun()
+        async with kind(application.url) as opened:
+            watch = await store.watch(application.header)
+            joined = await store.join_transaction(opened.given, application.header, version)  # type: ignore[attr-defined]
+            await opened.run(INSERT)
+            written = await joined.put(application.ended(version))
+            assert (await application.rows(), await application.state()) == (0, b"open")
+            await joined.commit()
+            await watch.changed()
+            record = await store.get(application.header)
+            assert record is not None
+            assert (record.value, record.version) == (b"committed", written)
+            assert await application.rows() == 1
+            key = application.header.path.encode()
+            for index, found in (("ended", [application.header]), ("deadline", [])):
+                page = await store.scan_index(IndexRange(index, key, key + b"\0"), 9)
+                assert [one.key for one in page.records] == found
+            await opened.run("SELECT 1")
+            await joined.rollback()
+
+    run(test)
+
+
+def test_nothing_is_committed(run: Run, kind: Any) -> None:
+    """
+    A rollback undoes both and may be repeated. A put of an outdated version writes nothing.
+
+    The connection is usable afterwards.
+    """
+
+    async def test(application: Application) -> None:
+        store, version = application.store, await application.begun()
+        async with kind(application.url) as opened:
+            for _ in range(2):
+                joined = await store.join_transaction(opened.given, application.header, version)  # type: ignore[attr-defined]
+                await opened.run(INSERT)
+                await joined.put(application.ended(version))
+                await joined.rollback()
+                await joined.rollback()
+            assert (await application.rows(), await application.state()) == (0, b"open")
+            joined = await store.join_transaction(opened.given, application.header, version)  # type: ignore[attr-defined]
+            await opened.run(INSERT)
+            aborted = await store.put(application.ended(version))
+            with pytest.raises(VersionMismatch) as raised:
+                await joined.put(application.ended(version))
+            assert raised.value.actual == aborted
+            await joined.rollback()
+            assert await application.rows() == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("and_begun_again", [False, True])
+def test_ended_inside_the_block(run: Run, kind: Any, *, and_begun_again: bool) -> None:
+    """What the application has committed itself is not joined any more, and its next transaction is left alone."""
+
+    async def test(application: Application) -> None:
+        store, version = application.store, await application.begun()
+        async with kind(application.url) as opened:
+            joined = await store.join_transaction(opened.given, application.header, version)  # type: ignore[attr-defined]
+            await opened.run(INSERT)
+            await _end(opened)
+            if and_begun_again:
+                await _begin(opened)
+                await opened.run(INSERT)
+            with pytest.raises(InvalidInput, match="inside the block"):
+                await joined.put(application.ended(version))
+            await joined.rollback()
+            await _end(opened)
+            assert (await application.rows(), await application.state()) == (1 + and_begun_again, b"open")
+
+    run(test)
+
+
+async def _begin(opened: Opened) -> None:
+    if opened.begins:
+        await opened.run("BEGIN")
+
+
+async def _end(opened: Opened) -> None:
+    if opened.begins:
+        await opened.run("COMMIT")
+        return
+    ending = opened.given.commit()
+    if inspect.isawaitable(ending):
+        await ending
