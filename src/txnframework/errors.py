@@ -431,6 +431,24 @@ class CorruptRecord(Corrupt):
         super().__init__(f"record {key} is damaged at {field}: {reason}")
 
 
+class UndecodableMessage(Corrupt):
+    """
+    The content of the message at ``position`` of ``segment`` cannot be decoded; ``schema_id`` is the message's, if any.
+
+    Neither the error nor its cause contains the value. The message can be acknowledged, or redelivered until it becomes
+    a dead letter.
+    """
+
+    def __init__(self, topic: str, segment: str, position: Position, schema_id: str | None, reason: str) -> None:
+        self.topic = topic
+        self.segment = segment
+        self.position = position
+        self.schema_id = schema_id
+        self.reason = reason
+        schema = "without a schema id" if schema_id is None else f"with the schema id {excerpt(schema_id)}"
+        super().__init__(f"the message at {position} of {segment}, {schema}, cannot be decoded: {reason}")
+
+
 class UnknownFormat(Corrupt):
     """``what`` was written in format ``version``, which this release does not know; upgrade before reading."""
 

@@ -88,6 +88,13 @@ def test_a_bad_message_is_given_up(tmp_path: Path) -> None:
     assert said[-2:] == ["delivery 3 of three apples, or four", "given up after 3 deliveries"]
 
 
+def test_typed_messages(tmp_path: Path) -> None:
+    """The page of typed messages shows what its example prints."""
+    page = (ROOT / "docs" / "how-to" / "typed-messages.md").read_text(encoding="utf-8")
+    shown = page.partition("```text\n")[2].partition("```")[0]
+    assert run(tmp_path, str(ROOT / "docs" / "examples" / "typed_messages.py")) == shown
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):

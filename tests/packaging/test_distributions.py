@@ -22,6 +22,7 @@ ALLOWED = {
     "values": set(),
     "errors": {"values"},
     "metrics": {"errors"},
+    "serializers": {"errors"},
     "urls": {"errors"},
     "tables": {"errors", "urls"},
     "model": {"errors", "values"},
@@ -29,7 +30,8 @@ ALLOWED = {
     "plugin": {"environment", "errors", "interfaces", "metrics", "model", "tables", "urls"},
     "config": {"errors", "model", "plugin", "tables", "urls"},
     "broker": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "runtime"},
-    "client": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "runtime", "broker"},
+    "client": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "runtime", "broker"}
+    | {"serializers"},
 }
 
 

@@ -72,7 +72,10 @@ def test_bad_input_is_told(typed: Run, arguments: tuple[str, ...], said: str) ->
             'subscriptions = [{ topic = "c", name = "b" }]',
             "subscription 'b' is of 'c', which is not one of its topics",
         ),
-        ('workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { send = 0 }', "an action with a weight above zero"),
+        (
+            'workload = "mixture"\n[options]\ntopics = { a = 1 }\nactions = { send = 0 }',
+            "an action with a weight above zero",
+        ),
     ],
 )
 def test_a_wrong_scenario_is_told(typed: Run, tmp_path: Path, text: str, said: str) -> None:

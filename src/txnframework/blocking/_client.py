@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from txnframework import client as asynchronous
 from txnframework.blocking._messages import Consumer, Producer, Reader
@@ -15,6 +16,11 @@ from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.reads import Isolation
 from txnframework.model.transactions import State
+
+if TYPE_CHECKING:
+    from txnframework.serializers import Serializer
+
+T = TypeVar("T")
 
 
 class Client:
@@ -85,9 +91,49 @@ class Client:
         """Return transactions that need attention: long open, or ended long ago and not settled."""
         return self._loop.run(self._client.find_hanging(age_ms_min, after=after, transactions_max=transactions_max))
 
-    def producer(self, topic: Name, *, name: str | None = None) -> Producer:
+    @overload
+    def producer(self, topic: Name, *, name: str | None = None, serializer: None = None) -> Producer: ...
+
+    @overload
+    def producer(self, topic: Name, *, name: str | None = None, serializer: Serializer[T]) -> Producer[T]: ...
+
+    def producer(
+        self, topic: Name, *, name: str | None = None, serializer: Serializer[Any] | None = None
+    ) -> Producer[Any]:
         """Open a producer; nothing is written to the stores."""
-        return Producer(self._loop, self._loop.run(self._client.producer(topic, name=name)))
+        open_producer: Any = self._client.producer
+        opening = open_producer(topic, name=name, serializer=serializer)
+        return Producer(self._loop, self._loop.run(opening))
+
+    @overload
+    def consumer(
+        self,
+        topics: Name | Iterable[Name],
+        subscription: str,
+        *,
+        type: str = DEFAULT_TYPE,
+        start: Start = "latest",
+        name: str | None = None,
+        priority: int = 0,
+        stand_by: bool | None = None,
+        dead_letter: DeadLetter | None = None,
+        serializer: None = None,
+    ) -> Consumer: ...
+
+    @overload
+    def consumer(
+        self,
+        topics: Name | Iterable[Name],
+        subscription: str,
+        *,
+        type: str = DEFAULT_TYPE,
+        start: Start = "latest",
+        name: str | None = None,
+        priority: int = 0,
+        stand_by: bool | None = None,
+        dead_letter: DeadLetter | None = None,
+        serializer: Serializer[T],
+    ) -> Consumer[T]: ...
 
     def consumer(
         self,
@@ -100,9 +146,11 @@ class Client:
         priority: int = 0,
         stand_by: bool | None = None,
         dead_letter: DeadLetter | None = None,
-    ) -> Consumer:
+        serializer: Serializer[Any] | None = None,
+    ) -> Consumer[Any]:
         """Join a subscription; create it if it does not exist."""
-        joining = self._client.consumer(
+        join: Any = self._client.consumer
+        joining = join(
             topics,
             subscription,
             type=type,
@@ -111,8 +159,33 @@ class Client:
             priority=priority,
             stand_by=stand_by,
             dead_letter=dead_letter,
+            serializer=serializer,
         )
         return Consumer(self._loop, self._loop.run(joining))
+
+    @overload
+    def reader(
+        self,
+        topic: Name,
+        *,
+        start: MessageID | str = "earliest",
+        follow: bool = False,
+        isolation: Isolation | str = Isolation.READ_COMMITTED,
+        compacted: bool = False,
+        serializer: None = None,
+    ) -> Reader: ...
+
+    @overload
+    def reader(
+        self,
+        topic: Name,
+        *,
+        start: MessageID | str = "earliest",
+        follow: bool = False,
+        isolation: Isolation | str = Isolation.READ_COMMITTED,
+        compacted: bool = False,
+        serializer: Serializer[T],
+    ) -> Reader[T]: ...
 
     def reader(
         self,
@@ -122,9 +195,13 @@ class Client:
         follow: bool = False,
         isolation: Isolation | str = Isolation.READ_COMMITTED,
         compacted: bool = False,
-    ) -> Reader:
+        serializer: Serializer[Any] | None = None,
+    ) -> Reader[Any]:
         """Open a reader of a topic or of one segment."""
-        opening = self._client.reader(topic, start=start, follow=follow, isolation=isolation, compacted=compacted)
+        open_reader: Any = self._client.reader
+        opening = open_reader(
+            topic, start=start, follow=follow, isolation=isolation, compacted=compacted, serializer=serializer
+        )
         return Reader(self._loop, self._loop.run(opening))
 
     def subscribe(self, topic: Name, subscription: str, *, start: Start = "latest") -> None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self
 
 from txnframework import client as asynchronous
 from txnframework.blocking._transactions import TransactionPart
 from txnframework.broker import Start
 from txnframework.client import LoopThread, Message, MessageID
 from txnframework.client._arguments import several_values
+from txnframework.client._content_types import T_co, T_contra
 
-Acked = Message | MessageID
+Acked = Message[Any] | MessageID
 
 
-class Producer:
+class Producer(Generic[T_contra]):
     """The producer without ``await``; see ``txnframework.Producer``."""
 
-    def __init__(self, loop: LoopThread, producer: asynchronous.Producer) -> None:
+    def __init__(self, loop: LoopThread, producer: asynchronous.Producer[T_contra]) -> None:
         self._loop = loop
         self._producer = producer
 
@@ -32,7 +33,7 @@ class Producer:
 
     def send(
         self,
-        value: bytes | None,
+        value: T_contra | None,
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -55,7 +56,7 @@ class Producer:
 
     def send_many(
         self,
-        values: Iterable[bytes | None],
+        values: Iterable[T_contra | None],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -89,10 +90,10 @@ class Producer:
         self.close()
 
 
-class Consumer:
+class Consumer(Generic[T_co]):
     """The consumer without ``await``; see ``txnframework.Consumer``. Iteration ends when another thread closes it."""
 
-    def __init__(self, loop: LoopThread, consumer: asynchronous.Consumer) -> None:
+    def __init__(self, loop: LoopThread, consumer: asynchronous.Consumer[T_co]) -> None:
         self._loop = loop
         self._consumer = consumer
 
@@ -104,15 +105,15 @@ class Consumer:
         """The subscription's name."""
         return self._consumer.subscription
 
-    def receive(self, *, timeout_ms: int | None = None) -> Message:
+    def receive(self, *, timeout_ms: int | None = None) -> Message[T_co]:
         """Return the next message, or raise ReceiveTimeout."""
         return self._loop.run(self._consumer.receive(timeout_ms=timeout_ms))
 
-    def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message, ...]:
+    def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message[T_co], ...]:
         """Return at least one and at most ``messages_max`` messages."""
         return self._loop.run(self._consumer.receive_many(messages_max=messages_max, timeout_ms=timeout_ms))
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[T_co]]:
         return _iterate(self._loop, self._consumer)
 
     def ack(self, *messages: Acked, txn: TransactionPart | None = None) -> None:
@@ -164,17 +165,17 @@ class Consumer:
         self.close()
 
 
-class Reader:
+class Reader(Generic[T_co]):
     """The reader without ``await``; see ``txnframework.Reader``."""
 
-    def __init__(self, loop: LoopThread, reader: asynchronous.Reader) -> None:
+    def __init__(self, loop: LoopThread, reader: asynchronous.Reader[T_co]) -> None:
         self._loop = loop
         self._reader = reader
 
     def __repr__(self) -> str:
         return f"<blocking {self._reader!r}>"
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Iterator[Message[T_co]]:
         return _iterate(self._loop, self._reader)
 
     def close(self) -> None:
@@ -194,10 +195,12 @@ def _part(txn: TransactionPart | None) -> asynchronous.TransactionPart | None:
     return None if txn is None else txn.asynchronous
 
 
-def _iterate(loop: LoopThread, messages: asynchronous.Consumer | asynchronous.Reader) -> Iterator[Message]:
+def _iterate(
+    loop: LoopThread, messages: asynchronous.Consumer[T_co] | asynchronous.Reader[T_co]
+) -> Iterator[Message[T_co]]:
     steps = aiter(messages)
 
-    async def following() -> Message | None:
+    async def following() -> Message[T_co] | None:
         return await anext(steps, None)
 
     while (message := loop.run(following())) is not None:

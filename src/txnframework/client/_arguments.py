@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.positions import TIME_MS_MAX
@@ -29,10 +29,10 @@ def time_to_wait_ms(given: object, what: str = "timeout_ms") -> int | None:
     return None if given is None else whole_number(given, what, -MILLISECONDS_MAX, MILLISECONDS_MAX)
 
 
-def several_values(given: object) -> tuple[bytes | None, ...]:
+def several_values(given: object) -> tuple[Any, ...]:
     """Return the values to send together, or raise InvalidInput if the argument is not an iterable of values."""
     if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-        raise InvalidInput(f"send_many takes several values of bytes, not {excerpt(given)}")
+        raise InvalidInput(f"send_many takes several values, not {excerpt(given)}")
     return tuple(given)
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from txnframework.broker import Start, open_host
 from txnframework.client._admin import SubscriptionOperations, TopicOperations
@@ -15,6 +15,7 @@ from txnframework.client._arguments import INT64_MAX, whole_number
 from txnframework.client._base import Name, check_subscription, close_after, name_from
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
+from txnframework.client._encoded_values import require_serializer
 from txnframework.client._feed import ConsumerOptions
 from txnframework.client._health import HealthOperations
 from txnframework.client._messages import MessageID
@@ -31,6 +32,9 @@ from txnframework.plugin import PluginRegistry, load_plugins
 
 if TYPE_CHECKING:
     from txnframework.metrics import Metrics
+    from txnframework.serializers import Serializer
+
+T = TypeVar("T")
 
 
 class Client(TransactionOperations, SubscriptionOperations, TopicOperations, HealthOperations):
@@ -44,20 +48,60 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
     def __repr__(self) -> str:
         return f"<Client of {self._host.stores}{', closed' if self._host.closed else ''}>"
 
-    async def producer(self, topic: Name, *, name: str | None = None) -> Producer:
+    @overload
+    async def producer(self, topic: Name, *, name: str | None = None, serializer: None = None) -> Producer: ...
+
+    @overload
+    async def producer(self, topic: Name, *, name: str | None = None, serializer: Serializer[T]) -> Producer[T]: ...
+
+    async def producer(
+        self, topic: Name, *, name: str | None = None, serializer: Serializer[Any] | None = None
+    ) -> Producer[Any]:
         """
         Open a producer for a topic or for one segment. Opening writes nothing to the stores.
 
         :param name: identifies the producer, so that repeated sends are recognised, also when another process repeats
             them. Default: a new unique name. Two producers may use one name at the same time only if the caller chooses
             the sequence ids.
+        :param serializer: encodes what is sent (``txnframework.serializers``); default: values are bytes.
         :raises InvalidInput: the name is not a valid producer name (``model.names.check_new_name``).
         :raises TopicNotFound: the topic does not exist.
         """
         target = name_from(topic)
         if name is not None:
             check_new_name(name, "producer name")
-        return await open_producer(self.host, self._retry, target, name)
+        require_serializer(serializer)
+        return await open_producer(self.host, self._retry, target, name, serializer)
+
+    @overload
+    async def consumer(
+        self,
+        topics: Name | Iterable[Name],
+        subscription: str,
+        *,
+        type: str = DEFAULT_TYPE,
+        start: Start = "latest",
+        name: str | None = None,
+        priority: int = 0,
+        stand_by: bool | None = None,
+        dead_letter: DeadLetter | None = None,
+        serializer: None = None,
+    ) -> Consumer: ...
+
+    @overload
+    async def consumer(
+        self,
+        topics: Name | Iterable[Name],
+        subscription: str,
+        *,
+        type: str = DEFAULT_TYPE,
+        start: Start = "latest",
+        name: str | None = None,
+        priority: int = 0,
+        stand_by: bool | None = None,
+        dead_letter: DeadLetter | None = None,
+        serializer: Serializer[T],
+    ) -> Consumer[T]: ...
 
     async def consumer(
         self,
@@ -70,7 +114,8 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
         priority: int = 0,
         stand_by: bool | None = None,
         dead_letter: DeadLetter | None = None,
-    ) -> Consumer:
+        serializer: Serializer[Any] | None = None,
+    ) -> Consumer[Any]:
         """
         Join a subscription of one or several topics or segments; create the subscription if it does not exist.
 
@@ -97,6 +142,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
             that takes over does not know how often messages were delivered before.
         :param dead_letter: where to move messages that would be redelivered too often. Default: such messages are
             redelivered without limit.
+        :param serializer: decodes ``Message.content`` (``txnframework.serializers``); default: contents are bytes.
         :raises ConsumerBusy: the type allows one consumer only, and the subscription already has one.
         :raises InvalidInput: a subscription or consumer name is not valid (``model.names.check_new_name``).
         :raises SubscriptionOwnedElsewhere: another process dispatches the subscription.
@@ -107,6 +153,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
         if name is not None:
             check_new_name(name, "consumer name")
         whole_number(priority, "priority", -INT64_MAX)
+        require_serializer(serializer)
         names = (topics,) if isinstance(topics, Name) else _several(topics)
         targets = tuple(dict.fromkeys(name_from(one) for one in names))
         if not targets:
@@ -121,12 +168,12 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
             subscription, kind, own_name, priority, stands_by, retakes=stand_by is not False, named=name is not None
         )
 
-        async def join() -> Consumer:
-            consumer = Consumer(self.host, targets, options, dead_letter)
+        async def join() -> Consumer[Any]:
+            consumer = Consumer[Any](self.host, targets, options, dead_letter, serializer)
             await consumer.join()
             return consumer
 
-        async def subscribe_and_join() -> Consumer:
+        async def subscribe_and_join() -> Consumer[Any]:
             if len(named) > 1:  # create no subscription if one of the topics does not exist
                 for topic in named:
                     await self._retry.run(partial(self.host.topics.layout, topic))
@@ -136,6 +183,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
 
         return await self.host.steps.finish(subscribe_and_join, map(str, named), undo=Consumer.close)
 
+    @overload
     async def reader(
         self,
         topic: Name,
@@ -144,7 +192,31 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
         follow: bool = False,
         isolation: Isolation | str = Isolation.READ_COMMITTED,
         compacted: bool = False,
-    ) -> Reader:
+        serializer: None = None,
+    ) -> Reader: ...
+
+    @overload
+    async def reader(
+        self,
+        topic: Name,
+        *,
+        start: MessageID | str = "earliest",
+        follow: bool = False,
+        isolation: Isolation | str = Isolation.READ_COMMITTED,
+        compacted: bool = False,
+        serializer: Serializer[T],
+    ) -> Reader[T]: ...
+
+    async def reader(
+        self,
+        topic: Name,
+        *,
+        start: MessageID | str = "earliest",
+        follow: bool = False,
+        isolation: Isolation | str = Isolation.READ_COMMITTED,
+        compacted: bool = False,
+        serializer: Serializer[Any] | None = None,
+    ) -> Reader[Any]:
         """
         Open a reader of a topic or of one segment; with ``follow``, also of the segment's descendants.
 
@@ -154,12 +226,14 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
         :param isolation: ``read_committed`` or ``read_uncommitted``; under the latter, ``Message.committed`` may be
             False.
         :param compacted: for each compacted segment, read the compacted messages first, then the messages after them.
+        :param serializer: decodes ``Message.content`` (``txnframework.serializers``); default: contents are bytes.
         :raises InvalidInput: ``start`` cannot be the id of a message of the topic, or an argument is invalid.
         :raises TopicNotFound: the topic does not exist.
         """
-        reader = Reader(self.host, name_from(topic), start, follow, isolation, compacted)
+        require_serializer(serializer)
+        reader = Reader[Any](self.host, name_from(topic), start, follow, isolation, compacted, serializer)
 
-        async def open_it() -> Reader:
+        async def open_it() -> Reader[Any]:
             try:
                 await reader.open()
             except BaseException:

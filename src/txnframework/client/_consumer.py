@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from txnframework.broker import (
     FINISHED_ELSEWHERE,
@@ -20,10 +20,11 @@ from txnframework.broker import (
 )
 from txnframework.client._arguments import MILLISECONDS_MAX, time_to_wait_ms, whole_number
 from txnframework.client._base import client_closed, close_after, naming_deletion, require_open, require_topics
+from txnframework.client._content_types import T_co
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._feed import ConsumerOptions, Feed, Inbox, by_segment
 from txnframework.client._membership import Membership
-from txnframework.client._messages import Message, MessageID, check_message_id
+from txnframework.client._messages import Message, MessageID, check_message_id, with_content
 from txnframework.client._seek_positions import LATE_IDS, Target, entry_before, partly_moved, sought
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import (
@@ -42,12 +43,18 @@ from txnframework.model.names import SegmentName, TopicName, topic_of
 from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest
 
-Acked = Message | MessageID
+if TYPE_CHECKING:
+    from txnframework.serializers import Serializer
+
+Acked = Message[Any] | MessageID
 
 
-class Consumer:
+class Consumer(Generic[T_co]):
     """
     Receives messages from one subscription; created by ``Client.consumer``.
+
+    ``T_co`` is the type of the contents, which its serializer decodes. Without a serializer, ``Consumer`` means
+    ``Consumer[bytes]``.
 
     A message is redelivered until it is acknowledged. A message that a transaction acknowledged is redelivered if the
     transaction aborts. ``async for`` continues until the consumer is closed.
@@ -59,7 +66,9 @@ class Consumer:
         targets: tuple[TopicName | SegmentName, ...],
         options: ConsumerOptions,
         dead_letter: DeadLetter | None = None,
+        serializer: Serializer[T_co] | None = None,
     ) -> None:
+        self._serializer = serializer
         self.subscription = options.subscription
         self.name = options.name
         self._host = host
@@ -91,7 +100,7 @@ class Consumer:
 
     # -- receiving ------------------------------------------------------------------------------------
 
-    async def receive(self, *, timeout_ms: int | None = None) -> Message:
+    async def receive(self, *, timeout_ms: int | None = None) -> Message[T_co]:
         """
         Return the next message.
 
@@ -103,7 +112,7 @@ class Consumer:
         """
         return (await self.receive_many(messages_max=1, timeout_ms=timeout_ms))[0]
 
-    async def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message, ...]:
+    async def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message[T_co], ...]:
         """
         Return at least one and at most ``messages_max`` messages, without waiting for more than the first.
 
@@ -116,10 +125,11 @@ class Consumer:
         while True:
             self._news.clear()
             self._require_open()
-            taken = self._inbox.take(messages_max)
+            taken: tuple[Message[Any], ...] = self._inbox.take(messages_max)
             received = taken if self._dead_letters is None else self._dead_letters.sort_out(taken)
             if received:
-                return received
+                serializer = self._serializer
+                return received if serializer is None else tuple([with_content(one, serializer) for one in received])
             self._raise_what_failed()
             if taken:
                 continue
@@ -130,7 +140,7 @@ class Consumer:
             else:
                 await first_completed(self._news.wait(), environment.sleep_until(deadline_ms))
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message[T_co]]:
         while not self._closed:
             try:
                 message = await self.receive()

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from txnframework.broker import Host, first_completed
 from txnframework.client._admin import TopicOperations
@@ -110,7 +110,7 @@ class DeadLetters:
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
-    def sort_out(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def sort_out(self, messages: tuple[Message[Any], ...]) -> tuple[Message[Any], ...]:
         """Return the messages that may be received, and start moving the others."""
         letters = [one for one in messages if one.redelivery_count > self._rule.redeliveries_max]
         if not letters:

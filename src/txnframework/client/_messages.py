@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
 from txnframework.broker import HeldMessage
-from txnframework.errors import InvalidInput, InvalidName, excerpt
+from txnframework.client._content_types import T_co
+from txnframework.errors import InvalidInput, InvalidName, UndecodableMessage, excerpt
 from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.names import parse_name
 from txnframework.model.positions import Position
+from txnframework.serializers import SCHEMA_HEADER
+
+if TYPE_CHECKING:
+    from txnframework.serializers import Serializer
 
 
 class MessageID(msgspec.Struct, frozen=True, gc=False):
@@ -83,9 +89,9 @@ def check_message_id(given: object) -> MessageID:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(Generic[T_co]):
     """
-    A received message.
+    A received message, with a content of type ``T_co``; without a serializer, ``Message`` means ``Message[bytes]``.
 
     * ``value``: None is a null, which differs from an empty value; it deletes the message's key.
     * ``published_ms``: the sender's clock, in ms since 1970.
@@ -113,6 +119,28 @@ class Message:
     _tenure: object = field(default=None, repr=False, compare=False)
 
     @property
+    def content(self) -> T_co:
+        """
+        The value as the serializer of the consumer or reader decodes it; without a serializer, ``value`` itself.
+
+        The value is decoded on first use. So a message whose value is not valid can be received and acknowledged.
+
+        :raises UndecodableMessage: the value is not valid, the message has another schema id, or ``value`` is None.
+        """
+        if self.value is None:
+            raise self._undecodable(IS_NULL)
+        return self.value  # type: ignore[return-value]
+
+    @property
+    def schema_id(self) -> str | None:
+        """The schema id that the producer's serializer stored with the message; None if there is none."""
+        stored = self.headers.get(SCHEMA_HEADER)
+        return None if stored is None else stored.decode(errors="backslashreplace")
+
+    def _undecodable(self, reason: str) -> UndecodableMessage:
+        return UndecodableMessage(self.topic, self.id.segment, self.id.position, self.schema_id, reason)
+
+    @property
     def batch_size(self) -> int:
         """The number of messages in the same entry."""
         return self._batch_size
@@ -128,6 +156,50 @@ class Message:
         The lease under which it was delivered, compared by identity; None from a reader, or if only its id is known.
         """
         return self._tenure
+
+
+IS_NULL: Final = "it is a null, which has no content and deletes its key; its value is None"
+_NOT_DECODED: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedMessage(Message[T_co]):
+    """A message whose content a serializer decodes."""
+
+    _serializer: Serializer[T_co] | None = field(default=None, repr=False, compare=False)
+    _content: object = field(default=_NOT_DECODED, repr=False, compare=False)
+
+    @property
+    def content(self) -> T_co:
+        """The decoded value; see ``Message.content``."""
+        if self._content is _NOT_DECODED:
+            object.__setattr__(self, "_content", self._decode())
+        return self._content  # type: ignore[return-value]
+
+    def _decode(self) -> T_co:
+        value, asked, schema_id = self.value, self._serializer, self.schema_id
+        assert asked is not None, "with_content sets it"
+        if value is None:
+            raise self._undecodable(IS_NULL)
+        chosen = asked.for_schema(schema_id)
+        if chosen is None:
+            known = " and ".join(one.schema_id or "messages without a schema id" for one in asked.alternatives())
+            raise self._undecodable(f"the serializer decodes {known}")
+        try:
+            return chosen.decode(value)
+        except Exception as error:
+            reason = chosen.explain(error)
+        # Raised here and not above: as its context, the error of the serializer could show the value.
+        raise self._undecodable(reason)
+
+
+_FIELDS: Final = tuple(one.name for one in fields(Message))
+
+
+def with_content(message: Message[Any], serializer: Serializer[T_co]) -> Message[T_co]:
+    """Return the message, with a content that ``serializer`` decodes."""
+    values: list[Any] = [*(getattr(message, name) for name in _FIELDS), serializer]
+    return DecodedMessage(*values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_pairs, several_values, whole_number
 from txnframework.client._base import RetryPolicy, close_after, naming_deletion, require_open
+from txnframework.client._content_types import T_contra
+from txnframework.client._encoded_values import HeaderPairs, encode_all, largest_headers
 from txnframework.client._messages import MessageID
 from txnframework.client._segment_sender import BeyondWindow, SegmentSender
 from txnframework.client._send_batches import OutgoingMessage, SendCall, SendQuota, hash_of, size_of
@@ -22,6 +24,9 @@ from txnframework.model.entries import EntryMessage
 from txnframework.model.ids import Branch
 from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
+
+if TYPE_CHECKING:
+    from txnframework.serializers import Serializer
 
 CLOCK_SHIFT_BITS = 20
 """The sequence ids of two uses of a name stay apart up to a million messages per millisecond."""
@@ -36,9 +41,12 @@ class _SharedFields:
     sequence_id: int | None
 
 
-class Producer:
+class Producer(Generic[T_contra]):
     """
     Sends to one topic or to one segment; created by ``Client.producer``.
+
+    ``T_contra`` is the type of the contents, which its serializer encodes. Without a serializer, ``Producer`` means
+    ``Producer[bytes]``, and values are stored as they are.
 
     Sends are idempotent: repeating a send with the same sequence id stores the message once, from any process that uses
     the same producer name. This holds while the message is among the producer's last messages of its segment: 10,000 by
@@ -50,7 +58,13 @@ class Producer:
     """
 
     def __init__(
-        self, host: Host, retry: RetryPolicy, target: TopicName | SegmentName, layout: Layout, name: str | None
+        self,
+        host: Host,
+        retry: RetryPolicy,
+        target: TopicName | SegmentName,
+        layout: Layout,
+        name: str | None,
+        serializer: Serializer[T_contra] | None = None,
     ) -> None:
         environment = host.environment
         self.topic = str(target)
@@ -59,6 +73,7 @@ class Producer:
         # the earlier ones, or new messages would be taken for copies.
         fresh = environment.now_ms() << CLOCK_SHIFT_BITS | environment.random_bits(CLOCK_SHIFT_BITS)
         self._next_sequence = fresh if name else 0
+        self._serializer = serializer
         self._host = host
         self._retry = retry
         self._bounds = host.config.client
@@ -76,7 +91,7 @@ class Producer:
 
     async def send(
         self,
-        value: bytes | None,
+        value: T_contra | None,
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -88,8 +103,8 @@ class Producer:
         """
         Send a message, and return its id when it is durable.
 
-        :param value: the content; None sends a null. For compaction, and for programs that keep the latest value of
-            each key, a null deletes ``key``. A null differs from an empty value.
+        :param value: the content, of the type that the serializer encodes; None sends a null. For compaction, and for
+            programs that keep the latest value of each key, a null deletes ``key``. A null differs from an empty value.
         :param key: selects the segment and groups messages for compaction; default: no key.
         :param headers: names and values that are stored with the message.
         :param sequence_id: identifies the message among those of this producer name. A caller that chooses the ids must
@@ -100,7 +115,8 @@ class Producer:
             any order (``shared``) hold the message back; other types and readers get it at once. It is stored in the
             header ``txnframework-deliver-at-ms``. Default: no delay.
         :param deliver_after_ms: the same, in ms from now by this process's clock; give one of the two.
-        :raises InvalidInput: the message is too large, or the sequence id or the delay is out of range.
+        :raises InvalidInput: the message is too large, the sequence id or the delay is out of range, or the serializer
+            does not encode the value.
         :raises TransactionConflict: the transaction has ended, or another open transaction holds a copy of this
             message.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was stored.
@@ -113,7 +129,7 @@ class Producer:
 
     async def send_many(
         self,
-        values: Iterable[bytes | None],
+        values: Iterable[T_contra | None],
         *,
         key: bytes | None = None,
         headers: Mapping[str, bytes] | None = None,
@@ -184,7 +200,7 @@ class Producer:
         await close_after(error, self.close)
 
     async def _send(
-        self, values: Sequence[bytes | None], common: _SharedFields, txn: TransactionPart | None
+        self, values: Sequence[T_contra | None], common: _SharedFields, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of transactions."""
         operation: AbstractContextManager[Branch | None] = nullcontext() if txn is None else part_of(txn).operation()
@@ -193,13 +209,26 @@ class Producer:
                 if self._closed:
                     raise Closed(f"producer {self.name} was closed")
                 require_open(self._host)
-                self._check(values, common)
-                return await self._sent(values, common, branch, "" if txn is None else txn.principal)
+                stored: Sequence[bytes | None] = values  # type: ignore[assignment]  # bytes, as there is no serializer
+                tagged = None
+                if self._serializer is not None:
+                    stored, tagged = encode_all(self._serializer, values, common.headers)
+                self._check(stored, common, tagged)
+                return await self._sent(stored, common, tagged, branch, "" if txn is None else txn.principal)
 
     async def _sent(
-        self, values: Sequence[bytes | None], common: _SharedFields, branch: Branch | None, principal: str
+        self,
+        values: Sequence[bytes | None],
+        common: _SharedFields,
+        tagged: Sequence[HeaderPairs] | None,
+        branch: Branch | None,
+        principal: str,
     ) -> tuple[MessageID, ...]:
-        """Pass the messages to the segments as the quota permits, and return their ids."""
+        """
+        Pass the messages to the segments as the quota permits, and return their ids.
+
+        ``tagged``: the headers of each message, if they have schema ids; otherwise all have the headers in ``common``.
+        """
         first = common.sequence_id
         chosen = first is not None
         sending = SendCall(self._quota, len(values))
@@ -219,7 +248,8 @@ class Producer:
                             )
                         self._next_sequence = max(self._next_sequence, sequence + 1)
                         self._sends += 1
-                        message = EntryMessage(common.key, values[number], common.headers, sequence, now_ms)
+                        headers = common.headers if tagged is None else tagged[number]
+                        message = EntryMessage(common.key, values[number], headers, sequence, now_ms)
                         self._put(
                             OutgoingMessage(message, branch, chosen, sending, number, self._sends, principal=principal)
                         )
@@ -228,7 +258,9 @@ class Producer:
         finally:
             sending.give_up()
 
-    def _check(self, values: Sequence[bytes | None], common: _SharedFields) -> None:
+    def _check(
+        self, values: Sequence[bytes | None], common: _SharedFields, tagged: Sequence[HeaderPairs] | None
+    ) -> None:
         """Raise InvalidInput for messages that cannot be stored, before they share an entry with valid messages."""
         if not all(isinstance(value, bytes | None) for value in (*values, common.key)):
             raise InvalidInput("a message's value and key are bytes or None")
@@ -236,7 +268,8 @@ class Producer:
         if common.sequence_id is not None:
             whole_number(common.sequence_id, "sequence_id", 0, INT64_MAX - further)
         largest = max((value for value in values if value is not None), key=len, default=b"")
-        size = size_of(EntryMessage(common.key, largest, common.headers, 0, 0))
+        headers = common.headers if tagged is None else largest_headers(tagged)
+        size = size_of(EntryMessage(common.key, largest, headers, 0, 0))
         if size > self._bounds.message_bytes_max:
             raise InvalidInput(
                 f"a message of {size} bytes is larger than client.message_bytes_max ({self._bounds.message_bytes_max})"
@@ -335,12 +368,18 @@ class Producer:
             self._put(outgoing)
 
 
-async def open_producer(host: Host, retry: RetryPolicy, target: TopicName | SegmentName, name: str | None) -> Producer:
+async def open_producer(
+    host: Host,
+    retry: RetryPolicy,
+    target: TopicName | SegmentName,
+    name: str | None,
+    serializer: Serializer[T_contra] | None = None,
+) -> Producer[T_contra]:
     """Return a producer of this name; None means a new unique name."""
     layout = await host.topics.finish_changes(target.topic)
     if isinstance(target, SegmentName):
         layout.segment_of(target)
-    return Producer(host, retry, target, layout, name)
+    return Producer(host, retry, target, layout, name, serializer)
 
 
 def _order(outgoing: OutgoingMessage) -> int:

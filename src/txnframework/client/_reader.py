@@ -7,11 +7,19 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from txnframework.broker import Host, OpenSegment, first_completed
 from txnframework.client._base import close_after, require_open
-from txnframework.client._messages import EntryOrigin, Message, MessageID, check_message_id, message_of
+from txnframework.client._content_types import T_co
+from txnframework.client._messages import (
+    EntryOrigin,
+    Message,
+    MessageID,
+    check_message_id,
+    message_of,
+    with_content,
+)
 from txnframework.client._seek_positions import require_there
 from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFound, TopicNotFound, Unavailable, excerpt
 from txnframework.interfaces import IWatch
@@ -21,6 +29,9 @@ from txnframework.model.layout import FIRST_LIFE, Layout, Segment
 from txnframework.model.names import SegmentName, TopicName, topic_of
 from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest, Visibility
+
+if TYPE_CHECKING:
+    from txnframework.serializers import Serializer
 
 EARLIEST_START = "earliest"
 LATEST_START = "latest"
@@ -44,9 +55,12 @@ class _Track:
     messages: deque[Message] = field(default_factory=deque)
 
 
-class Reader:
+class Reader(Generic[T_co]):
     """
     Reads a topic or one segment, and leaves no trace in the stores; created by ``Client.reader``.
+
+    ``T_co`` is the type of the contents, which its serializer decodes. Without a serializer, ``Reader`` means
+    ``Reader[bytes]``.
 
     Parents are read before their children. Without ``follow``, the reader ends where each segment ended when the reader
     was opened. With ``follow``, it continues until it is closed, and follows each segment to its descendants.
@@ -60,7 +74,9 @@ class Reader:
         follow: bool,
         isolation: Isolation | str,
         compacted: bool = False,
+        serializer: Serializer[T_co] | None = None,
     ) -> None:
+        self._serializer = serializer
         if not isinstance(start, MessageID) and start not in (EARLIEST_START, LATEST_START):
             raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
         try:
@@ -106,10 +122,11 @@ class Reader:
                 track.upto, track.from_first = await self._readable(track.opened), False
             self._tracks[segment.id] = track
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def __aiter__(self) -> AsyncIterator[Message[T_co]]:
+        serializer = self._serializer
         try:
             async for message in self._messages():
-                yield message
+                yield message if serializer is None else with_content(message, serializer)  # type: ignore[misc]
         except (LedgerNotFound, Closed) as error:
             if not self._closed:
                 require_open(self._host)
