@@ -102,22 +102,23 @@ class Host:
         self.ledgers = ledgers = context.ledgers
         self.metrics = context.metrics
         self._opener = SegmentOpener(context, self._coordinator)
-        self._segments = SegmentCache(self._opener, self._start_maintenance)
-        self.topics = Topics(metadata, ledgers, self.segment, self._coordinator_of, self._release_segment)
+        self.segments = SegmentCache(self._opener, self._require_open, self._start_maintenance)
+        """The segments that are open, and their subscriptions."""
+        self.topics = Topics(metadata, ledgers, self.segments.segment, self._coordinator_of, self._release_segment)
         self.outcomes = KnownOutcomes(OUTCOMES_MAX)
         self.participants = HostParticipants(
-            self.segment, self.subscription, self.topics.deletion.is_deleted, self._opener.plugins_of
+            self.segments.segment, self.subscription, self.topics.deletion.is_deleted, self._opener.plugins_of
         )
         self._coordinators = Coordinators(context, self.participants, lambda: self.sweeps.wake())
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
         self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
         self.maintenance = Maintenance(metadata, environment, config, self._maintain)
-        self.backlog = Backlog(metadata, self._segments.visit, config.subscriptions.read_entries_max)
-        self.compaction = SegmentCompaction(metadata, ledgers, self._segments.visit, self._coordinator_of, environment)
+        self.backlog = Backlog(metadata, self.segments.visit, config.subscriptions.read_entries_max)
+        self.compaction = SegmentCompaction(metadata, ledgers, self.segments.visit, self._coordinator_of, environment)
         self.hanging_transactions = HangingTransactions(self.coordinators, self.sessions, environment)
         self.status = StoreStatus(self.coordinators, self.topics, self.backlog, environment)
-        self._trimming = Trimmer(metadata, self._segments.visit, self._opener.stores_outside_segment, environment)
+        self._trimming = Trimmer(metadata, self.segments.visit, self._opener.stores_outside_segment, environment)
         self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
         bounds = config.transactions
         self._background = BackgroundQueue(
@@ -184,14 +185,12 @@ class Host:
 
         :raises LedgerNotFound: the segment does not exist.
         """
-        if self.closed:
-            self._require_open()
-        return await self._segments.segment(name)
+        return await self.segments.segment(name)
 
     async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
         """Return a subscription on one segment; ``cursor.load`` raises if it does not exist."""
         self._require_open()
-        return await self._segments.subscription(topic, name, segment)
+        return await self.segments.subscription(topic, name, segment)
 
     def abort_in_time(self, begun: Transaction) -> None:
         """
@@ -239,7 +238,7 @@ class Host:
         self.closed = True
         async with AsyncExitStack() as last_first:
             last_first.push_async_callback(self._coordinators.close)
-            await self._segments.close()
+            await self.segments.close()
 
     def _runs_background_work(self) -> bool:
         """Return whether this host does background work: it is configured to, and is not closing."""
@@ -286,7 +285,7 @@ class Host:
     async def _release_segment(self, name: str, upto_ledger_id: int | None) -> None:
         """Close a deleted segment, and remove its compacted copies up to one ledger."""
         await self.compaction.attempts.remove(name, upto_ledger_id)
-        await self._segments.release(name)
+        await self.segments.release(name)
 
     async def _maintain(self, topic: TopicName, record: TopicRecord) -> None:
         """Do the periodic maintenance of a topic."""

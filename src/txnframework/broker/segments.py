@@ -191,11 +191,12 @@ class SegmentCache:
     """
     Opens segments and subscriptions on first use, and keeps them while the segment exists.
 
-    ``opened`` is called whenever a segment was opened.
+    ``require_open`` raises Closed if the host is closed. ``opened`` is called whenever a segment was opened.
     """
 
-    def __init__(self, opener: SegmentOpener, opened: Callable[[], None]) -> None:
+    def __init__(self, opener: SegmentOpener, require_open: Callable[[], None], opened: Callable[[], None]) -> None:
         self._opener = opener
+        self._require_open = require_open
         self._opened = opened
         self._segments: SharedOpenings[str, OpenSegment] = SharedOpenings()
         self._subscriptions: SharedOpenings[tuple[str, str], SegmentSubscription] = SharedOpenings()
@@ -205,8 +206,12 @@ class SegmentCache:
         Return a segment by its full name.
 
         :raises LedgerNotFound: the segment does not exist.
+        :raises Closed: the segment is not open, and the host was closed.
         """
-        opened = await self._segments.get(name, lambda: self._open(name))
+        opened = self._segments.open.get(name)
+        if opened is None:
+            self._require_open()
+            opened = await self._segments.get(name, lambda: self._open(name))
         if opened.name_may_return and await _is_gone(opened):
             # It was deleted, perhaps by another process, and a new topic may exist under the same name.
             await self._release(opened)
@@ -249,6 +254,7 @@ class SegmentCache:
 
     async def close(self) -> None:
         """Close all subscriptions, then all segments, even if some of them fail."""
+        self._segments.open.clear()  # from now on, ``segment`` raises Closed
         subscriptions, segments = await self._subscriptions.drain(), await self._segments.drain()
         async with AsyncExitStack() as last_first:
             for segment in segments:

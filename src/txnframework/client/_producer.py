@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self
+
+import msgspec
 
 from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_pairs, several_values, whole_number
@@ -32,8 +33,7 @@ CLOCK_SHIFT_BITS = 20
 """The sequence ids of two uses of a name stay apart up to a million messages per millisecond."""
 
 
-@dataclass(frozen=True, slots=True)
-class _SharedFields:
+class _SharedFields(msgspec.Struct, frozen=True, gc=False):
     """What all messages of a call share; ``sequence_id`` is that of the first one, or None if the producer counts."""
 
     key: bytes | None

@@ -208,7 +208,7 @@ class SegmentSender:
 
     async def _attempt(self, batch: list[OutgoingMessage]) -> None:
         """Send a batch once, without the messages that an earlier attempt confirmed."""
-        opened = await self._host.segment(self._segment)
+        opened = await self._host.segments.segment(self._segment)
         if not opened.is_of(self._life):
             raise LedgerNotFound(self._segment)
         for one in batch:
@@ -255,7 +255,7 @@ class SegmentSender:
             # claim its id without holding it.
             if not ancestor.start <= hash_of(one.message, self._producer) <= ancestor.end:
                 continue
-            opened = await self._host.segment(name)
+            opened = await self._host.segments.segment(name)
             found = await opened.ledger.find_sequence(self._producer, one.sequence_id)
             if found is None:
                 continue

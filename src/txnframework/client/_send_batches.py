@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from txnframework.client._messages import MessageID
 from txnframework.errors import OutcomeUnknown
@@ -110,8 +111,7 @@ MESSAGE_OVERHEAD_BYTES = 64
 """An upper estimate of the space that a message takes in an entry in addition to its own bytes."""
 
 
-@dataclass(slots=True, eq=False)
-class OutgoingMessage:
+class OutgoingMessage(msgspec.Struct, eq=False):
     """
     A message to send, which is message ``at`` of the call ``sending``.
 

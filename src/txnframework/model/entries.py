@@ -6,11 +6,13 @@ Encoding of entries, and the names needed to read them: one batch of messages of
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Final
+
+import msgspec
 
 from txnframework.model.entry_columns import (
     BinaryColumn,
@@ -35,7 +37,6 @@ from txnframework.model.entry_view import (
     VERSION_WITH_NULLS,
     EntryMessage,
     EntryView,
-    checksum_of,
 )
 from txnframework.model.ids import NUMBER_BITS, Branch
 
@@ -108,8 +109,7 @@ def _require_growing(numbers: list[int]) -> None:
         raise ValueError("the sequence ids of an entry must grow from message to message")
 
 
-@dataclass(frozen=True, slots=True)
-class _Buffers:
+class _Buffers(msgspec.Struct, frozen=True, gc=False):
     """
     The checked buffers of an entry.
 
@@ -221,7 +221,9 @@ def _assembled(entry: _Buffers, producer: str, branch: Branch | None) -> bytes:
             raise ValueError(f"branch number {number} does not fit 64 bits")
     version = VERSION_WITH_NULLS if flags & HAS_NULLS else VERSION
     header = bytearray(HEADER.pack(MAGIC, version, flags, 0, total, entry.count, entry.pairs, txn, number, *sizes, 0))
-    checksum = checksum_of((header[: CRC.start], header[CRC.stop :], *parts))
+    checksum = zlib.crc32(header[: CRC.start])
+    for part in (header[CRC.stop :], *parts):
+        checksum = zlib.crc32(part, checksum)
     header[CRC] = checksum.to_bytes(4, "little")
     return b"".join((header, *parts))
 

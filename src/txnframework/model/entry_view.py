@@ -38,7 +38,7 @@ from __future__ import annotations
 import struct
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -243,7 +243,7 @@ def _check(entry: memoryview, position: Position | None, segment: str) -> None:
     size = int.from_bytes(entry[CRC.stop : CRC.stop + 4], "little")
     if len(entry) < HEADER.size or size != len(entry):
         raise CorruptEntry(position, f"it has {len(entry)} bytes where it says {size}", segment)
-    if checksum_of((entry[: CRC.start], entry[CRC.stop :])) != int.from_bytes(entry[CRC], "little"):
+    if zlib.crc32(entry[CRC.stop :], zlib.crc32(entry[: CRC.start])) != int.from_bytes(entry[CRC], "little"):
         raise CorruptEntry(position, "its checksum is wrong", segment)
     *_, count, _, txn, number, _, _, _, _, _, reserved = HEADER.unpack_from(entry)
     if flags & ~(IN_BRANCH | HAS_KEYS | HAS_HEADERS | HAS_NULLS) or reserved or not count:
@@ -252,14 +252,6 @@ def _check(entry: memoryview, position: Position | None, segment: str) -> None:
         raise CorruptEntry(position, "its flags are not those of its version", segment)
     if not flags & IN_BRANCH and (number or any(txn)):
         raise CorruptEntry(position, "it names a transaction and is in none", segment)
-
-
-def checksum_of(parts: Iterable[Buffer]) -> int:
-    """Return the CRC-32 of these bytes, one after the other."""
-    checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
-    return checksum
 
 
 def _cut(entry: memoryview, sizes: tuple[int, ...]) -> list[memoryview]:

@@ -24,6 +24,7 @@ key                                           document                 partition
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -325,9 +326,8 @@ class _FormatOnly(msgspec.Struct):
 D = TypeVar("D")
 
 
-def encode(document: Document) -> bytes:
-    """Return the JSON of ``document``."""
-    return msgspec.json.encode(document)
+encode: Callable[[Document], bytes] = msgspec.json.encode
+"""Return the JSON of a document."""
 
 
 def decode(kind: type[D], record: Record) -> D:

@@ -48,6 +48,8 @@ class SharedOpenings(Generic[K, V]):
     """
 
     def __init__(self) -> None:
+        self.open: dict[K, V] = {}
+        """The values that are open, for callers that would otherwise call ``get`` for each message."""
         self._opening: dict[K, asyncio.Task[V]] = {}
         self._given_up: frozenset[asyncio.Task[V]] = frozenset()
 
@@ -63,7 +65,7 @@ class SharedOpenings(Generic[K, V]):
         if task is None:
             task = asyncio.ensure_future(_await(open_it))
             self._opening[name] = task
-            task.add_done_callback(lambda done: self._forget_failed(name, done))
+            task.add_done_callback(lambda done: self._opened(name, done))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError as error:
@@ -90,6 +92,7 @@ class SharedOpenings(Generic[K, V]):
     def forget(self, name: K) -> None:
         """Forget the value of ``name``; the next ``get`` opens it again."""
         self._opening.pop(name, None)
+        self.open.pop(name, None)
 
     async def drain(self) -> tuple[V, ...]:
         """
@@ -99,16 +102,23 @@ class SharedOpenings(Generic[K, V]):
         """
         tasks = list(self._opening.values())
         self._opening = {}
+        self.open.clear()
         self._given_up |= {task for task in tasks if not task.done()}
         for task in self._given_up:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         return tuple(result for result in reversed(results) if not isinstance(result, BaseException))
 
-    def _forget_failed(self, name: K, task: asyncio.Task[V]) -> None:
+    def _opened(self, name: K, task: asyncio.Task[V]) -> None:
+        """Keep the value of an opening that has ended, or forget the opening if it has failed."""
         # Reading the exception also keeps asyncio from reporting it when all callers were cancelled.
-        if (task.cancelled() or task.exception() is not None) and self._opening.get(name) is task:
+        failed = task.cancelled() or task.exception() is not None
+        if self._opening.get(name) is not task:
+            return
+        if failed:
             del self._opening[name]
+        else:
+            self.open[name] = task.result()
 
 
 async def _await(open_it: Callable[[], Awaitable[V]]) -> V:

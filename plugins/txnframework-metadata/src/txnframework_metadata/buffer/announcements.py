@@ -1,14 +1,15 @@
-"""Announced positions: callers that wait for them, and the time from a commit until its messages are announced."""
+"""Announced positions: the callers that wait for them, and the watches that wake the task that answers."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
-from txnframework.interfaces import IManagedLedger, IMetadataStore
+from txnframework.interfaces import IAppendedWatch, IManagedLedger, IMetadataStore, IValueWatch, IWatch
 from txnframework.model.ids import TxnID
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.metadata import Key
@@ -17,10 +18,66 @@ from txnframework.model.positions import Position
 from txnframework.model.transactions import State, Transaction
 from txnframework_metadata.buffer.segment_view import Following, SegmentView
 from txnframework_metadata.records.views import ended_in_value
-from txnframework_metadata.watches import WatchListener
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
+    pass
+
+
+class WatchListener:
+    """
+    An armed watch that calls ``woken`` when it fires, so that its owner can wait for other events too.
+
+    The wait continues when another event arrives first, because cancelling and restarting a wait costs more than
+    keeping it.
+    """
+
+    def __init__(self, watch: IWatch, woken: Callable[[], None]) -> None:
+        self._watch = watch
+        self._woken = woken
+        self._wait: asyncio.Task[None] | None = None
+
+    def listen(self) -> None:
+        """Call ``woken`` when the watch fires, also for a change since it was last asked."""
+        if self._wait is None:
+            self._wait = asyncio.ensure_future(self._watch.changed())
+            self._wait.add_done_callback(lambda _: self._woken())
+
+    @property
+    def carries_values(self) -> bool:
+        """Whether the watch may report the new value of the watched record."""
+        return bool(IValueWatch.providedBy(self._watch))
+
+    @property
+    def value(self) -> bytes | None:
+        """The value of the watched record at one of the changes last reported; None if unknown."""
+        return self._watch.value if IValueWatch.providedBy(self._watch) else None
+
+    @property
+    def appended(self) -> tuple[LedgerEntry, ...] | None:
+        """The entries last reported, if they are the only change of the watched tail; otherwise None."""
+        return self._watch.appended if IAppendedWatch.providedBy(self._watch) else None
+
+    def has_fired(self) -> bool:
+        """Return True once after the watch has fired; raise the exception of its wait."""
+        if self._wait is None or not self._wait.done():
+            return False
+        ended, self._wait = self._wait, None
+        ended.result()
+        return True
+
+    async def pause(self) -> None:
+        """Stop waiting until ``listen`` is called; no change is missed meanwhile."""
+        wait, self._wait = self._wait, None
+        if wait is not None:
+            wait.cancel()
+            await asyncio.gather(wait, return_exceptions=True)
+            if not wait.cancelled():
+                self._wait = wait  # the watch had fired
+
+    async def close(self) -> None:
+        """Close the watch."""
+        await self.pause()
+        await self._watch.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,40 +284,3 @@ class Announcements:
         for waiter in waiters:
             if not waiter.answer.done():
                 waiter.answer.set_exception(error)
-
-
-class VisibilityTimes:
-    """
-    Measures the delay of each transaction that a reading of the segment finds committed for the first time.
-
-    The last ``transactions_max`` such transactions are remembered. Transactions found by the first reading are not
-    measured, because no caller waited for them here. The commit time is taken from the clock of the host that
-    committed.
-    """
-
-    def __init__(self, view: SegmentView, metrics: Metrics, environment: Environment, transactions_max: int) -> None:
-        self._view = view
-        self._environment = environment
-        self._transactions_max = transactions_max
-        self._times = metrics.histogram(
-            "txnframework_commit_to_visible_seconds",
-            "Time from the commit of a transaction until this process may read its messages in a segment.",
-        )
-        # In the order of discovery.
-        self._known: dict[TxnID, None] | None = None
-        view.listen(self._look)
-
-    def _look(self) -> None:
-        reading = self._view.latest
-        if reading is None:
-            return
-        is_first, self._known = self._known is None, self._known or {}
-        for txn_id, header in reading.headers.items():
-            if header is None or header.state is not State.COMMITTED or header.finalized_ms is None:
-                continue
-            if txn_id not in self._known:
-                self._known[txn_id] = None
-                if not is_first:
-                    self._times.observe(max(0, self._environment.now_ms() - header.finalized_ms) / 1000)
-        while len(self._known) > self._transactions_max:
-            del self._known[next(iter(self._known))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -25,8 +24,7 @@ from txnframework_metadata.records.operations import read_header, scan_index_all
 from txnframework_metadata.records.views import operation_of
 
 
-@dataclass(frozen=True, slots=True)
-class Following:
+class Following(msgspec.Struct, frozen=True):
     """
     A caller waits for entries.
 
@@ -40,8 +38,7 @@ class Following:
     appended: tuple[LedgerEntry, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSnapshot:
+class SegmentSnapshot(msgspec.Struct, frozen=True):
     """
     One reading of the segment: its tail, its intents, their headers as far as needed, and the resulting max read
     position.
@@ -191,11 +188,13 @@ class SegmentView:
         intents = self._ahead.written(announced, tail.last_confirmed)
         if intents is None or self.outcomes.unsettled >= self._options.outcomes_max:
             found, (headers, followed) = await asyncio.gather(self._intents(), self._headers_ahead(following))
-            return replace(await self._decided(tail, found, headers), followed=followed)
+            return msgspec.structs.replace(await self._decided(tail, found, headers), followed=followed)
         presumed = None if told is None else await self._presumed(following)
         headers, followed = presumed or await self._headers_ahead(following)
         reading = await self._decided(tail, intents, headers, is_whole=False)
-        return replace(reading, followed=followed, is_presumed=presumed is not None and reading.seen.pin is not None)
+        return msgspec.structs.replace(
+            reading, followed=followed, is_presumed=presumed is not None and reading.seen.pin is not None
+        )
 
     def _told_tail(self, appended: tuple[LedgerEntry, ...] | None) -> Tail | None:
         """Return the last tail with the appended entries, and hold those entries; None if the tail has to be read."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
@@ -11,8 +12,7 @@ from txnframework.model.reads import Visibility
 from txnframework.model.transactions import State, Transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(msgspec.Struct, frozen=True, gc=False):
     """A write operation: ``branch`` may have entries in ``ledger_id``, all of them after ``after``."""
 
     branch: Branch
@@ -20,8 +20,7 @@ class Intent:
     after: Position
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True, gc=False):
     """
     The result of one reading.
 

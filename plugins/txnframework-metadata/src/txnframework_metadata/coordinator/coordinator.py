@@ -22,7 +22,7 @@ from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE
 from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put
-from txnframework.model.paths import header_key
+from txnframework.model.paths import header_key, operations_prefix
 from txnframework.model.positions import Limit
 from txnframework.model.records import TransactionHeader, encode
 from txnframework.model.transactions import (
@@ -46,13 +46,13 @@ from txnframework_metadata.options import CoordinatorOptions
 from txnframework_metadata.records.operations import (
     HeaderCache,
     IHeaderCacheOwner,
-    TransactionCache,
     read_header,
     scan_operations,
 )
 from txnframework_metadata.records.views import (
     FAMILY,
     Header,
+    TransactionCache,
     header_indexes,
     header_of,
     participants_of,
@@ -134,7 +134,7 @@ class MetadataCoordinator:
                 raise OutcomeUnknown(f"transaction {txn_id} may have begun; its id was not returned") from error
             return transaction_of(txn_id, document)
         begun = transaction_of(txn_id, document)
-        self.begun.note(txn_id, Header(begun, version, document, put.key))
+        self.begun.note(txn_id, Header(begun, version, document, put.key, operations_prefix(txn_id)))
         return begun
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:

@@ -26,13 +26,14 @@ from txnframework.model.paths import all_operations_range, operations_range, txn
 from txnframework.model.positions import Limit
 from txnframework.model.records import TransactionHeader, encode
 from txnframework.model.transactions import Action, End, Outstanding, State, Transaction, require_same_end
-from txnframework_metadata.records.operations import read_header, require_owner, scan_all
+from txnframework_metadata.records.operations import read_header, scan_all
 from txnframework_metadata.records.views import (
     Header,
     StoredOperation,
     header_indexes,
     operation_of,
     participants_of,
+    require_owner,
     transaction_of,
 )
 

@@ -32,10 +32,15 @@ from txnframework_metadata.records.operations import (
     headers_begun_by,
     read_header,
     require_family,
-    require_owner,
     scan_operations,
 )
-from txnframework_metadata.records.views import Header, StoredOperation, processed_document, processed_of
+from txnframework_metadata.records.views import (
+    Header,
+    StoredOperation,
+    processed_document,
+    processed_of,
+    require_owner,
+)
 
 
 @implementer(IPendingAckStore)

@@ -23,7 +23,7 @@ is read again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -46,12 +46,13 @@ from txnframework.model.records import AckDocument, AckOperation, encode
 from txnframework.model.transactions import State
 from txnframework_metadata.records.operations import (
     STEPS_TOGETHER_MAX,
+    operation_indexes,
     put_operations,
     read_header,
     require_open,
     withdraw,
 )
-from txnframework_metadata.records.views import Header, StoredOperation, ack_document, operation_indexes, operation_of
+from txnframework_metadata.records.views import Header, StoredOperation, ack_document, operation_of
 
 Part = tuple[int, Ack]
 """An acknowledgment, with the number of its request in the group."""
@@ -110,7 +111,7 @@ class Change:
     def confirmed(self, requests: Collection[int]) -> StoredOperation | None:
         """Return the part of the record that is confirmed even if the withdrawal of the rest is unknown, or None."""
         document = self.draft.holding(requests)
-        return None if document is None else replace(self.now, document=document)
+        return None if document is None else msgspec.structs.replace(self.now, document=document)
 
 
 def drafts(blank: AckOperation, parts: Iterable[Part], growing: StoredOperation | None, acks_max: int) -> list[Draft]:

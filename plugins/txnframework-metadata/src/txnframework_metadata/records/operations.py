@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
 
 from zope.interface import Attribute, Interface
 
 from txnframework.errors import (
     Closed,
     NotFound,
-    NotTransactionOwner,
     OutcomeUnknown,
     TransactionConflict,
     TransactionDomainMismatch,
@@ -21,27 +18,31 @@ from txnframework.errors import (
     VersionMismatch,
 )
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITransactionCoordinator
+from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
+from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION, WRITES_BY_SEGMENT
 from txnframework.model.metadata import (
     Batch,
     Check,
     Delete,
     Expect,
+    IndexEntry,
     IndexRange,
     KeyRange,
     PutSequential,
     Record,
 )
-from txnframework.model.paths import header_key, operations_prefix, operations_range
+from txnframework.model.paths import header_key, operations_range
 from txnframework.model.records import AckOperation, AnyOperation, WriteOperation, encode
 from txnframework.model.transactions import State
 from txnframework_metadata.records.views import (
     FAMILY,
     Header,
     StoredOperation,
+    TransactionCache,
     header_of,
-    operation_indexes,
     operation_of,
+    require_owner,
 )
 
 STEPS_TOGETHER_MAX = 100
@@ -55,13 +56,6 @@ async def read_header(store: IMetadataStore, txn_id: TxnID) -> Header | None:
     """Return a transaction's current header, or None."""
     record = await store.get(header_key(txn_id))
     return None if record is None else header_of(record)
-
-
-def require_owner(header: Header, principal: str) -> None:
-    """Raise NotTransactionOwner if the transaction belongs to another principal."""
-    owner = header.transaction.principal
-    if owner and owner != principal:
-        raise NotTransactionOwner(header.transaction.txn_id, principal)
 
 
 async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | None = None) -> Header:
@@ -119,6 +113,16 @@ async def scan_operations(store: IMetadataStore, txn_id: TxnID, page_records: in
     return [operation_of(record) for record in await scan_all(store, operations_range(txn_id), page_records)]
 
 
+def operation_indexes(txn_id: TxnID, document: AnyOperation) -> tuple[IndexEntry, ...]:
+    """Return the index entries of an operation of a transaction."""
+    if isinstance(document, WriteOperation):
+        return (IndexEntry(WRITES_BY_SEGMENT, index_keys.encode(document.segment, str(txn_id))),)
+    if isinstance(document, AckOperation):
+        key = index_keys.encode(document.segment, document.subscription)
+        return (IndexEntry(ACKS_BY_SEGMENT_SUBSCRIPTION, key),)
+    return ()
+
+
 # -- putting ------------------------------------------------------------------------------------------
 
 
@@ -161,8 +165,10 @@ async def _put_checked(
 ) -> list[StoredOperation]:
     """Write operations on condition that the header is OPEN, with an atomic batch or with the recheck."""
     txn_id = header.transaction.txn_id
-    prefix = operations_prefix(txn_id)
-    puts = [PutSequential(prefix, encode(document), operation_indexes(txn_id, document)) for document in operations]
+    puts = [
+        PutSequential(header.operations, encode(document), operation_indexes(txn_id, document))
+        for document in operations
+    ]
     if IAtomicBatchStore.providedBy(store):
         check = Check(header.key, header.version)
         try:
@@ -244,27 +250,6 @@ async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -
                 await store.delete(operation.record.key, operation.record.version)
             except VersionMismatch:
                 continue
-
-
-T = TypeVar("T")
-
-
-class TransactionCache(Generic[T]):
-    """A bounded map by transaction; a forgotten item costs one read."""
-
-    def __init__(self, transactions_max: int) -> None:
-        self._transactions_max = transactions_max
-        self._known: OrderedDict[TxnID, T] = OrderedDict()
-
-    def note(self, txn_id: TxnID, known: T) -> None:
-        """Remember ``known``, and forget the oldest item if the bound is exceeded."""
-        self._known[txn_id] = known
-        if len(self._known) > self._transactions_max:
-            self._known.popitem(last=False)
-
-    def take(self, txn_id: TxnID) -> T | None:
-        """Return the remembered item and forget it."""
-        return self._known.pop(txn_id, None)
 
 
 class HeaderCache(TransactionCache[Header]):

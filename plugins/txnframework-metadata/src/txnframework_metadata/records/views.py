@@ -1,24 +1,25 @@
-"""Typed views of the records of this family, and their index entries; pure."""
+"""Typed views of the records of this family, with the index entries of headers, and a cache of them by transaction."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
-from txnframework.errors import Corrupt
+import msgspec
+
+from txnframework.errors import Corrupt, NotTransactionOwner
 from txnframework.model import index_keys
 from txnframework.model.ack_overlap import AckIndex
 from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.indexes import (
-    ACKS_BY_SEGMENT_SUBSCRIPTION,
     TXN_BY_DEADLINE,
     TXN_BY_FINAL_STATE,
-    WRITES_BY_SEGMENT,
 )
 from txnframework.model.metadata import IndexEntry, Key, Record
-from txnframework.model.paths import txn_id_of
+from txnframework.model.paths import operations_prefix, txn_id_of
 from txnframework.model.positions import Position
 from txnframework.model.records import (
     AckDocument,
@@ -35,18 +36,49 @@ from txnframework.model.transactions import Part, Participant, State, Transactio
 FAMILY = "metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """A transaction's header as read, with the version that conditional writes check."""
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """
+    A transaction's header as read, with the version that conditional writes check.
+
+    ``operations``: the prefix of the keys of its operations.
+    """
 
     transaction: Transaction
     version: int
     document: TransactionHeader
     key: Key
+    operations: Key
 
 
-@dataclass(frozen=True)
-class StoredOperation:
+def require_owner(header: Header, principal: str) -> None:
+    """Raise NotTransactionOwner if the transaction belongs to another principal."""
+    owner = header.transaction.principal
+    if owner and owner != principal:
+        raise NotTransactionOwner(header.transaction.txn_id, principal)
+
+
+T = TypeVar("T")
+
+
+class TransactionCache(Generic[T]):
+    """A bounded map by transaction; a forgotten item costs one read."""
+
+    def __init__(self, transactions_max: int) -> None:
+        self._transactions_max = transactions_max
+        self._known: OrderedDict[TxnID, T] = OrderedDict()
+
+    def note(self, txn_id: TxnID, known: T) -> None:
+        """Remember ``known``, and forget the oldest item if the bound is exceeded."""
+        self._known[txn_id] = known
+        if len(self._known) > self._transactions_max:
+            self._known.popitem(last=False)
+
+    def take(self, txn_id: TxnID) -> T | None:
+        """Return the remembered item and forget it."""
+        return self._known.pop(txn_id, None)
+
+
+class StoredOperation(msgspec.Struct, frozen=True, dict=True):
     """An operation record as read."""
 
     record: Record
@@ -80,7 +112,7 @@ def header_of(record: Record) -> Header:
     """Return the header in ``record``; CorruptRecord if it names no state of this family."""
     document = decode(TransactionHeader, record)
     txn_id = txn_id_of(record.key.path)
-    return Header(transaction_of(txn_id, document), record.version, document, record.key)
+    return Header(transaction_of(txn_id, document), record.version, document, record.key, operations_prefix(txn_id))
 
 
 def ended_in_value(txn_id: TxnID, key: Key, value: bytes | None) -> Transaction | None:
@@ -123,16 +155,6 @@ def header_indexes(txn_id: TxnID, document: TransactionHeader) -> tuple[IndexEnt
         return (IndexEntry(TXN_BY_DEADLINE, index_keys.encode(document.timeout_ms, str(txn_id))),)
     key = index_keys.encode(document.state, document.finalized_ms, str(txn_id))
     return (IndexEntry(TXN_BY_FINAL_STATE, key),)
-
-
-def operation_indexes(txn_id: TxnID, document: AnyOperation) -> tuple[IndexEntry, ...]:
-    """Return the index entries of an operation of a transaction."""
-    if isinstance(document, WriteOperation):
-        return (IndexEntry(WRITES_BY_SEGMENT, index_keys.encode(document.segment, str(txn_id))),)
-    if isinstance(document, AckOperation):
-        key = index_keys.encode(document.segment, document.subscription)
-        return (IndexEntry(ACKS_BY_SEGMENT_SUBSCRIPTION, key),)
-    return ()
 
 
 def participants_of(operations: Iterable[StoredOperation]) -> frozenset[Participant]:
