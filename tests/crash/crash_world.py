@@ -21,7 +21,10 @@ from txnframework_simulation.simulator import World as SimulatedWorld
 __all__ = ["COLLECTED_AFTER_MS", "SETTLED_AFTER_MS", "Machine", "World"]
 
 RETENTION_MS = 30_000
+COORDINATORS = 4
+"""One for each of the machines that meet, and one more: the steps that take over a coordinator are alike for all."""
 TRANSACTIONS = {
+    "coordinators": COORDINATORS,
     "timeout_ms": 20_000,
     "retention_ms": RETENTION_MS,
     "max_clock_skew_ms": 100,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
 from crash_scenario import Scenario
-from crash_walk import Point, combinations, faults, kills, pauses, run
+from crash_walk import Point, Walked, combinations, faults, kills, pauses, run
 from scenarios import SCENARIOS, applications, races
 
 if TYPE_CHECKING:
@@ -25,10 +26,16 @@ WALKS = [
 ]
 
 
+@cache
+def undisturbed(scenario: type[Scenario], atomic: bool) -> Walked:
+    """Run a scenario in which nothing goes wrong; it is the same for every test that asks where something may."""
+    return run(scenario, Point(), atomic)
+
+
 @pytest.mark.parametrize(("scenario", "atomic"), WALKS)
 def test_killed_after_every_change(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
     """A process that vanishes after any step that others can see leaves a whole that they go on with."""
-    walked = run(scenario, Point(), atomic)
+    walked = undisturbed(scenario, atomic)
     points = list(kills(walked, changes_only=True))
     for point in points:
         run(scenario, point, atomic)
@@ -39,7 +46,7 @@ def test_killed_after_every_change(scenario: type[Scenario], atomic: bool, explo
 @pytest.mark.parametrize(("scenario", "atomic"), [walk for walk in WALKS if not walk.values[0].composed])
 def test_killed_after_every_step(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
     """Nor do the steps in between matter, in which only memory changes: whose it was, it is gone."""
-    points = list(kills(run(scenario, Point(), atomic)))
+    points = list(kills(undisturbed(scenario, atomic)))
     for point in points:
         run(scenario, point, atomic)
     explored.add(scenario, atomic, f"{len(points)} kills", len(points))
@@ -48,7 +55,7 @@ def test_killed_after_every_step(scenario: type[Scenario], atomic: bool, explore
 @pytest.mark.parametrize(("scenario", "atomic"), WALKS)
 def test_stopped_for_long(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
     """A process that is taken for gone, and goes on when all is settled and collected, can fail but not damage."""
-    points = list(pauses(run(scenario, Point(), atomic)))
+    points = list(pauses(undisturbed(scenario, atomic)))
     for point in points:
         run(scenario, point, atomic)
     explored.add(scenario, atomic, f"{len(points)} pauses", len(points))
@@ -57,7 +64,7 @@ def test_stopped_for_long(scenario: type[Scenario], atomic: bool, explored: Expl
 @pytest.mark.parametrize(("scenario", "atomic"), WALKS)
 def test_writes_refused_or_unanswered(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
     """A write that is refused, or applied without a reply, is reported or repaired; so is every third read."""
-    walked = run(scenario, Point(), atomic)
+    walked = undisturbed(scenario, atomic)
     # Reads are the same with and without batches, so they fail once.
     points = list(faults(walked, reads_every=None if scenario.composed or not atomic else READS_EVERY))
     for point in points:
@@ -71,7 +78,7 @@ def test_writes_refused_or_unanswered(scenario: type[Scenario], atomic: bool, ex
 )
 def test_every_call_refused_or_unanswered(scenario: type[Scenario], explored: Explored) -> None:
     """The same for each read."""
-    points = list(faults(run(scenario, Point(), True)))
+    points = list(faults(undisturbed(scenario, True)))
     for point in points:
         run(scenario, point, True)
     explored.add(scenario, True, f"{len(points)} faults", len(points))
@@ -80,7 +87,7 @@ def test_every_call_refused_or_unanswered(scenario: type[Scenario], explored: Ex
 @pytest.mark.parametrize(("scenario", "atomic"), WALKS)
 def test_a_fault_and_then_a_kill(scenario: type[Scenario], atomic: bool, explored: Explored) -> None:
     """Nor do two misfortunes do harm, in whatever order things happen: a sample, drawn by seeds."""
-    points = list(combinations(run(scenario, Point(), atomic), SEEDS))
+    points = list(combinations(undisturbed(scenario, atomic), SEEDS))
     for point in points:
         run(scenario, point, atomic)
     explored.add(scenario, atomic, f"{len(points)} of both", len(points))
