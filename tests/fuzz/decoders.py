@@ -140,6 +140,9 @@ def _documents() -> tuple[tuple[type, records.Document], ...]:
     return tuple(
         (type(document), document)
         for document in (
+            records.TransactionHeader(
+                format=records.CO_COMMIT_FORMAT, state="OPEN", timeout_ms=5, created_ms=1, co_commit=True
+            ),
             records.TransactionHeader(state="COMMITTED", timeout_ms=5, created_ms=1, finalized_ms=3, branches=[0, 9]),
             records.WriteOperation(branch=0, segment=SEGMENT, ledger=3, after=at),
             records.AckOperation(

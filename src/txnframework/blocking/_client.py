@@ -45,8 +45,14 @@ class Client:
         outlives_client: bool = False,
         domain: str = "segment",
         namespace: str = "",
+        commit_with: object | None = None,
     ) -> Transaction:
-        """Create a transaction; it begins on entering ``with``."""
+        """
+        Create a transaction; it begins on entering ``with``.
+
+        :param commit_with: a connection of a driver that blocks, or a session of one. It is used only in the thread
+            that enters and leaves ``with``.
+        """
 
         async def make() -> asynchronous.Transaction:
             return self._client.transaction(
@@ -55,6 +61,7 @@ class Client:
                 outlives_client=outlives_client,
                 domain=domain,
                 namespace=namespace,
+                commit_with=commit_with,
             )
 
         return Transaction(self._loop, self._loop.run(make()))

@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionConflict
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IPendingAckStore, ITransactionCoordinator
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    ICoCommitCoordinator,
+    IDatabaseTransaction,
+    IMetadataStore,
+    IPendingAckStore,
+    ITransactionCoordinator,
+)
 from txnframework.model.acks import AckRequest
 from txnframework.model.metadata import Batch, IndexRange, Key, Put, PutSequential, Record, RecordPage
 from txnframework.model.paths import is_header, is_operation
@@ -68,11 +75,19 @@ class MeasuredCoordinator(ForwardingProxy):
 
     async def end(self, request: End) -> Transaction:
         """Decide a transaction and measure the time."""
+        return await self._measured(request, self._behind.end(request))
+
+    async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
+        """Decide a transaction together with rows of the application, and measure the time."""
+        behind = ICoCommitCoordinator(self._behind)
+        return await self._measured(request, behind.end_with(request, transaction))
+
+    async def _measured(self, request: End, deciding: Awaitable[Transaction]) -> Transaction:
         clock = asyncio.get_running_loop().time
         began_s = clock()
         result = OK
         try:
-            return await self._behind.end(request)
+            return await deciding
         except BaseException as error:
             result = result_of(error, REJECT)
             if result == REJECT:

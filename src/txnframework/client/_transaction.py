@@ -195,8 +195,7 @@ class Transaction(TransactionPart):
         except asyncio.CancelledError:
             # Nothing is decided. Operations in flight may still be stored, so this part must not be committed later.
             self._poisoned = True
-            end = End(branch.txn_id, Action.ABORT, self.principal)
-            self._host.steps.leave(partial(self._decide, end), (end.txn_id,))
+            await self._leave(End(branch.txn_id, Action.ABORT, self.principal))
             raise
         if self._poisoned and self._state is State.OPEN:
             await self.abort()
@@ -219,6 +218,10 @@ class Transaction(TransactionPart):
     async def _end(self, end: End) -> None:
         require_open(self._host)
         await self._host.steps.finish(partial(self._decide, end), (end.txn_id,))
+
+    async def _leave(self, end: End) -> None:
+        """End the transaction for a cancelled caller, which does not wait."""
+        self._host.steps.leave(partial(self._decide, end), (end.txn_id,))
 
     async def _decide(self, end: End) -> None:
         coordinator = self._coordinator

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from txnframework.broker import HangingTransaction
+from txnframework.broker import HangingTransaction, Host
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import ClientOperations
+from txnframework.client._co_commit import CoCommitTransaction
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
@@ -18,6 +19,11 @@ from txnframework.model.transactions import Action, Begin, End, State
 class TransactionOperations(ClientOperations):
     """The transaction operations of ``Client``."""
 
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        # The connections that open transactions commit with, by ``id``.
+        self._connections: dict[int, object] = {}
+
     def transaction(
         self,
         *,
@@ -26,6 +32,7 @@ class TransactionOperations(ClientOperations):
         outlives_client: bool = False,
         domain: str = "segment",
         namespace: str = "",
+        commit_with: object | None = None,
     ) -> Transaction:
         """
         Create a transaction; it begins on entering ``async with``.
@@ -42,6 +49,11 @@ class TransactionOperations(ClientOperations):
             raises TransactionDomainMismatch on a topic of the other domain.
         :param namespace: the namespace of the topics, such as ``public/default``. It is needed only if this namespace
             is configured with another family than the rest of the domain.
+        :param commit_with: a connection or session to the database of the metadata store. Rows that are written through
+            it in the ``async with`` block, messages and acknowledgments take effect together or not at all. On entry
+            its open transaction is joined, or one begins. It is committed or rolled back with this transaction. Neither
+            commit nor roll it back yourself, and leave no savepoint open. An error of the driver at the COMMIT is
+            raised unchanged, and this transaction is then aborted. No other call can commit this transaction.
         :raises InvalidInput: an argument is invalid.
         """
         bounds = self.host.config.transactions
@@ -55,7 +67,12 @@ class TransactionOperations(ClientOperations):
             check_namespace(namespace)
         check_principal(principal)
         place = (domain, namespace)
-        return Transaction(self.host, self._retry, Begin(timeout, principal), place, outlives_client)
+        request = Begin(timeout, principal, co_commit=commit_with is not None)
+        if commit_with is None:
+            return Transaction(self.host, self._retry, request, place, outlives_client)
+        return CoCommitTransaction(
+            self.host, self._retry, request, place, outlives_client, commit_with, self._connections
+        )
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """

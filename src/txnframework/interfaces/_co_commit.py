@@ -44,6 +44,7 @@ class IDatabaseTransaction(Interface):
 
         :raises OutcomeUnknown: the reply was lost; the transaction may be committed. Raised also by whatever does not
             prove a rollback.
+        :raises Unavailable: the COMMIT was not sent; the transaction can only be rolled back.
         :raises Exception: an error of the driver that proves that the transaction was rolled back, as the driver raised
             it: a deferred constraint, a serialization failure.
         """

@@ -76,6 +76,8 @@ class ITransactionCoordinator(Interface):
         """
         Return a new open transaction.
 
+        :raises InvalidInput: the timeout is too long, or ``co_commit`` is requested of a coordinator whose store cannot
+            join transactions of the application.
         :raises OutcomeUnknown: a transaction that no process knows may have begun; it times out. Begin another one.
         """
 
@@ -108,6 +110,8 @@ class ITransactionCoordinator(Interface):
             The error is raised neither sooner nor later than that time after the decision. A sweep continues to notify
             them, and so does the same End again.
         :raises InvalidTransactionState: the transaction ended otherwise; the error carries the real outcome.
+        :raises TransactionConflict: the transaction was begun with ``co_commit``, is open, and ``request`` commits it;
+            nothing was changed.
         :raises TransactionNotFound: the transaction never began, or was forgotten.
         :raises NotTransactionOwner: the transaction belongs to another principal, and the caller is no operator;
             nothing was changed.

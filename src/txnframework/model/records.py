@@ -25,7 +25,7 @@ key                                           document                 partition
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
@@ -51,6 +51,9 @@ The format of all documents, and of the index entries that are written with them
 2: write operations are indexed by segment and transaction, abort records by how far they reach.
 """
 
+CO_COMMIT_FORMAT = 3
+"""The format of a header with ``co_commit``. A release that does not know this rule must not commit the transaction."""
+
 
 class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
     """Base class of all documents."""
@@ -62,7 +65,8 @@ class TransactionHeader(Document):
     """
     A transaction.
 
-    ``state``: OPEN, COMMITTED or ABORTED. ``branches`` (COMMITTED only): those that count.
+    ``state``: OPEN, COMMITTED or ABORTED. ``branches`` (COMMITTED only): those that count. ``co_commit``: only the
+    application's database transaction may commit it; absent from all other headers, and ``format`` 3 goes with it.
     """
 
     state: TransactionState
@@ -72,6 +76,7 @@ class TransactionHeader(Document):
     principal: str = ""
     session: str | None = None
     branches: list[Natural] | None = None
+    co_commit: Literal[True] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SourceRangeDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -337,13 +342,18 @@ def decode(kind: type[D], record: Record) -> D:
         found = msgspec.json.decode(record.value, type=_FormatOnly).format
     except UNREADABLE as error:
         raise CorruptRecord(path, "format", str(error)) from error
-    if found != FORMAT:
+    if found != FORMAT and not (kind is TransactionHeader and found == CO_COMMIT_FORMAT):
         raise UnknownFormat(f"record {path}", found)
     try:
-        return msgspec.json.decode(record.value, type=kind)
+        document = msgspec.json.decode(record.value, type=kind)
     except UNREADABLE as error:
         reason, _, field = str(error).partition(" - at `")
         raise CorruptRecord(path, field.rstrip("`") or "$", reason) from error
+    if found != (
+        CO_COMMIT_FORMAT if isinstance(document, TransactionHeader) and document.co_commit is True else FORMAT
+    ):
+        raise UnknownFormat(f"record {path}", found)
+    return document
 
 
 def decode_operation(record: Record) -> AnyOperation:

@@ -9,6 +9,7 @@ import pytest
 from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model.metadata import Key, Record
 from txnframework.model.records import (
+    CO_COMMIT_FORMAT,
     FORMAT,
     AckDocument,
     AckOperation,
@@ -44,6 +45,18 @@ def test_a_document_is_plain_json_with_its_format() -> None:
 )
 def test_operations_tell_their_kind(operation: WriteOperation | AckOperation | ApplicationOperation) -> None:
     assert decode_operation(stored(encode(operation))) == operation
+
+
+def test_a_header_that_commits_with_rows_has_a_format_of_its_own() -> None:
+    """An earlier release, which would commit such a transaction without its rows, refuses the header."""
+    header = TransactionHeader(format=CO_COMMIT_FORMAT, state="OPEN", timeout_ms=9, created_ms=1, co_commit=True)
+    assert decode(TransactionHeader, stored(encode(header))) == header
+    assert CO_COMMIT_FORMAT != FORMAT
+    assert "co_commit" not in json.loads(encode(HEADER))
+    with pytest.raises(UnknownFormat):
+        decode(TransactionHeader, stored(json.dumps(json.loads(encode(header)) | {"format": FORMAT}).encode()))
+    with pytest.raises(UnknownFormat):
+        decode(CursorRecord, stored(json.dumps(json.loads(encode(header))).encode()))
 
 
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])

@@ -18,6 +18,16 @@ Pause = Callable[[], Awaitable[None]]
 """Called wherever a real store would wait for the network; a simulation decides there which task continues."""
 
 
+Locked = Callable[[], asyncio.Event | None]
+"""Returns an event that is set when a lock is released that a step waits for, or None if there is none."""
+
+
+async def _until_free(locked: Locked | None) -> None:
+    """Wait until a step may be applied; nothing runs between the last look and the return."""
+    while locked is not None and (released := locked()) is not None:
+        await released.wait()
+
+
 async def yield_once() -> None:
     """Let every other ready task run once."""
     await asyncio.sleep(0)
@@ -37,11 +47,16 @@ class Link:
         self._pause = pause
         self._lost_reply = False
 
-    async def read(self, step: Callable[[], T]) -> T:
-        """Return the result of ``step``; raise Closed or Unavailable if the reply cannot arrive."""
+    async def read(self, step: Callable[[], T], locked: Locked | None = None) -> T:
+        """
+        Return the result of ``step``; raise Closed or Unavailable if the reply cannot arrive.
+
+        :param locked: the step waits until this returns None.
+        """
         if self.is_closed:
             raise self._closed()
         await self._pause()
+        await _until_free(locked)
         if self.is_closed or self.is_cut:
             raise self._unreachable()
         answer = step()
@@ -50,13 +65,18 @@ class Link:
             raise self._unreachable()
         return answer
 
-    async def write(self, step: Callable[[], T]) -> T:
-        """Return the result of ``step``; raise OutcomeUnknown if it was sent and the reply cannot arrive."""
+    async def write(self, step: Callable[[], T], locked: Locked | None = None) -> T:
+        """
+        Return the result of ``step``; raise OutcomeUnknown if it was sent and the reply cannot arrive.
+
+        :param locked: the step waits until this returns None.
+        """
         if self.is_closed:
             raise self._closed()
         if self.is_cut and self._lost_reply:
             raise Unavailable(f"{self.name} is cut off")
         await self._pause()
+        await _until_free(locked)
         if self.is_closed:
             raise OutcomeUnknown(f"{self.name} was closed while a write was in flight")
         answer = step()

@@ -8,7 +8,15 @@ import msgspec
 from zope.interface import implementer
 
 from txnframework.errors import LeaseHeld
-from txnframework.interfaces import IAtomicBatchStore, ILease, INotifyingStore, IRestorable, IWatch
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    ICoCommitStore,
+    IDatabaseTransaction,
+    ILease,
+    INotifyingStore,
+    IRestorable,
+    IWatch,
+)
 from txnframework.model import (
     Batch,
     Delete,
@@ -23,6 +31,7 @@ from txnframework.model import (
     RecordPage,
 )
 from txnframework.model.paths import lease_key
+from txnframework_memory._co_commit import join_connection
 from txnframework_memory._link import Link, Pause, RecordWatch, Watch
 from txnframework_memory._records import Change, Records, check_batch, concerned_by, record_id
 from txnframework_memory._server import Server
@@ -72,7 +81,7 @@ class MemoryLease:
             self._records.apply(Batch(deletes=(Delete(self.key, self.version),)))
 
 
-@implementer(IAtomicBatchStore, INotifyingStore, IRestorable)
+@implementer(IAtomicBatchStore, ICoCommitStore, INotifyingStore, IRestorable)
 class MemoryMetadataStore:
     """One client of the records of a ``Server``; its session ends with ``close``, or with ``crash``."""
 
@@ -91,22 +100,22 @@ class MemoryMetadataStore:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        (record,) = await self.link.write(partial(self._records.apply, Batch(puts=(write,))))
+        (record,) = await self._write(Batch(puts=(write,)))
         return record.version
 
     async def delete(self, key: Key, expected: Expected) -> None:
         """Remove a record and its index entries."""
-        await self.link.write(partial(self._records.apply, Batch(deletes=(Delete(key, expected),))))
+        await self._write(Batch(deletes=(Delete(key, expected),)))
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number; return its key."""
-        (record,) = await self.link.write(partial(self._records.apply, Batch(puts=(write,))))
+        (record,) = await self._write(Batch(puts=(write,)))
         return record.key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply every step of the batch, or none of them."""
         check_batch(batch)
-        return await self.link.write(partial(self._records.apply, batch))
+        return await self._write(batch)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
@@ -137,6 +146,11 @@ class MemoryMetadataStore:
         await self.link.write(lambda: self._server.take_identity(identity))
         self.identity = identity
 
+    async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:  # noqa: ARG002 - the connection itself shows its space
+        """Join the open transaction of a ``MemoryConnection`` to the same space."""
+        self.link.require_open()
+        return await join_connection(self._server.database, connection)
+
     async def close(self) -> None:
         """End the session; may be repeated."""
         self.crash()
@@ -164,6 +178,10 @@ class MemoryMetadataStore:
         self.link.restore()
         for watch in self._watches:
             watch.wake()
+
+    async def _write(self, batch: Batch) -> tuple[Record, ...]:
+        """Apply a batch, after the end of the application's transactions that have written one of its records."""
+        return await self.link.write(partial(self._records.apply, batch), partial(self._server.locks.of_batch, batch))
 
     def _arm(self, target: Key | KeyRange | IndexRange) -> Watch[Change]:
         self._watches = {watch: None for watch in self._watches if not watch.is_closed}

@@ -110,6 +110,22 @@ class Records:
         self.watches.notify(changes)
         return tuple(written)
 
+    def reserve(self, put: Put) -> int:
+        """
+        Return the version that a later ``apply_reserved`` gives the record.
+
+        :raises VersionMismatch: the record is not as expected.
+        """
+        self._check(put.key, put.expected)
+        self._last_number += 1
+        return self._last_number
+
+    def apply_reserved(self, put: Put, version: int) -> None:
+        """Write a record under the version that was reserved; nothing else has written it since."""
+        changes: list[Change] = []
+        self._put(put, changes, version)
+        self.watches.notify(changes)
+
     def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""
         found: list[Record] = []
@@ -155,10 +171,11 @@ class Records:
         if expected is Expect.ABSENT or actual != expected:
             raise VersionMismatch(key, actual)
 
-    def _put(self, put: Put | PutSequential, changes: list[Change]) -> Record:
+    def _put(self, put: Put | PutSequential, changes: list[Change], version: int | None = None) -> Record:
         """Write one record with its index entries."""
-        self._last_number += 1
-        version = self._last_number
+        if version is None:
+            self._last_number += 1
+            version = self._last_number
         key = put.key if isinstance(put, Put) else self._next_key(put.prefix)
         place = key.path, key.partition or key.path
         before = self._stored.get(place)

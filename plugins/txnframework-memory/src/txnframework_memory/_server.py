@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from txnframework.environment import Environment
 from txnframework.model import Batch, Delete, Record
+from txnframework_memory._database import Locks, MemoryDatabase
 from txnframework_memory._ledgers import LedgerCollection
 from txnframework_memory._records import Records
 
 
 class Server:
-    """Records, ledgers, and the leases of each session."""
+    """Records, ledgers, the leases of each session, and the tables of the application."""
 
     def __init__(self, environment: Environment, identity: str | None = None) -> None:
         self.identity = identity or f"memory-{environment.random_bits(64):016x}"
         self.records = Records()
+        self.locks = Locks()
+        self.database = MemoryDatabase(self.records, self.locks)
         self.rows = LedgerCollection(environment.now_ms)
         self._sessions = 0
         self._fencing = 0

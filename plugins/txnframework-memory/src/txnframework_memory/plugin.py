@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from txnframework.errors import ConfigurationError
+from txnframework.errors import ConfigurationError, InvalidInput
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.plugin import Provider, StoreContext, hookimpl
+from txnframework_memory._database import MemoryConnection
 from txnframework_memory._ledger_store import MemoryLedgerStore
 from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_memory.space import MemorySpace
@@ -25,14 +26,23 @@ class NamedSpaces:
 
     def space(self, context: StoreContext) -> MemorySpace:
         """Return the space that a URL names, created on first use; without a name, a new space."""
-        parts = urlsplit(context.url)
-        if parts.scheme != "memory" or parts.query or parts.fragment or parts.path.strip("/"):
-            raise ConfigurationError("", "a memory store has the URL memory: or memory://name")
-        if not parts.netloc:
+        name = _name_in(context.url)
+        if not name:
             return MemorySpace(context.environment)
-        if parts.netloc not in self._spaces:
-            self._spaces[parts.netloc] = MemorySpace(context.environment)
-        return self._spaces[parts.netloc]
+        if name not in self._spaces:
+            self._spaces[name] = MemorySpace(context.environment)
+        return self._spaces[name]
+
+    def opened(self, url: str) -> MemorySpace:
+        """
+        Return a named space that a store has opened before.
+
+        :raises InvalidInput: there is none.
+        """
+        name = _name_in(url)
+        if name not in self._spaces:
+            raise InvalidInput(f"{url} was not opened yet: open the client first, with a URL memory://name")
+        return self._spaces[name]
 
     async def open_metadata(self, context: StoreContext) -> IMetadataStore:
         """Open a client of the records."""
@@ -43,9 +53,27 @@ class NamedSpaces:
         return await self.space(context).open_ledgers(context.identity)
 
 
+def _name_in(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "memory" or parts.query or parts.fragment or parts.path.strip("/"):
+        raise ConfigurationError("", "a memory store has the URL memory: or memory://name")
+    return parts.netloc
+
+
 # All plugin registries of the process share the spaces. Otherwise two hosts of one process, configured with the same
 # name, would use different spaces.
 _named_spaces = NamedSpaces()
+
+
+def connect(url: str) -> MemoryConnection:
+    """
+    Return a new connection to the application's tables in the space of ``memory://name``.
+
+    Use it as ``commit_with`` in tests, in place of a connection to a real database.
+
+    :raises InvalidInput: no store of this name was opened yet.
+    """
+    return _named_spaces.opened(url).database.connect()
 
 
 @hookimpl

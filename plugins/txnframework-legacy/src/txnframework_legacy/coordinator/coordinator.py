@@ -9,6 +9,7 @@ from zope.interface import implementer
 
 from txnframework.errors import (
     Closed,
+    InvalidInput,
     InvalidTransactionState,
     OutcomeUnknown,
     TransactionConflict,
@@ -80,6 +81,8 @@ class LogCoordinator:
     async def begin(self, request: Begin) -> Transaction:
         """Begin a transaction with one record."""
         self._require_open()
+        if request.co_commit:
+            raise InvalidInput("transactions of the log family cannot be committed together with rows")
         txn_id = await self._ids.next_id()
         log = await self._logs.make(txn_id.coordinator)
         now_ms = self._environment.now_ms()

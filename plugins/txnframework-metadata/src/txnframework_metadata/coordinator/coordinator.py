@@ -17,14 +17,14 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IApplicationCoordinator, IWatch
+from txnframework.interfaces import IApplicationCoordinator, ICoCommitCoordinator, IDatabaseTransaction, IWatch
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE
 from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put
 from txnframework.model.paths import header_key, operations_prefix
 from txnframework.model.positions import Limit
-from txnframework.model.records import TransactionHeader, encode
+from txnframework.model.records import CO_COMMIT_FORMAT, FORMAT, TransactionHeader, encode
 from txnframework.model.transactions import (
     Application,
     BatchID,
@@ -40,6 +40,7 @@ from txnframework.model.transactions import (
 )
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata.coordinator.applications import Applications
+from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_with, join_connection
 from txnframework_metadata.coordinator.ended_transactions import end_transaction, find_outstanding
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.options import CoordinatorOptions
@@ -66,7 +67,7 @@ _LOG = logging.getLogger(__name__)
 _FIRST_COORDINATOR = 0
 
 
-@implementer(IApplicationCoordinator, IHeaderCacheOwner)
+@implementer(IApplicationCoordinator, ICoCommitCoordinator, IHeaderCacheOwner)
 class MetadataCoordinator:
     """
     Begins a transaction with one put and ends it with one compare-and-set.
@@ -111,14 +112,18 @@ class MetadataCoordinator:
                 f"a timeout of {request.timeout_ms} ms is not between 1 and {self._transactions.timeout_ms_max}"
                 " (transactions.timeout_ms_max)"
             )
+        if request.co_commit:
+            co_commit_store(self._store)
         txn_id = await self._ids.next_id()
         now_ms = self._environment.now_ms()
         document = TransactionHeader(
+            format=CO_COMMIT_FORMAT if request.co_commit else FORMAT,
             state=State.OPEN.value,
             timeout_ms=now_ms + request.timeout_ms,
             created_ms=now_ms,
             principal=request.principal,
             session=request.session,
+            co_commit=True if request.co_commit else msgspec.UNSET,
         )
         put = Put(header_key(txn_id), encode(document), Expect.ABSENT, header_indexes(txn_id, document))
         try:
@@ -145,6 +150,21 @@ class MetadataCoordinator:
         self._require_open()
         begun = self.begun.take(request.txn_id)
         ended = await end_transaction(self._store, self._environment, request, self._options.attempts_max, begun)
+        self._ended.note(ended.txn_id, ended)
+        return ended
+
+    async def join_transaction(self, txn_id: TxnID, connection: object) -> IDatabaseTransaction:
+        """Join the database transaction of the application's connection."""
+        self._require_open()
+        return await join_connection(self._store, txn_id, self.begun.known(txn_id), connection)
+
+    async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
+        """Commit by the COMMIT of a database transaction, which also commits rows of the application."""
+        self._require_open()
+        begun = self.begun.take(request.txn_id)
+        ended = await commit_with(
+            self._store, self._environment, request, transaction, begun, self._options.attempts_max
+        )
         self._ended.note(ended.txn_id, ended)
         return ended
 

@@ -15,6 +15,7 @@ from txnframework.errors import (
     Corrupt,
     InvalidTransactionState,
     OutcomeUnknown,
+    TransactionConflict,
     TransactionNotFound,
     Unavailable,
     VersionMismatch,
@@ -43,6 +44,7 @@ def ended_header(header: Header, request: End, now_ms: int) -> TransactionHeader
     committed = request.action is Action.COMMIT
     before = header.document
     return TransactionHeader(
+        format=before.format,
         state=(State.COMMITTED if committed else State.ABORTED).value,
         timeout_ms=before.timeout_ms,
         created_ms=before.created_ms,
@@ -50,7 +52,26 @@ def ended_header(header: Header, request: End, now_ms: int) -> TransactionHeader
         principal=before.principal,
         session=before.session,
         branches=sorted(request.branches) if committed else None,
+        co_commit=before.co_commit,
     )
+
+
+def final_put(header: Header, request: End, now_ms: int) -> tuple[TransactionHeader, Put]:
+    """Return the header as ``request`` leaves it, and the compare-and-set that writes it; pure."""
+    document = ended_header(header, request, now_ms)
+    indexes = header_indexes(header.transaction.txn_id, document)
+    return document, Put(header.key, encode(document), header.version, indexes)
+
+
+def require_separate_end(header: Header, request: End) -> None:
+    """
+    Raise TransactionConflict if ``request`` commits an open transaction without the rows that belong to it; pure.
+
+    A commit without the application's database transaction would leave messages without their rows.
+    """
+    if header.transaction.co_commit and request.action is Action.COMMIT:
+        reason = "only its process can commit it, together with the rows of its database transaction; abort it instead"
+        raise TransactionConflict(header.transaction.txn_id, reason)
 
 
 async def end_transaction(
@@ -65,6 +86,7 @@ async def end_transaction(
     or is still applied, the second one is refused, and reading shows the outcome.
 
     :raises InvalidTransactionState: the transaction ended the other way.
+    :raises TransactionConflict: only a database transaction may commit it; see ``require_separate_end``.
     :raises TransactionNotFound: the transaction is unknown.
     :raises NotTransactionOwner: the transaction belongs to another principal, and the caller is not an operator.
     :raises OutcomeUnknown: the transaction may have ended, and reading could not determine it.
@@ -87,8 +109,8 @@ async def end_transaction(
         if header.transaction.state is not State.OPEN:
             require_same_end(header.transaction, request)
             return header.transaction
-        document = ended_header(header, request, environment.now_ms())
-        put = Put(header.key, encode(document), header.version, header_indexes(txn_id, document))
+        require_separate_end(header, request)
+        document, put = final_put(header, request, environment.now_ms())
         try:
             await store.put(put)
         except VersionMismatch:

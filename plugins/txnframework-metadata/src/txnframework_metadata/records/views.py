@@ -73,6 +73,10 @@ class TransactionCache(Generic[T]):
         if len(self._known) > self._transactions_max:
             self._known.popitem(last=False)
 
+    def known(self, txn_id: TxnID) -> T | None:
+        """Return the remembered item."""
+        return self._known.get(txn_id)
+
     def take(self, txn_id: TxnID) -> T | None:
         """Return the remembered item and forget it."""
         return self._known.pop(txn_id, None)
@@ -141,6 +145,7 @@ def transaction_of(txn_id: TxnID, document: TransactionHeader) -> Transaction:
         document.principal,
         document.session,
         None if document.branches is None else frozenset(document.branches),
+        co_commit=document.co_commit is True,
     )
 
 

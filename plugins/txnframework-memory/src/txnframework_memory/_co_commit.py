@@ -1,0 +1,50 @@
+"""The store's part of a transaction of a ``MemoryConnection``."""
+
+from __future__ import annotations
+
+from zope.interface import implementer
+
+from txnframework.errors import InvalidInput
+from txnframework.interfaces import IDatabaseTransaction
+from txnframework.model import Put
+from txnframework_memory._database import MemoryConnection, MemoryDatabase, OpenTransaction
+
+
+@implementer(IDatabaseTransaction)
+class MemoryTransaction:
+    """The open transaction of a connection, joined by the store."""
+
+    def __init__(self, connection: MemoryConnection, joined: OpenTransaction) -> None:
+        self._connection = connection
+        self._joined = joined
+
+    async def put(self, write: Put) -> int:
+        """Write a record and its index entries in the transaction."""
+        return await self._connection.put_record(self._joined, write)
+
+    async def commit(self) -> None:
+        """Commit the transaction."""
+        if self._connection.open is not self._joined:
+            raise InvalidInput("the application has ended the transaction of its connection; leave its end to 'txn'")
+        await self._connection.commit()
+
+    async def rollback(self) -> None:
+        """Roll the transaction back, unless it has ended."""
+        if self._connection.open is self._joined:
+            await self._connection.rollback()
+
+
+async def join_connection(database: MemoryDatabase, connection: object) -> MemoryTransaction:
+    """
+    Join the open transaction of a connection, or begin one.
+
+    :raises InvalidInput: it is no connection of this database.
+    """
+    if not isinstance(connection, MemoryConnection):
+        raise InvalidInput(f"commit_with takes a MemoryConnection here, not a {type(connection).__name__}")
+    if connection.database is not database:
+        raise InvalidInput("commit_with takes a connection to the space of the metadata store; this is another space")
+    if connection.open is None:
+        await connection.begin()
+    assert connection.open is not None, "it has begun"
+    return MemoryTransaction(connection, connection.open)

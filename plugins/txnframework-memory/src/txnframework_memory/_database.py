@@ -1,0 +1,246 @@
+"""A small database of the application beside the records of a server: tables of rows, transactions and row locks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+from txnframework.errors import InvalidInput, OutcomeUnknown
+from txnframework.model import Batch, Put
+from txnframework_memory._link import Link, Pause, yield_once
+from txnframework_memory._records import RecordID, Records, record_id
+
+Row = tuple[str, str]
+"""The place of a row: its table and its key."""
+
+Constraint = Callable[[Mapping[Row, bytes]], None]
+"""Called by each COMMIT with the rows as they would be; what it raises makes the COMMIT fail."""
+
+
+LostCommit = Literal["applied", "dropped", "late"]
+"""What happened to a COMMIT without a reply; "late": it is still on its way, until ``deliver``."""
+
+
+class RowLocked(Exception):
+    """Another open transaction has written the row; roll back and try again."""
+
+
+class Locks:
+    """The records and rows that open transactions have written, each with the end of its transaction."""
+
+    def __init__(self) -> None:
+        self._records: dict[RecordID, asyncio.Event] = {}
+        self._rows: dict[Row, asyncio.Event] = {}
+
+    def of_batch(self, batch: Batch) -> asyncio.Event | None:
+        """Return the end of a transaction that has written a record of this batch, or None."""
+        if not self._records:
+            return None
+        keys = [check.key for check in batch.checks] + [delete.key for delete in batch.deletes]
+        keys += [put.key for put in batch.puts if isinstance(put, Put)]
+        return next((self._records[place] for place in map(record_id, keys) if place in self._records), None)
+
+    def take_record(self, place: RecordID, end: asyncio.Event) -> None:
+        """Lock a record until ``end`` is set."""
+        self._records[place] = end
+
+    def take_row(self, row: Row, end: asyncio.Event) -> None:
+        """
+        Lock a row until ``end`` is set.
+
+        :raises RowLocked: another transaction has it. It does not wait, so there are no deadlocks.
+        """
+        if self._rows.setdefault(row, end) is not end:
+            raise RowLocked(f"row {row[1]} of {row[0]} is locked by another transaction")
+
+    def release(self, end: asyncio.Event) -> None:
+        """Unlock everything of a transaction, and wake the callers that wait for it."""
+        self._records = {place: its for place, its in self._records.items() if its is not end}
+        self._rows = {row: its for row, its in self._rows.items() if its is not end}
+        end.set()
+
+
+class MemoryDatabase:
+    """The tables of one space; ``constraints`` are checked by each COMMIT."""
+
+    def __init__(self, records: Records, locks: Locks) -> None:
+        self.constraints: list[Constraint] = []
+        self.records = records
+        self.locks = locks
+        self.rows: dict[Row, bytes] = {}
+
+    def connect(self, pause: Pause = yield_once) -> MemoryConnection:
+        """Return a new connection; it awaits ``pause`` before and after every step."""
+        return MemoryConnection(self, pause)
+
+
+class OpenTransaction:
+    """What one open transaction has written: rows (None: deleted), and records with their new versions."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Row, bytes | None] = {}
+        self.puts: list[tuple[Put, int]] = []
+        self.ended = asyncio.Event()
+
+
+class MemoryConnection:
+    """
+    A connection of the application to its tables, which are in the same space as the records.
+
+    The first write or ``begin`` begins a transaction. Other connections read the last committed rows. Of two
+    transactions that write one row, the second gets RowLocked.
+    """
+
+    def __init__(self, database: MemoryDatabase, pause: Pause) -> None:
+        self.database = database
+        self.link = Link("the connection to the rows", pause)
+        self.open: OpenTransaction | None = None
+        """The open transaction, if there is one."""
+        self._loses: LostCommit | None = None
+        self._on_its_way: OpenTransaction | None = None
+
+    async def begin(self) -> None:
+        """
+        Begin a transaction.
+
+        :raises InvalidInput: one is open already.
+        """
+        if self.open is not None:
+            raise InvalidInput("a transaction of this connection is open already")
+        await self.link.read(self._begun)
+
+    async def put(self, table: str, key: str, value: bytes) -> None:
+        """Insert or update a row in the open transaction."""
+        await self.link.read(lambda: self._write((table, key), value))
+
+    async def delete(self, table: str, key: str) -> None:
+        """Delete a row in the open transaction; an absent row is ignored."""
+        await self.link.read(lambda: self._write((table, key), None))
+
+    async def get(self, table: str, key: str) -> bytes | None:
+        """Return a row as this transaction sees it, or None."""
+        return (await self.scan(table)).get(key)
+
+    async def scan(self, table: str) -> dict[str, bytes]:
+        """Return the rows of a table as this transaction sees them, by key."""
+        rows = await self.link.read(self._seen)
+        return {key: value for (its, key), value in sorted(rows.items()) if its == table}
+
+    async def commit(self) -> None:
+        """
+        Commit the open transaction; without one do nothing.
+
+        :raises OutcomeUnknown: the reply was lost.
+        :raises Exception: what a constraint raised; the transaction was rolled back.
+        """
+        if self._loses is not None:
+            await self._lose(self._loses)
+        await self.link.write(self._commit_open)
+
+    async def rollback(self) -> None:
+        """Roll the open transaction back; without one, or without a connection, do nothing."""
+        self._rollback()
+
+    async def close(self) -> None:
+        """Roll back and close; may be repeated."""
+        self.crash()
+
+    def crash(self) -> None:
+        """Lose the connection at once; the database rolls back what is not committed."""
+        self.link.close()
+        self._rollback()
+
+    def lose_commit(self, fate: LostCommit) -> None:
+        """Lose the reply to the next COMMIT, and the connection with it."""
+        self._loses = fate
+
+    def deliver(self) -> None:
+        """Let a COMMIT arrive that was lost as "late"."""
+        transaction, self._on_its_way = self._on_its_way, None
+        if transaction is not None:
+            self._commit(transaction)
+
+    async def put_record(self, transaction: OpenTransaction, write: Put) -> int:
+        """
+        Write a record of the store in ``transaction``, after the end of the other transactions that wrote it.
+
+        :raises VersionMismatch: the record is not as expected; nothing was written.
+        :raises InvalidInput: ``transaction`` has ended.
+        """
+        batch = Batch(puts=(write,))
+        return await self.link.read(
+            lambda: self._put_record(transaction, write), lambda: self._other_end(transaction, batch)
+        )
+
+    def _other_end(self, transaction: OpenTransaction, batch: Batch) -> asyncio.Event | None:
+        end = self.database.locks.of_batch(batch)
+        return None if end is transaction.ended else end
+
+    def _put_record(self, transaction: OpenTransaction, write: Put) -> int:
+        if self.open is not transaction:
+            raise InvalidInput("the application has ended the transaction of its connection; leave its end to 'txn'")
+        version = self.database.records.reserve(write)
+        self.database.locks.take_record(record_id(write.key), transaction.ended)
+        transaction.puts.append((write, version))
+        return version
+
+    def _begun(self) -> OpenTransaction:
+        if self.open is None:
+            self.open = OpenTransaction()
+        return self.open
+
+    def _write(self, row: Row, value: bytes | None) -> None:
+        transaction = self._begun()
+        self.database.locks.take_row(row, transaction.ended)
+        transaction.rows[row] = value
+
+    def _seen(self) -> dict[Row, bytes]:
+        written: Iterable[tuple[Row, bytes | None]] = () if self.open is None else self.open.rows.items()
+        return _with(self.database.rows, written)
+
+    async def _lose(self, fate: LostCommit) -> None:
+        """Send a COMMIT whose reply never arrives."""
+        transaction, self.open = self.open, None
+        self.link.close()
+        if fate == "late":
+            self._on_its_way = transaction
+        elif transaction is not None:
+            if fate == "applied":
+                self._commit(transaction)
+            else:
+                self.database.locks.release(transaction.ended)
+        raise OutcomeUnknown(f"{self.link.name} was lost, and with it the reply to a COMMIT")
+
+    def _commit_open(self) -> None:
+        transaction, self.open = self.open, None
+        if transaction is not None:
+            self._commit(transaction)
+
+    def _commit(self, transaction: OpenTransaction) -> None:
+        """Make everything count at once: without an await, nothing sees the rows without the records."""
+        database = self.database
+        after = _with(database.rows, transaction.rows.items())
+        try:
+            for constraint in database.constraints:
+                constraint(after)
+            for put, version in transaction.puts:
+                database.records.apply_reserved(put, version)
+            database.rows = after
+        finally:
+            database.locks.release(transaction.ended)
+
+    def _rollback(self) -> None:
+        transaction, self.open = self.open, None
+        if transaction is not None:
+            self.database.locks.release(transaction.ended)
+
+
+def _with(rows: Mapping[Row, bytes], written: Iterable[tuple[Row, bytes | None]]) -> dict[Row, bytes]:
+    after = dict(rows)
+    for row, value in written:
+        if value is None:
+            after.pop(row, None)
+        else:
+            after[row] = value
+    return after
