@@ -95,6 +95,12 @@ def test_typed_messages(tmp_path: Path) -> None:
     assert run(tmp_path, str(ROOT / "docs" / "examples" / "typed_messages.py")) == shown
 
 
+def test_a_handler_runs(tmp_path: Path) -> None:
+    """Two messages are handled, and the one between them is given up."""
+    said = run(tmp_path, str(ROOT / "docs" / "examples" / "handlers.py")).splitlines()
+    assert said == ["billed three apples", "billed a pear"]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from txnframework.broker import (
     FINISHED_ELSEWHERE,
@@ -23,6 +23,7 @@ from txnframework.client._base import client_closed, close_after, naming_deletio
 from txnframework.client._content_types import T_co
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._feed import ConsumerOptions, Feed, Inbox, by_segment
+from txnframework.client._handler_runs import HandlerRuns
 from txnframework.client._membership import Membership
 from txnframework.client._messages import Message, MessageID, check_message_id, with_content
 from txnframework.client._seek_positions import LATE_IDS, Target, entry_before, partly_moved, sought
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 Acked = Message[Any] | MessageID
 
 
-class Consumer(Generic[T_co]):
+class Consumer(HandlerRuns[T_co]):
     """
     Receives messages from one subscription; created by ``Client.consumer``.
 

@@ -113,6 +113,8 @@ class Inbox:
     def __init__(self) -> None:
         self.paused = False
         """Whether the consumer is paused: segments that are attached now deliver nothing."""
+        self.ready: Callable[[Feed], bool] | None = None
+        """Whether messages of a segment may be taken now; None: all may. The others stay in their places."""
         self._waiting: deque[tuple[Feed, Message, int]] = deque()
 
     def put(self, feed: Feed, message: Message, number: int) -> None:
@@ -122,15 +124,22 @@ class Inbox:
     def take(self, messages_max: int) -> tuple[Message, ...]:
         """Remove and return the first messages, without those that were withdrawn in the meantime."""
         taken: list[Message] = []
+        passed: list[tuple[Feed, Message, int]] = []
         asked: Feed | None = None
+        is_ready = True
         while self._waiting and len(taken) < messages_max:
             feed, message, number = self._waiting[0]
-            if feed is not asked and not feed.follows():
-                break  # an ancestor's messages were withdrawn, and these will be withdrawn too
+            if feed is not asked:
+                if not feed.follows():
+                    break  # an ancestor's messages were withdrawn, and these will be withdrawn too
+                is_ready = self.ready is None or self.ready(feed)
             asked = feed
             self._waiting.popleft()
-            if feed.take(message, number):
+            if not is_ready:
+                passed.append((feed, message, number))
+            elif feed.take(message, number):
                 taken.append(message)
+        self._waiting.extendleft(reversed(passed))
         return tuple(taken)
 
     def positions(self, feed: Feed) -> frozenset[Position]:

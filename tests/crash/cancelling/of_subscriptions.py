@@ -8,7 +8,7 @@ from crash_story import Due
 
 from cancelling.stage import FAMILIES, QUIET_MS, SUBSCRIPTION, Stage
 from cancelling.stories import Story
-from txnframework import Client, DeadLetter, Message
+from txnframework import Client, DeadLetter, Message, Transaction
 from txnframework.errors import (
     Closed,
     ReceiveTimeout,
@@ -206,6 +206,59 @@ class AckCumulativeInTransaction(AckInTransaction):
         await stage.joined.ack_cumulative(stage.messages[1], txn=stage.txn)
 
 
+class RunHandler(OfType):
+    """A run that was given up leaves its consumer open: what it did not commit is handled by the next run."""
+
+    covers = ("Consumer.run", "Consumer.run_batches")
+    sampled = ("metadata", "marker")
+    acks = (b"0", b"1", b"2")
+    batch = 1
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.join(0, type=self.type)
+        stage.notes["last"] = b"2"
+
+    async def call(self, stage: Stage) -> None:
+        async def handler(messages: tuple[Message, ...], _: Transaction) -> None:
+            stage.acked |= {one.value: Due.MAY for one in messages}
+            if any(one.value == stage.notes["last"] for one in messages):
+                stage.joined.stop()
+
+        if self.batch > 1:
+            await stage.joined.run_batches(handler, messages_max=self.batch)
+        else:
+            await stage.joined.run(lambda message, txn: handler((message,), txn))
+
+    async def repeat(self, stage: Stage) -> None:
+        # What the first run had in a commit may come again late, after this one.
+        stage.notes["last"] = b"last"
+        await stage.send(b"last")
+        await self.call(stage)
+
+    def has_happened(self, stage: Stage) -> None:
+        stage.acked[b"last"] = Due.MUST
+
+
+class RunHandlerOfBatches(RunHandler):
+    batch = 2
+
+
+class PausedRun(RunHandler):
+    """Paused and resumed by its handler."""
+
+    covers = ("Consumer.run",)
+
+    async def call(self, stage: Stage) -> None:
+        async def handler(message: Message, _: Transaction) -> None:
+            stage.acked[message.value] = Due.MAY
+            stage.joined.pause()
+            stage.joined.resume()
+            if message.value == stage.notes["last"]:
+                stage.joined.stop()
+
+        await stage.joined.run(handler, concurrency=2)
+
+
 class Nack(Story):
     covers = ("Consumer.nack", "Consumer.redeliver_unacknowledged")
 
@@ -361,6 +414,9 @@ STORIES: tuple[Story, ...] = (
     AckCumulative(),
     AckInTransaction(),
     AckCumulativeInTransaction(),
+    *(RunHandler(type) for type in (EXCLUSIVE, SHARED, KEY_SHARED)),
+    RunHandlerOfBatches(),
+    PausedRun(),
     Nack(),
     *(Seek(type) for type in (EXCLUSIVE, SHARED)),
     *(SeekSplit(type) for type in (EXCLUSIVE, FAILOVER, SHARED)),

@@ -1,0 +1,101 @@
+"""The messages that a handler loop has: whether its consumer still holds them, and their way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from txnframework.broker import SegmentDispatch
+from txnframework.client._feed import Feed, by_segment
+from txnframework.client._membership import Membership
+from txnframework.client._messages import Message
+from txnframework.model.dispatch import Ordering
+
+
+class HandledMessages:
+    """
+    Messages that a consumer's loop received and has not finished.
+
+    Every method is a plain function except ``refresh``. So no message is lost if the loop is cancelled.
+    """
+
+    def __init__(self, membership: Membership, ordering: Ordering) -> None:
+        self.ordering = ordering
+        self._membership = membership
+
+    def has(self, message: Message[Any]) -> bool:
+        """Return whether the consumer has this delivery: not acknowledged, not given back, under the same lease."""
+        dispatch = self._dispatch(message)
+        feed = self._membership.feeds.get(message.id.segment)
+        if dispatch is None or feed is None or feed.attached is None:
+            return False
+        return dispatch.has(feed.attached.consumer_id, message.id.position)
+
+    def is_held(self, message: Message[Any]) -> bool:
+        """Return whether a transaction holds the message, as far as it is known since ``refresh``."""
+        dispatch = self._dispatch(message)
+        return dispatch is not None and dispatch.is_held(message.id.position)
+
+    async def refresh(self, messages: Iterable[Message[Any]]) -> None:
+        """
+        Load the state of the messages' acknowledgments.
+
+        :raises Unavailable: the store cannot be asked now.
+        """
+        for some in by_segment(messages).values():
+            dispatch = self._dispatch(some[0])
+            if dispatch is not None:
+                await dispatch.refresh()
+
+    def give_back(self, messages: Iterable[Message[Any]], failed: Iterable[Message[Any]] = ()) -> None:
+        """Let messages be delivered again, at once; only the delivery of the ``failed`` ones counts."""
+        counted = {one.id for one in failed}
+        for segment, some in by_segment((*messages, *failed)).items():
+            feed = self._membership.feeds.get(segment)
+            if feed is None or feed.attached is None:
+                continue
+            positions = {one.id.position for one in some if self.has(one)}
+            failing = {one.id.position for one in some if one.id in counted} & positions
+            feed.attached.dispatch.give_back(feed.attached.consumer_id, failing, positions - failing)
+
+    def give_back_in_order(
+        self, segment: str, messages: Iterable[Message[Any]], failed: Iterable[Message[Any]] = ()
+    ) -> None:
+        """
+        Let messages of a segment be delivered again, before all later ones.
+
+        Messages that the loop has not received yet are withdrawn: they would overtake these.
+        """
+        feed = self._membership.feeds.get(segment)
+        if feed is None or feed.attached is None:
+            return
+        unseen = feed.withdraw()
+        self.give_back(messages, failed)
+        feed.attached.dispatch.give_back(feed.attached.consumer_id, (), unseen)
+
+    def give_back_later(self, message: Message[Any], delay_ms: int) -> None:
+        """Let a message be delivered again after a delay; its delivery counts."""
+        feed = self._membership.feeds.get(message.id.segment)
+        if feed is not None and feed.attached is not None and self.has(message):
+            positions = (message.id.position,)
+            feed.attached.dispatch.return_later(feed.attached.consumer_id, positions, delay_ms, feed.unseen)
+
+    def may_be_handled(self, feed: Feed) -> bool:
+        """
+        Return whether the messages of a segment may be handled now.
+
+        With an order, this is after everything in its ancestors is acknowledged. A message of an ancestor that fails is
+        then not overtaken.
+        """
+        if self.ordering is Ordering.NONE:
+            return True
+        return all(one.done for one in self._membership.ancestors(feed.place.segment))
+
+    def _dispatch(self, message: Message[Any]) -> SegmentDispatch | None:
+        """Return the dispatch that delivered a message, while its lease is held and the subscription is not moved."""
+        feed = self._membership.feeds.get(message.id.segment)
+        if feed is None or feed.attached is None:
+            return None
+        dispatch = feed.attached.dispatch
+        is_same = message.tenure is dispatch.tenure and message.incarnation == dispatch.incarnation
+        return dispatch if is_same and dispatch.ended is None else None

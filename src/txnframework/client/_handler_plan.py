@@ -1,0 +1,93 @@
+"""The decisions of a handler loop: what follows a failure, what is handled together, and what waits for what."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from txnframework.client._messages import Message
+from txnframework.errors import (
+    InvalidTransactionState,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionHasFailedOperations,
+    TransactionNotFound,
+    Unavailable,
+    VersionMismatch,
+)
+from txnframework.model.dispatch import Ordering
+
+TEMPORARY = (
+    InvalidTransactionState,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionNotFound,
+    Unavailable,
+    VersionMismatch,
+)
+"""Errors that say nothing about the messages: the same work may succeed in another transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopOptions:
+    """
+    The bounds of a handler loop.
+
+    * ``concurrency``: how many batches are handled at a time. ``messages_max``: the size of a batch.
+    * ``retries_max``: how often the same messages are tried again after a temporary error.
+    * ``delay_ms_max``: the longest delay before a message is redelivered.
+    * ``drain_timeout_ms``: how long handlers may go on after the loop was stopped.
+    """
+
+    concurrency: int
+    messages_max: int
+    retries_max: int
+    delay_ms_max: int
+    drain_timeout_ms: int
+
+
+class NextStep(Enum):
+    """What follows a failed attempt."""
+
+    RETRY = "retry"
+    """The same messages are tried again, in another transaction."""
+    SPLIT = "split"
+    """Each of the messages is tried alone, so that only the one that fails is redelivered."""
+    GIVE_BACK = "give back"
+    """The message is redelivered, and this delivery counts."""
+
+
+def next_step(error: BaseException, messages: int, failures: int, retries_max: int) -> NextStep:
+    """Return what follows after ``failures`` failed attempts at these messages, of which the last raised ``error``."""
+    if failures <= retries_max and is_temporary(error):
+        return NextStep.RETRY
+    return NextStep.SPLIT if messages > 1 else NextStep.GIVE_BACK
+
+
+def is_temporary(error: BaseException | None) -> bool:
+    """Return whether another attempt may succeed; a commit that failed is judged by the operation that failed first."""
+    if isinstance(error, TransactionHasFailedOperations):
+        return is_temporary(error.__cause__)
+    return isinstance(error, TEMPORARY)
+
+
+def groups(messages: Iterable[Message[Any]]) -> list[tuple[Message[Any], ...]]:
+    """Return consecutive messages that are handled together; one that was delivered before is handled alone."""
+    found: list[tuple[Message[Any], ...]] = []
+    for message in messages:
+        if found and not message.redelivery_count and not found[-1][0].redelivery_count:
+            found[-1] = (*found[-1], message)
+        else:
+            found.append((message,))
+    return found
+
+
+def order_key(ordering: Ordering, message: Message[Any]) -> Hashable | None:
+    """Return what a message shares with those that it must not overtake; None: it may overtake any message."""
+    if ordering is Ordering.SEGMENT:
+        return message.id.segment
+    if ordering is Ordering.KEY and message.key is not None:
+        return message.id.segment, message.key
+    return None

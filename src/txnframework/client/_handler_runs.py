@@ -1,0 +1,343 @@
+"""Running a handler for the messages of a consumer: each in a transaction, which acknowledges it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
+
+from txnframework.broker import Host
+from txnframework.client._arguments import MILLISECONDS_MAX, whole_number
+from txnframework.client._base import RetryPolicy, backoff_of
+from txnframework.client._content_types import T_co
+from txnframework.client._feed import ConsumerOptions, Inbox
+from txnframework.client._handled_messages import HandledMessages
+from txnframework.client._handler_loop import Attempt, HandlerLoop, LoopDelays
+from txnframework.client._handler_plan import LoopOptions
+from txnframework.client._membership import Membership
+from txnframework.client._messages import Message
+from txnframework.client._transaction import Transaction, TransactionPart, part_of
+from txnframework.client._transaction_admin import TransactionOperations
+from txnframework.errors import Closed, InvalidInput
+from txnframework.model.names import TopicName
+from txnframework.runtime.backoff import Backoff
+
+RETRIES_MAX = 5
+DRAIN_TIMEOUT_MS = 30_000
+REDELIVERY_DELAY_MS_MAX = 60_000
+MESSAGES_MAX = 100
+"""The defaults of the options of ``run``."""
+
+
+class HasTransaction(Protocol):
+    """What a caller's own context manager may yield: an object with the transaction, and whatever else it needs."""
+
+    @property
+    def txn(self) -> TransactionPart:
+        """The transaction that acknowledges the messages."""
+
+
+Given = TypeVar("Given", bound="TransactionPart | HasTransaction")
+"""What a handler gets beside its messages."""
+
+Open = Callable[[], AbstractAsyncContextManager[Given]]
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of ``Consumer.run`` and ``Consumer.run_batches``; all of them have defaults."""
+
+    concurrency: int
+    retries_max: int
+    redelivery_delay_ms_max: int
+    drain_timeout_ms: int
+    stop_on_signals: Iterable[signal.Signals]
+
+
+class HandlerRuns(Generic[T_co]):
+    """The part of a consumer that runs handlers."""
+
+    _host: Host
+    _membership: Membership
+    _inbox: Inbox
+    _options: ConsumerOptions
+    _targets: tuple[Any, ...]
+    _closed: bool
+    _loop: HandlerLoop | None = None
+
+    async def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message[T_co], ...]:
+        """Return at least one and at most ``messages_max`` messages."""
+        raise NotImplementedError
+
+    async def ack(self, *messages: Any, txn: TransactionPart | None = None) -> None:
+        """Acknowledge messages."""
+        raise NotImplementedError
+
+    def _require_open(self) -> None:
+        raise NotImplementedError
+
+    @overload
+    async def run(
+        self,
+        handler: Callable[[Message[T_co], Transaction], Awaitable[object]],
+        *,
+        transaction: None = None,
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    @overload
+    async def run(
+        self,
+        handler: Callable[[Message[T_co], Given], Awaitable[object]],
+        *,
+        transaction: Open[Given],
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    @overload
+    async def run(
+        self,
+        handler: Callable[[Message[T_co], None], Awaitable[object]],
+        *,
+        transaction: None = None,
+        transactional: Literal[False],
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    async def run(
+        self,
+        handler: Callable[[Message[T_co], Any], Awaitable[object]],
+        *,
+        transaction: Open[Any] | None = None,
+        transactional: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> None:
+        """
+        Call ``handler(message, txn)`` for each message, acknowledge the message in the transaction, and commit.
+
+        The handler sends with ``txn=txn``. If it raises, the transaction is aborted, and the message is redelivered
+        after a delay, which grows with each delivery. A temporary error (Unavailable, OutcomeUnknown,
+        TransactionConflict, InvalidTransactionState) is tried again first, without a redelivery. If the subscription
+        type keeps an order, later messages of the key or segment wait meanwhile. Failures are logged.
+
+        If the caller is cancelled, the running handlers are cancelled, their transactions are aborted, and their
+        messages are redelivered. The consumer stays open.
+
+        :param handler: a coroutine function; its result is ignored.
+        :param transaction: how to begin a transaction: a function that returns an async context manager. It yields the
+            transaction, or an object whose attribute ``txn`` is the transaction; the handler gets what it yields.
+            Default: ``Client.transaction()`` of the domain of the consumer's topics.
+        :param transactional: False: there is no transaction, the handler gets None, and the message is acknowledged
+            after the handler. A handler may then see a message again that it has handled.
+        :param concurrency: how many handlers run at a time; default: 1.
+        :param retries_max: how often the same messages are tried again after temporary errors; default: 5.
+        :param redelivery_delay_ms_max: the longest delay before a redelivery; default: 60,000. The first delay is
+            ``subscriptions.redelivery_delay_ms``.
+        :param drain_timeout_ms: how long handlers may go on after ``stop``; default: 30,000. Then they are cancelled.
+        :param stop_on_signals: signals that call ``stop``, such as SIGTERM; default: none. The earlier handlers of the
+            signals are restored in the end.
+        :raises InvalidInput: an option is invalid, or the consumer runs a handler already, or the topics have no
+            transactions of one family.
+        :raises LeaseLost: as in ``receive``.
+        """
+        attempt = self._attempt(_for_one(handler), transaction, transactional)
+        await self._run(attempt, 1, options)
+
+    @overload
+    async def run_batches(
+        self,
+        handler: Callable[[tuple[Message[T_co], ...], Transaction], Awaitable[object]],
+        *,
+        messages_max: int = MESSAGES_MAX,
+        transaction: None = None,
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    @overload
+    async def run_batches(
+        self,
+        handler: Callable[[tuple[Message[T_co], ...], Given], Awaitable[object]],
+        *,
+        messages_max: int = MESSAGES_MAX,
+        transaction: Open[Given],
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    @overload
+    async def run_batches(
+        self,
+        handler: Callable[[tuple[Message[T_co], ...], None], Awaitable[object]],
+        *,
+        messages_max: int = MESSAGES_MAX,
+        transaction: None = None,
+        transactional: Literal[False],
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    async def run_batches(
+        self,
+        handler: Callable[[tuple[Message[T_co], ...], Any], Awaitable[object]],
+        *,
+        messages_max: int = MESSAGES_MAX,
+        transaction: Open[Any] | None = None,
+        transactional: bool = True,
+        **options: Unpack[RunOptions],
+    ) -> None:
+        """
+        Call ``handler(messages, txn)`` for up to ``messages_max`` messages in one transaction; otherwise as ``run``.
+
+        If the handler fails, each of its messages is handled alone, so that only those are redelivered that fail again.
+        A message that was delivered before is handled alone too.
+
+        :param messages_max: the largest batch; default: 100. A handler gets those messages that are there, at least
+            one.
+        """
+        whole_number(messages_max, "messages_max", 1)
+        await self._run(self._attempt(handler, transaction, transactional), messages_max, options)
+
+    def stop(self) -> None:
+        """
+        Let ``run`` take no further messages and return when the running handlers have ended.
+
+        A second call cancels these handlers. Without a run in progress, nothing happens.
+        """
+        if self._loop is not None:
+            self._loop.stop()
+
+    async def _run(self, attempt: Attempt, messages_max: int, options: RunOptions) -> None:
+        self._require_open()
+        bounds = _loop_options(messages_max, options)
+        signals = _signals(options.get("stop_on_signals", ()))
+        if self._loop is not None:
+            raise InvalidInput(f"this consumer of subscription {self._options.subscription} runs a handler already")
+        messages = HandledMessages(self._membership, self._options.type.ordering)
+        environment, first_ms = self._host.environment, self._host.config.subscriptions.redelivery_delay_ms
+        redelivery = Backoff(environment, first_ms, max(first_ms, bounds.delay_ms_max))
+        delays = LoopDelays(backoff_of(environment, self._host.config.client), redelivery)
+        loop = self._loop = HandlerLoop(self._receive_for_loop, messages, attempt, environment, delays, bounds)
+        self._inbox.ready = messages.may_be_handled
+        try:
+            with _stopping_at(signals, loop.stop):
+                await loop.run()
+        except Closed:
+            if not self._closed:
+                raise
+        finally:
+            self._loop = self._inbox.ready = None
+
+    async def _receive_for_loop(self, messages_max: int) -> Sequence[Message[Any]]:
+        return await self.receive_many(messages_max=messages_max)
+
+    def _attempt(
+        self,
+        handler: Callable[[tuple[Message[Any], ...], Any], Awaitable[object]],
+        transaction: Open[Any] | None,
+        transactional: bool,
+    ) -> Attempt:
+        if not callable(handler):
+            raise InvalidInput("the handler is a coroutine function, which is called with messages and a transaction")
+        if not transactional:
+            if transaction is not None:
+                raise InvalidInput("transactional=False and a transaction exclude each other; leave one of them out")
+            retry = RetryPolicy(self._host.environment, self._host.config.client)
+            return partial(self._handle_then_ack, handler, retry)
+        return partial(self._handle_in, transaction or self._own_transaction(), handler)
+
+    def _own_transaction(self) -> Open[Transaction]:
+        topics = sorted({str(one if isinstance(one, TopicName) else one.topic) for one in self._targets})
+        domain = self._host.shared_domain(*topics)
+        if domain is None:
+            raise InvalidInput(
+                f"{', '.join(topics)}: no plugin provides transactions over these topics; pass transactional=False to "
+                "acknowledge each message after its handler"
+            )
+        return partial(TransactionOperations(self._host).transaction, domain=domain)
+
+    async def _handle_in(
+        self,
+        transaction: Open[Any],
+        handler: Callable[[tuple[Message[Any], ...], Any], Awaitable[object]],
+        messages: tuple[Message[Any], ...],
+    ) -> None:
+        acknowledged = False
+        async with transaction() as given:
+            txn = part_of(given if isinstance(given, TransactionPart) else getattr(given, "txn", given))
+            await handler(messages, given)
+            await self.ack(*messages, txn=txn)
+            acknowledged = True
+        if not acknowledged:
+            raise InvalidInput("the context manager of the transaction suppressed the handler's error")
+
+    async def _handle_then_ack(
+        self,
+        handler: Callable[[tuple[Message[Any], ...], Any], Awaitable[object]],
+        retry: RetryPolicy,
+        messages: tuple[Message[Any], ...],
+    ) -> None:
+        await handler(messages, None)
+        await retry.run(lambda: self.ack(*messages))
+
+
+def _for_one(
+    handler: Callable[[Message[Any], Any], Awaitable[object]],
+) -> Callable[[tuple[Message[Any], ...], Any], Awaitable[object]]:
+    """Return a handler of batches of one message."""
+    if not callable(handler):
+        raise InvalidInput("the handler is a coroutine function, which is called with a message and a transaction")
+    return lambda messages, given: handler(messages[0], given)
+
+
+def _loop_options(messages_max: int, options: RunOptions) -> LoopOptions:
+    unknown = sorted(set(options) - set(RunOptions.__annotations__))
+    if unknown:
+        raise InvalidInput(f"run has no option {unknown[0]}; it has {', '.join(RunOptions.__annotations__)}")
+    return LoopOptions(
+        concurrency=whole_number(options.get("concurrency", 1), "concurrency", 1),
+        messages_max=messages_max,
+        retries_max=whole_number(options.get("retries_max", RETRIES_MAX), "retries_max", 0),
+        delay_ms_max=whole_number(
+            options.get("redelivery_delay_ms_max", REDELIVERY_DELAY_MS_MAX),
+            "redelivery_delay_ms_max",
+            0,
+            MILLISECONDS_MAX,
+        ),
+        drain_timeout_ms=whole_number(
+            options.get("drain_timeout_ms", DRAIN_TIMEOUT_MS), "drain_timeout_ms", 0, MILLISECONDS_MAX
+        ),
+    )
+
+
+def _signals(given: object) -> tuple[signal.Signals, ...]:
+    try:
+        return tuple(signal.Signals(one) for one in given)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        raise InvalidInput("stop_on_signals are signals, such as (signal.SIGTERM, signal.SIGINT)") from None
+
+
+@contextmanager
+def _stopping_at(signals: Iterable[signal.Signals], stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` at each of the signals; in the end, the earlier handlers are restored."""
+    loop = asyncio.get_running_loop()
+    replaced: list[tuple[signal.Signals, Any]] = []
+    try:
+        for one in signals:
+            earlier = signal.getsignal(one)
+            try:
+                loop.add_signal_handler(one, stop)
+            except (NotImplementedError, RuntimeError, ValueError) as error:
+                raise InvalidInput(
+                    f"{one.name} cannot be handled here ({error}); signals are handled in the main thread of a process"
+                ) from error
+            replaced.append((one, earlier))
+        yield
+    finally:
+        for one, earlier in replaced:
+            loop.remove_signal_handler(one)
+            if earlier is not None:
+                signal.signal(one, earlier)

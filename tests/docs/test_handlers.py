@@ -1,0 +1,44 @@
+"""The code of handlers.md runs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import txnframework
+from txnframework import Message, Transaction
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "handlers.md"
+CONFIG = {"metadata": {"url": "memory:"}, "ledger": {"url": "memory:"}}
+
+
+def test_a_transaction_of_ones_own() -> None:
+    """Each message in an object of its own."""
+    (block,) = re.findall(r"<!-- run by \S+ -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    body = "".join(f"    {line}\n" if line else "\n" for line in block.splitlines())
+    names: dict[str, Any] = {
+        one.__name__: one for one in (AsyncIterator, Message, Transaction, asynccontextmanager, dataclass)
+    }
+    exec(f"async def page(client, orders, invoices):\n{body}", names)
+
+    async def main() -> None:
+        async with txnframework.open(CONFIG) as client:
+            for topic in ("orders", "invoices"):
+                await client.create_topic(topic)
+            await (await client.producer("orders")).send(b"three apples")
+            async with (
+                await client.consumer("orders", "billing", start="earliest") as orders,
+                await client.producer("invoices") as invoices,
+                await client.consumer("invoices", "test", start="earliest") as sent,
+            ):
+                running = asyncio.ensure_future(names["page"](client, orders, invoices))
+                assert (await sent.receive(timeout_ms=10_000)).value == b"three apples"
+                orders.stop()
+                await running
+
+    asyncio.run(main())
