@@ -19,7 +19,7 @@ from txnframework.broker import (
     first_completed,
 )
 from txnframework.client._arguments import MILLISECONDS_MAX, time_to_wait_ms, whole_number
-from txnframework.client._base import client_closed, close_after, naming_deletion, require_open, require_topics
+from txnframework.client._base import client_closed, close_after, naming_deletion, require_topics
 from txnframework.client._content_types import T_co
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._feed import ConsumerOptions, Feed, Inbox, by_segment
@@ -111,7 +111,9 @@ class Consumer(HandlerRuns[T_co]):
             subscription now. Open another consumer. With other values of ``stand_by`` the consumer takes the lease
             again or waits for its turn.
         """
-        return (await self.receive_many(messages_max=1, timeout_ms=timeout_ms))[0]
+        if timeout_ms is not None:
+            time_to_wait_ms(timeout_ms)
+        return (await self._receive(1, timeout_ms))[0]
 
     async def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message[T_co], ...]:
         """
@@ -121,6 +123,10 @@ class Consumer(HandlerRuns[T_co]):
         """
         whole_number(messages_max, "messages_max", 1)
         time_to_wait_ms(timeout_ms)
+        return await self._receive(messages_max, timeout_ms)
+
+    async def _receive(self, messages_max: int, timeout_ms: int | None) -> tuple[Message[T_co], ...]:
+        """Return messages as ``receive_many`` does, for arguments that are checked."""
         environment = self._host.environment
         deadline_ms = None if timeout_ms is None else environment.now_ms() + timeout_ms
         while True:
@@ -507,7 +513,8 @@ class Consumer(HandlerRuns[T_co]):
     def _require_open(self) -> None:
         if self._closed:
             raise Closed(f"the consumer of subscription {self.subscription} was closed")
-        require_open(self._host)
+        if self._host.closed:
+            raise client_closed(self._host)
 
 
 def _failed(step: asyncio.Task[None]) -> bool:

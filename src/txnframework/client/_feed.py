@@ -130,7 +130,7 @@ class Inbox:
         while self._waiting and len(taken) < messages_max:
             feed, message, number = self._waiting[0]
             if feed is not asked:
-                if not feed.follows():
+                if feed.follows is not None and not feed.follows():
                     break  # an ancestor's messages were withdrawn, and these will be withdrawn too
                 is_ready = self.ready is None or self.ready(feed)
             asked = feed
@@ -158,7 +158,8 @@ class Feed:
     The state of a consumer at one segment.
 
     * ``delivered`` is called for each message, ``changed`` for any other change, such as an end or progress.
-    * ``follows`` returns whether its messages may be handed out now, given the state of the ancestor segments.
+    * ``follows`` returns whether its messages may be handed out now, given the state of the ancestor segments; None:
+      they always may.
     * ``missed`` holds the messages that the consumer received under leases that were lost.
     """
 
@@ -168,7 +169,7 @@ class Feed:
         inbox: Inbox,
         delivered: Callable[[], None],
         changed: Callable[[], None],
-        follows: Callable[[], bool],
+        follows: Callable[[], bool] | None,
         missed: LostLeaseMessages,
     ) -> None:
         self.place = place

@@ -352,8 +352,6 @@ class Membership:
 
     def _follows(self, topic: TopicName, segment: Segment) -> bool:
         """Return whether this consumer still holds the ancestors of a segment; their leases may have been lost."""
-        if not self._in_order or not segment.parents:
-            return True
         return all(feed.holds for feed in self._feeds_before(topic, segment.id))
 
     async def _attach(self, segment: str, topic: TopicName, at: Segment) -> None:
@@ -367,7 +365,8 @@ class Membership:
         request = AttachRequest(options.name, permits, options.priority, options.named, replaces)
         lost = self.feeds.get(segment)
         missed = LostLeaseMessages(self._host) if lost is None else lost.missed
-        feed = Feed(place, self._inbox, self._wake_consumer, self.poke, partial(self._follows, topic, at), missed)
+        follows = partial(self._follows, topic, at) if self._in_order and at.parents else None
+        feed = Feed(place, self._inbox, self._wake_consumer, self.poke, follows, missed)
         self.feeds[segment] = feed
         try:
             await self._host.dispatches.attach(feed.place, request, feed.listener(), feed.attach_to)

@@ -12,7 +12,7 @@ from typing import Self
 import msgspec
 
 from txnframework.broker import Host
-from txnframework.client._base import RetryPolicy, require_open
+from txnframework.client._base import RetryPolicy, client_closed, require_open
 from txnframework.errors import (
     EndTransactionTimeout,
     InvalidInput,
@@ -216,7 +216,8 @@ class Transaction(TransactionPart):
         await self._end(End(txn_id, Action.ABORT, self.principal))
 
     async def _end(self, end: End) -> None:
-        require_open(self._host)
+        if self._host.closed:
+            raise client_closed(self._host)
         await self._host.steps.finish(partial(self._decide, end), (end.txn_id,))
 
     async def _leave(self, end: End) -> None:

@@ -376,7 +376,8 @@ class SegmentDispatch:
             self._wake.clear()
             if reading.failure is not None:
                 reading.raise_failure()
-            self._deliveries.release_due(self._parts.environment.now_ms())
+            if self._deliveries.delayed:
+                self._deliveries.release_due(self._parts.environment.now_ms())
             if self._deliveries.waiting and self._consumers.offer(self.incarnation) and self._deliveries.waiting:
                 self._wake.set()
             may_read = self._may_read()  # later changes of this condition set the wake event

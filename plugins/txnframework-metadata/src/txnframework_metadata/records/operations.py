@@ -274,7 +274,8 @@ class HeaderCache(TransactionCache[Header]):
         begun = self._known.get(txn_id)
         if begun is None:
             return await require_open(store, txn_id, principal)
-        require_owner(begun, principal)
+        if begun.transaction.principal != principal:
+            require_owner(begun, principal)
         return begun
 
 
