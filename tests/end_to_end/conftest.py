@@ -45,6 +45,8 @@ LEGACY = "txnframework_legacy"
 LOG_FAMILY = {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}
 BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql", "notebook": "txnframework_example"}
 SERVERS = ("postgresql", "zookeeper")
+OF_STORES = {"stores", "shared", "memory", "sqlite", *SERVERS}
+"""The fixtures that open stores; a test with none of them finds the same wherever it runs."""
 # Not a skip: where the plugin is not installed there is nothing to say about it.
 collect_ignore = (
     []
@@ -172,7 +174,9 @@ def _is_of(item: pytest.Item, others: set[str]) -> bool:
     names = {*getattr(item, "fixturenames", ())}
     if "one_database" in names and item.callspec.params["shared"] == "zookeeper":  # type: ignore[attr-defined]
         return True
-    return bool(others & names)
+    if "without_server" in names and item.callspec.params["shared"] in SERVERS:  # type: ignore[attr-defined]
+        return True
+    return bool(others & (names & OF_STORES or {"memory"}))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -218,6 +222,11 @@ def shared(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: P
 @pytest.fixture
 def one_database(shared: Stores) -> None:
     """Named by tests of stores whose records and messages are in one database; the others are left out of those."""
+
+
+@pytest.fixture
+def without_server(shared: Stores) -> None:
+    """Named by tests of what is the same over every store, and costs a process; a server finds nothing more."""
 
 
 def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:

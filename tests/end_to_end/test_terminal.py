@@ -141,6 +141,7 @@ def test_json_keeps_data_whole(cli: Any, shared: Stores, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.usefixtures("without_server")
 @pytest.mark.parametrize("command", ["topic consume", "topic list", "subscription list", "topic compact"])
 def test_on_a_terminal(cli: Any, shared: Stores, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """A real process on a pseudo-terminal prints what rich needs there, and nothing of the data's sequences."""
