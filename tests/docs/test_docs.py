@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
 
@@ -86,6 +88,16 @@ def test_a_configured_client_opens_what_its_file_names(tmp_path: Path) -> None:
 def test_a_bad_message_is_given_up(tmp_path: Path) -> None:
     said = run(tmp_path, str(ROOT / "docs" / "examples" / "dead_letters.py")).splitlines()
     assert said[-2:] == ["delivery 3 of three apples, or four", "given up after 3 deliveries"]
+
+
+def test_tests_of_programs(tmp_path: Path) -> None:
+    """The tests on the page about tests pass: with asyncio alone, and, where anyio is there, as coroutines."""
+    names = ["test_billing.py", "test_retrying.py"] + ["test_billing_async.py"] * bool(find_spec("anyio"))
+    for name in names:
+        shutil.copy(ROOT / "docs" / "examples" / name, tmp_path)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    printed = run(tmp_path, "-m", "pytest", "-q", *names)
+    assert f"{5 + len(names)} passed" in printed
 
 
 def test_typed_messages(tmp_path: Path) -> None:

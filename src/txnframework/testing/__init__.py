@@ -1,5 +1,5 @@
 """
-Conformance suites and a virtual clock for plugin authors.
+Stores in memory for tests of programs (``MemoryStores``); conformance suites and a virtual clock for plugin authors.
 
 To test a backend: 1. write a harness that opens it; 2. subclass the suite and set ``harness``; 3. run pytest with the
 extra ``txnframework[testing]`` installed, which brings the pytest plugin that runs the tests.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from txnframework.testing._suites._metadata import MetadataStoreSuite
     from txnframework.testing._suites._pending_ack import PendingAckSuite
     from txnframework.testing.capabilities import OfKind, requires
-    from txnframework.testing.clock import VirtualEnvironment, run_ready
+    from txnframework.testing.clock import AdvanceableEnvironment, VirtualEnvironment, run_ready
     from txnframework.testing.harness import (
         Crashing,
         Disconnecting,
@@ -42,10 +42,12 @@ if TYPE_CHECKING:
         Misleading,
         Paired,
     )
+    from txnframework.testing.memory_stores import MemoryStores
     from txnframework.testing.processes import Processes
     from txnframework.testing.world import World, WorldHarness
 
 __all__ = [
+    "AdvanceableEnvironment",
     "BufferSuite",
     "CoordinatorSuite",
     "Crashing",
@@ -55,6 +57,7 @@ __all__ = [
     "Expiring",
     "Harness",
     "LedgerStoreSuite",
+    "MemoryStores",
     "MetadataStoreSuite",
     "Misleading",
     "OfKind",
@@ -69,6 +72,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AdvanceableEnvironment": "clock",
     "Paired": "harness",
     "BufferSuite": "_suites._buffer",
     "CoordinatorSuite": "_suites._coordinator",
@@ -80,6 +84,7 @@ _HOMES = {
     "Harness": "harness",
     "LedgerStoreSuite": "_suites._ledger",
     "MetadataStoreSuite": "_suites._metadata",
+    "MemoryStores": "memory_stores",
     "Misleading": "harness",
     "OfKind": "capabilities",
     "PendingAckSuite": "_suites._pending_ack",

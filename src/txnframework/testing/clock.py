@@ -1,9 +1,11 @@
-"""An environment whose clock moves only when a test advances it."""
+"""Environments with a clock that a test advances."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import secrets
+import time
 from bisect import insort
 from itertools import count
 
@@ -68,6 +70,60 @@ class VirtualEnvironment:
             await run_ready()
         self.move_to(end_ms)
         await run_ready()
+
+
+class AdvanceableEnvironment:
+    """
+    An ``Environment`` with the real clock, which a test can advance; time also passes by itself.
+
+    It is for tests of programs, whose retries and timeouts then work as usual. Several event loops may use it.
+    """
+
+    def __init__(self) -> None:
+        self._advanced_ms = 0
+        self._sleepers: dict[asyncio.Future[None], int] = {}
+
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970, by the clock that the test advances."""
+        return time.time_ns() // 1_000_000 + self._advanced_ms
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return when the clock has reached ``at_ms``, because time has passed or was advanced."""
+        while (left_ms := at_ms - self.now_ms()) > 0:
+            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._sleepers[woken] = at_ms
+            try:
+                await asyncio.wait({woken}, timeout=left_ms / 1_000)
+            finally:
+                del self._sleepers[woken]
+        await asyncio.sleep(0)
+
+    def random_bits(self, count: int) -> int:
+        """Return ``count`` random bits as an integer."""
+        return secrets.randbits(count)
+
+    async def advance(self, by_ms: int) -> None:
+        """Advance the clock by ``by_ms``, as ``VirtualEnvironment.advance`` does."""
+        end_ms = self.now_ms() + by_ms
+        await run_ready()
+        while (next_ms := min(self._sleepers.values(), default=end_ms)) < end_ms:
+            self.move_to(next_ms)
+            await run_ready()
+        self.move_to(end_ms)
+        await run_ready()
+
+    def move_to(self, at_ms: int) -> None:
+        """Move the clock to ``at_ms`` unless it is later already, and wake all sleepers that are due."""
+        self._advanced_ms += max(0, at_ms - self.now_ms())
+        now_ms = self.now_ms()
+        for woken, due_ms in tuple(self._sleepers.items()):
+            if due_ms <= now_ms:
+                woken.get_loop().call_soon_threadsafe(_wake, woken)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 async def run_ready(steps: int = STEPS_BETWEEN) -> None:

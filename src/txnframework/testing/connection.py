@@ -86,13 +86,14 @@ class StoreConnection:
             if held.reached.is_set():
                 held.go.set()
 
-    async def step(self, name: str, call: Callable[[], Awaitable[R]]) -> R:
+    async def step(self, name: str, call: Callable[[], Awaitable[R]], arguments: tuple[Any, ...] = ()) -> R:
         """
-        Make one call under the orders of the test.
+        Make one call under the orders of the test; ``arguments`` are those of the call.
 
         :raises Unavailable: the connection is cut, or the test refuses this step; nothing was sent.
         :raises OutcomeUnknown: the write was applied, and the test loses its reply.
         """
+        del arguments  # for subclasses
         self.asked += 1
         self.steps += 1
         this, write = self.steps, name in WRITES
@@ -137,7 +138,7 @@ class _Intercepted:
             return call_quietly
 
         async def call(*arguments: Any) -> Any:
-            answer = await self._line.step(name, lambda: found(*arguments))
+            answer = await self._line.step(name, lambda: found(*arguments), arguments)
             return intercept_calls(answer, self._line) if IManagedLedger.providedBy(answer) else answer
 
         return call

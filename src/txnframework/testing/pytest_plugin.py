@@ -1,8 +1,8 @@
 """
-pytest plugin: runs the tests of the suites and prints a conformance summary.
+pytest plugin: the fixture ``txn_stores``; for plugin authors, it runs the tests of the suites and prints a summary.
 
 Every pytest run imports this module where the distribution is installed. So it has few imports, and it affects only
-tests of the suites.
+tests of the suites, and those that name the fixture.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import inspect
 import tempfile
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from txnframework.testing.memory_stores import MemoryStores
 
 pytest.register_assert_rewrite("txnframework.testing._suites")
 
@@ -27,6 +30,14 @@ _ELSEWHERE = pytest.StashKey[_Found]()
 
 def _is_suite(cls: object) -> bool:
     return getattr(cls, "__txnframework_suite__", False) is True
+
+
+@pytest.fixture
+def txn_stores() -> MemoryStores:
+    """Empty stores in memory, with a clock to advance and faults (``txnframework.testing.MemoryStores``)."""
+    from txnframework.testing.memory_stores import MemoryStores
+
+    return MemoryStores()
 
 
 @pytest.hookimpl(tryfirst=True)
