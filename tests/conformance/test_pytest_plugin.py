@@ -43,7 +43,7 @@ class TestStore(MetadataStoreSuite):
     result.stdout.fnmatch_lines(
         [
             "*TestStore (MemoryMetadataHarness)*",
-            "*declared: Crashing, Disconnecting, IAtomicBatchStore, INotifyingStore*",
+            "*declared: CoCommitting, Crashing, Disconnecting, IAtomicBatchStore, ICoCommitStore, INotifyingStore*",
             "*not declared: Expiring, IDurableStore, ISharedStore*",
             "*known deviations: none*",
             "*not declared by MemoryMetadataHarness: IDurableStore*",

@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from txnframework.testing.capabilities import OfKind, requires
     from txnframework.testing.clock import AdvanceableEnvironment, VirtualEnvironment, run_ready
     from txnframework.testing.harness import (
+        CoCommitting,
         Crashing,
         Disconnecting,
         DispatcherHarness,
         Expiring,
         Harness,
         Misleading,
+        OwnRows,
         Paired,
     )
     from txnframework.testing.memory_stores import MemoryStores
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdvanceableEnvironment",
     "BufferSuite",
+    "CoCommitting",
     "CoordinatorSuite",
     "Crashing",
     "Disconnecting",
@@ -61,6 +64,7 @@ __all__ = [
     "MetadataStoreSuite",
     "Misleading",
     "OfKind",
+    "OwnRows",
     "Paired",
     "PendingAckSuite",
     "Processes",
@@ -73,6 +77,8 @@ __all__ = [
 
 _HOMES = {
     "AdvanceableEnvironment": "clock",
+    "CoCommitting": "harness",
+    "OwnRows": "harness",
     "Paired": "harness",
     "BufferSuite": "_suites._buffer",
     "CoordinatorSuite": "_suites._coordinator",

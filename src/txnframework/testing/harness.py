@@ -106,6 +106,55 @@ class Misleading(ABC, Generic[R]):
         """
 
 
+class OwnRows(ABC):
+    """A connection of the application to its table of rows, as the tests of ``ICoCommitStore`` use it."""
+
+    refusal: ClassVar[type[Exception]]
+    """The error that the driver raises for a COMMIT after ``refuse_commit``."""
+
+    connection: object
+    """The argument of ``join_transaction``."""
+
+    @abstractmethod
+    async def insert(self, key: str) -> None:
+        """Insert a row; begin a transaction if none is open."""
+
+    @abstractmethod
+    async def commit(self) -> None:
+        """Commit without the store, as an application does by mistake."""
+
+    @abstractmethod
+    async def is_open(self) -> bool:
+        """Return whether a transaction is open on the connection."""
+
+    @abstractmethod
+    async def refuse_commit(self) -> None:
+        """Make the database refuse the COMMIT of the open transaction, for example by a deferred constraint."""
+
+    @abstractmethod
+    async def lose_commit(self, applied: bool) -> None:
+        """Lose the connection at the next COMMIT, before or after the database has applied it."""
+
+
+class CoCommitting(ABC, Generic[R]):
+    """Mixin for a ``Harness`` whose database has a table of the application; enables the tests of ICoCommitStore."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("",)
+    """The kinds of connections; each test runs with every kind."""
+
+    @abstractmethod
+    def connect(self, opened: R, kind: str) -> AbstractAsyncContextManager[OwnRows]:
+        """Open a connection of the application to the database of the store."""
+
+    @abstractmethod
+    def connect_elsewhere(self, kind: str) -> AbstractAsyncContextManager[OwnRows]:
+        """Open a connection of the application to another database."""
+
+    @abstractmethod
+    async def committed_rows(self) -> frozenset[str]:
+        """Return the keys of the committed rows in the database of the store."""
+
+
 class Paired(ABC, Generic[R]):
     """Mixin for the ``Harness`` of a ledger store that can be opened for a given metadata store."""
 

@@ -2,20 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Key
-from txnframework.testing import Crashing, Disconnecting, Harness, Misleading, Paired, VirtualEnvironment
+from txnframework.testing import (
+    CoCommitting,
+    Crashing,
+    Disconnecting,
+    Harness,
+    Misleading,
+    OwnRows,
+    Paired,
+    VirtualEnvironment,
+)
+from txnframework_memory._database import MemoryDatabase, Row
 from txnframework_memory._ledger_store import MemoryLedgerStore
 from txnframework_memory._metadata_store import MemoryMetadataStore
 from txnframework_memory.space import MemorySpace
 
 
+class ConstraintViolated(Exception):
+    """A constraint of the tests refused a COMMIT."""
+
+
+class MemoryRows(OwnRows):
+    """A connection to the tables of a space."""
+
+    refusal = ConstraintViolated
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._rows = database.connect()
+        self.connection = self._rows
+
+    async def insert(self, key: str) -> None:
+        """Insert a row."""
+        await self._rows.put("rows", key, b"")
+
+    async def commit(self) -> None:
+        """Commit without the store."""
+        await self._rows.commit()
+
+    async def is_open(self) -> bool:
+        """Return whether a transaction is open."""
+        return self._rows.open is not None
+
+    async def refuse_commit(self) -> None:
+        """Write a row that a constraint refuses."""
+
+        def refuse(rows: Mapping[Row, bytes]) -> None:
+            if ("rows", "refused") in rows:
+                raise ConstraintViolated
+
+        self._rows.database.constraints.append(refuse)
+        await self.insert("refused")
+
+    async def lose_commit(self, applied: bool) -> None:
+        """Lose the reply to the next COMMIT."""
+        self._rows.lose_commit("applied" if applied else "dropped")
+
+
 class MemoryMetadataHarness(
-    Harness[IMetadataStore], Crashing[IMetadataStore], Disconnecting[IMetadataStore], Misleading[IMetadataStore]
+    Harness[IMetadataStore],
+    CoCommitting[IMetadataStore],
+    Crashing[IMetadataStore],
+    Disconnecting[IMetadataStore],
+    Misleading[IMetadataStore],
 ):
     """Opens clients of one space."""
 
@@ -31,6 +85,20 @@ class MemoryMetadataHarness(
             yield store
         finally:
             await store.close()
+
+    @asynccontextmanager
+    async def connect(self, opened: IMetadataStore, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one kind
+        """Open a connection to the tables of the space."""
+        yield MemoryRows(self.space.database)
+
+    @asynccontextmanager
+    async def connect_elsewhere(self, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one kind
+        """Open a connection to the tables of another space."""
+        yield MemoryRows(MemorySpace(self.environment).database)
+
+    async def committed_rows(self) -> frozenset[str]:
+        """Return the keys of the committed rows."""
+        return frozenset(await self.space.database.connect().scan("rows"))
 
     async def crash(self, opened: IMetadataStore) -> None:
         """End the session without closing the client."""

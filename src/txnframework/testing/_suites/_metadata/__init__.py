@@ -1,4 +1,4 @@
-"""The suite of IMetadataStore, IAtomicBatchStore, IWatch and ILease."""
+"""The suite of IMetadataStore, IAtomicBatchStore, ICoCommitStore, IWatch and ILease."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from txnframework.interfaces import IMetadataStore
 from txnframework.testing._suites._metadata.batches import BatchRules
+from txnframework.testing._suites._metadata.co_commits import CoCommitRules
 from txnframework.testing._suites._metadata.faults import FaultRules
 from txnframework.testing._suites._metadata.leases import LeaseRules, SessionRules
 from txnframework.testing._suites._metadata.reads import NameRules, PageRules, StalenessRules
@@ -16,6 +17,7 @@ from txnframework.testing.harness import Harness
 
 
 class MetadataStoreSuite(
+    CoCommitRules,
     FaultRules,
     SessionRules,
     LeaseRules,

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from txnframework.interfaces import (
     IAtomicBatchStore,
+    ICoCommitStore,
     IDurableStore,
     IMetadataStore,
     INotifyingStore,
@@ -14,7 +15,7 @@ from txnframework.interfaces import (
 )
 from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put, Record
 from txnframework.testing._suites._base import Suite
-from txnframework.testing.harness import Crashing, Disconnecting, Expiring, Harness, Misleading
+from txnframework.testing.harness import CoCommitting, Crashing, Disconnecting, Expiring, Harness, Misleading
 
 ALL = KeyRange("/", "0")
 """The range of all paths, which begin with a slash."""
@@ -29,8 +30,8 @@ class MetadataStoreRules(Suite):
     """Base class of the rules of metadata stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        IAtomicBatchStore, IDurableStore, INotifyingStore, IRestorable, ISharedStore, Crashing, Disconnecting, Expiring,
-        Misleading,
+        IAtomicBatchStore, ICoCommitStore, IDurableStore, INotifyingStore, IRestorable, ISharedStore, CoCommitting,
+        Crashing, Disconnecting, Expiring, Misleading,
     )  # fmt: skip
     data: Harness[IMetadataStore]
 

@@ -1,0 +1,246 @@
+"""Rules of ICoCommitStore and IDatabaseTransaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable, VersionMismatch
+from txnframework.interfaces import ICoCommitStore, IDatabaseTransaction, IMetadataStore
+from txnframework.model import Key, Put
+from txnframework.testing._suites._metadata._case import (
+    MetadataStoreRules,
+    create,
+    entries,
+    paths,
+    scan_kinds,
+    value_of,
+)
+from txnframework.testing.capabilities import requires
+from txnframework.testing.harness import CoCommitting, OwnRows
+
+HEADER = "/co-commit/header"
+
+
+@dataclass
+class Joined:
+    """A store, another client of it, a record, and a transaction of the application that has inserted one row."""
+
+    store: ICoCommitStore
+    other: IMetadataStore
+    rows: OwnRows
+    version: int
+    transaction: IDatabaseTransaction
+
+    def put(self) -> Put:
+        """Return a change of the record and of its index entry."""
+        return Put(Key(HEADER), b"ended", self.version, entries(b"ended"))
+
+    async def found(self) -> bytes | None:
+        """Return the record's value, as another client reads it."""
+        return await value_of(self.other, HEADER)
+
+
+class CoCommitRules(MetadataStoreRules):
+    """A put in a transaction of the application takes effect together with its rows, or neither does."""
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_put_takes_effect_with_the_rows(self) -> None:
+        """Before the COMMIT neither the record nor the rows are visible; afterwards both are, and watches wake."""
+        for kind in self._kinds():
+            async with self._joined(kind) as joined:
+                watch = await joined.other.watch(Key(HEADER))
+                version = await joined.transaction.put(joined.put())
+                assert await joined.found() == b"open"
+                assert await self._rows() == set()
+                assert [record.value for record in await scan_kinds(joined.other)] == [b"open"]
+                await joined.transaction.commit()
+                record = await joined.other.get(Key(HEADER))
+                assert record is not None
+                assert (record.value, record.version) == (b"ended", version)
+                assert await self._rows() == {self._row}
+                assert [record.value for record in await scan_kinds(joined.other)] == [b"ended"]
+                await self.soon(watch.changed())
+                await joined.transaction.rollback()
+                assert await joined.found() == b"ended"
+                assert not await joined.rows.is_open()
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_put_is_rolled_back_with_the_rows(self) -> None:
+        """After a rollback neither counts; a rollback may be repeated, and the record can be changed again."""
+        for kind in self._kinds():
+            async with self._joined(kind) as joined:
+                await joined.transaction.put(joined.put())
+                await joined.transaction.rollback()
+                await joined.transaction.rollback()
+                assert await joined.found() == b"open"
+                assert await self._rows() == set()
+                assert not await joined.rows.is_open()
+                await self.soon(joined.other.put(joined.put()))
+                assert paths(await scan_kinds(joined.other)) == [HEADER]
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_put_checks_the_version(self) -> None:
+        """
+        If another client has changed the record, the put raises VersionMismatch, and the rows are rolled back.
+
+        If this fails, check that the put names the expected version, and that it sees changes after the snapshot.
+        """
+        for kind in self._kinds():
+            async with self._joined(kind) as joined:
+                await joined.other.put(Put(Key(HEADER), b"other", joined.version))
+                with pytest.raises(VersionMismatch):
+                    await joined.transaction.put(joined.put())
+                await joined.transaction.rollback()
+                assert await joined.found() == b"other"
+                assert await self._rows() == set()
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_of_two_writers_one_wins(self) -> None:
+        """
+        A write of the same record by another client, beside the uncommitted put, succeeds only if the rows are undone.
+
+        The framework finds out in this way whether a COMMIT was carried out whose reply was lost.
+        """
+        for kind in self._kinds():
+            for commits in (True, False):
+                async with self._joined(kind) as joined:
+                    await joined.transaction.put(joined.put())
+                    async with self.started(joined.other.put(Put(Key(HEADER), b"other", joined.version))) as writing:
+                        committed = False
+                        if commits:
+                            try:
+                                await joined.transaction.commit()
+                                committed = True
+                            except Exception:
+                                await joined.transaction.rollback()
+                        else:
+                            await joined.transaction.rollback()
+                        (written,) = await asyncio.gather(self.soon(writing), return_exceptions=True)
+                    assert isinstance(written, int | VersionMismatch | Unavailable), written
+                    assert not (committed and isinstance(written, int)), "both writers have succeeded"
+                    if isinstance(written, int) or committed:
+                        assert await joined.found() == (b"ended" if committed else b"other")
+                    assert await self._rows() == ({self._row} if committed else set())
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_lost_reply_of_a_commit(self) -> None:
+        """A COMMIT without a reply raises OutcomeUnknown, whether it was applied or not; both parts agree."""
+        for kind in self._kinds():
+            for applied in (True, False):
+                async with self._joined(kind) as joined:
+                    await joined.transaction.put(joined.put())
+                    await joined.rows.lose_commit(applied)
+                    with pytest.raises(OutcomeUnknown):
+                        await self.soon(joined.transaction.commit())
+                    await joined.transaction.rollback()
+                    await self.data.settle()
+                    if applied:
+                        assert await joined.found() == b"ended"
+                    else:
+                        await self.soon(joined.other.put(Put(Key(HEADER), b"aborted", joined.version)))
+                    assert await self._rows() == ({self._row} if applied else set())
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_refused_commit(self) -> None:
+        """If the database refuses the COMMIT, the driver's own error is raised, and nothing takes effect."""
+        for kind in self._kinds():
+            async with self._joined(kind) as joined:
+                await joined.rows.refuse_commit()
+                await joined.transaction.put(joined.put())
+                with pytest.raises(joined.rows.refusal) as caught:
+                    await joined.transaction.commit()
+                assert not isinstance(caught.value, TxnFrameworkError)
+                await joined.transaction.rollback()
+                assert await joined.found() == b"open"
+                assert await self._rows() == set()
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_transaction_that_the_application_has_ended(self) -> None:
+        """A put after the application's own COMMIT raises InvalidInput, and writes nothing."""
+        for kind in self._kinds():
+            async with self._joined(kind) as joined:
+                await joined.rows.commit()
+                with pytest.raises(InvalidInput):
+                    await joined.transaction.put(joined.put())
+                await joined.transaction.rollback()
+                assert await joined.found() == b"open"
+                assert await self._rows() == {self._row}
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_open_transaction_is_joined(self) -> None:
+        """Rows that were inserted before the join take effect with the put."""
+        harness = self._harness()
+        for kind in self._kinds():
+            async with self._opened(kind) as (store, other, rows):
+                version = await self._create(store)
+                await rows.insert(f"{self._row}-before")
+                transaction = await store.join_transaction(rows.connection, Key(HEADER), version)
+                await rows.insert(f"{self._row}-after")
+                await transaction.put(Put(Key(HEADER), b"ended", version))
+                assert await harness.committed_rows() - self._old == set()
+                await transaction.commit()
+                assert await harness.committed_rows() - self._old == {f"{self._row}-before", f"{self._row}-after"}
+                assert await value_of(other, HEADER) == b"ended"
+
+    @requires(ICoCommitStore, CoCommitting)
+    async def test_what_cannot_be_joined(self) -> None:
+        """A connection to another database and an unknown object raise InvalidInput; an open transaction stays open."""
+        harness = self._harness()
+        for kind in self._kinds():
+            async with self._opened(kind) as (store, _, rows), harness.connect_elsewhere(kind) as elsewhere:
+                version = await self._create(store)
+                await elsewhere.insert("row")
+                for wrong in (elsewhere.connection, object(), None, "postgresql://"):
+                    with pytest.raises(InvalidInput):
+                        await store.join_transaction(wrong, Key(HEADER), version)
+                assert await elsewhere.is_open()
+                transaction = await store.join_transaction(rows.connection, Key(HEADER), version)
+                await transaction.rollback()
+
+    # -- what the tests have in common ----------------------------------------------------------------
+
+    _old: frozenset[str] = frozenset()
+    _row = "row-0"
+
+    def _harness(self) -> CoCommitting[IMetadataStore]:
+        assert isinstance(self.data, CoCommitting)
+        return self.data
+
+    def _kinds(self) -> tuple[str, ...]:
+        return self._harness().kinds
+
+    async def _rows(self) -> frozenset[str]:
+        """Return the keys of the rows that were committed since the connection was opened."""
+        return await self._harness().committed_rows() - self._old
+
+    async def _create(self, store: IMetadataStore) -> int:
+        """Create the record anew."""
+        record = await store.get(Key(HEADER))
+        if record is not None:
+            await store.delete(Key(HEADER), record.version)
+        return await create(store, HEADER, b"open", b"open")
+
+    @asynccontextmanager
+    async def _opened(self, kind: str) -> AsyncIterator[tuple[ICoCommitStore, IMetadataStore, OwnRows]]:
+        """Open two clients of the store and a connection of the application."""
+        harness = self._harness()
+        async with self.data.open() as store, self.data.open() as other:
+            assert ICoCommitStore.providedBy(store)
+            self._old = await harness.committed_rows()
+            self._row = f"row-{len(self._old)}"
+            async with harness.connect(store, kind) as rows:
+                yield store, other, rows
+
+    @asynccontextmanager
+    async def _joined(self, kind: str) -> AsyncIterator[Joined]:
+        """Join a new transaction of the application, and insert a row in it."""
+        async with self._opened(kind) as (store, other, rows):
+            version = await self._create(store)
+            transaction = await store.join_transaction(rows.connection, Key(HEADER), version)
+            await rows.insert(self._row)
+            yield Joined(store, other, rows, version, transaction)
