@@ -238,7 +238,8 @@ class Transaction(TransactionPart):
         self._ended_by(end, ended.state)
 
     def _ended_by(self, end: End, state: State) -> None:
-        self._host.outcomes.note(self._begun(), counts=end.action is Action.COMMIT)
+        assert self._branch is not None, "it has begun"
+        self._host.outcomes.note(self._branch, counts=end.action is Action.COMMIT)
         self._ended(end.txn_id, state)
 
     def _ended(self, txn_id: TxnID, state: State) -> None:

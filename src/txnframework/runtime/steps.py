@@ -53,7 +53,7 @@ class Steps:
         :raises Closed: the host was closed and cancelled the step.
         """
         about = frozenset(keys)
-        step = self.begin(work, about)
+        step = self._start(self._in_turn(work, self._before(about) if self._abandoned else []))
         if undo is not None:
             self._undoable.add(step)
             step.add_done_callback(self._undoable.discard)

@@ -22,12 +22,6 @@ Locked = Callable[[], asyncio.Event | None]
 """Returns an event that is set when a lock is released that a step waits for, or None if there is none."""
 
 
-async def _until_free(locked: Locked | None) -> None:
-    """Wait until a step may be applied; nothing runs between the last look and the return."""
-    while locked is not None and (released := locked()) is not None:
-        await released.wait()
-
-
 async def yield_once() -> None:
     """Let every other ready task run once."""
     await asyncio.sleep(0)
@@ -56,7 +50,8 @@ class Link:
         if self.is_closed:
             raise self._closed()
         await self._pause()
-        await _until_free(locked)
+        while locked is not None and (released := locked()) is not None:
+            await released.wait()  # nothing runs between the last look and the step
         if self.is_closed or self.is_cut:
             raise self._unreachable()
         answer = step()
@@ -76,7 +71,8 @@ class Link:
         if self.is_cut and self._lost_reply:
             raise Unavailable(f"{self.name} is cut off")
         await self._pause()
-        await _until_free(locked)
+        while locked is not None and (released := locked()) is not None:
+            await released.wait()  # nothing runs between the last look and the step
         if self.is_closed:
             raise OutcomeUnknown(f"{self.name} was closed while a write was in flight")
         answer = step()

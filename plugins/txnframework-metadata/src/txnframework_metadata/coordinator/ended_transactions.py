@@ -104,12 +104,13 @@ async def end_transaction(
             if unknown is not None:
                 raise OutcomeUnknown(f"transaction {txn_id} may have ended; it was forgotten since") from unknown
             raise TransactionNotFound(txn_id)
-        if not request.operator:
+        if not request.operator and header.transaction.principal != request.principal:
             require_owner(header, request.principal)
         if header.transaction.state is not State.OPEN:
             require_same_end(header.transaction, request)
             return header.transaction
-        require_separate_end(header, request)
+        if header.transaction.co_commit:
+            require_separate_end(header, request)
         document, put = final_put(header, request, environment.now_ms())
         try:
             await store.put(put)
