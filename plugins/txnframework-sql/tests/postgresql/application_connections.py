@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from txnframework.interfaces import IMetadataStore
+from txnframework.interfaces import ICoCommitStore
 from txnframework.model import Expect, IndexEntry, Key, Put
 
 
@@ -34,7 +34,7 @@ INSERT = "INSERT INTO mine (text) VALUES ('row')"
 class Application:
     """A store, and a table of the application in its database; each test has a header of its own."""
 
-    def __init__(self, url: str, store: IMetadataStore, header: Key) -> None:
+    def __init__(self, url: str, store: ICoCommitStore, header: Key) -> None:
         self.url = url
         self.store = store
         self.header = header

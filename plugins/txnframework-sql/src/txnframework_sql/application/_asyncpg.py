@@ -22,11 +22,7 @@ class AsyncpgConnection:
 
     async def begin(self) -> bool:
         """Join the open transaction, or begin one."""
-        try:
-            is_closed = self._driver.is_closed()
-        except asyncpg.InterfaceError:
-            is_closed = True
-        if is_closed:
+        if self._is_closed:
             raise InvalidInput(f"{self.what} is closed, or was returned to its pool; pass an open one")
         if not self._driver.is_in_transaction():
             # Not by a statement: then the driver would refuse savepoints in the block.
@@ -42,8 +38,15 @@ class AsyncpgConnection:
         """Do nothing: a connection keeps no rows back."""
 
     async def is_joined(self) -> bool:
-        """Return False outside a transaction; the server distinguishes two transactions."""
-        return bool(self._driver.is_in_transaction())
+        """Return False outside a transaction; the server distinguishes two transactions, and a loss is found later."""
+        return self._is_closed or bool(self._driver.is_in_transaction())
+
+    @property
+    def _is_closed(self) -> bool:
+        try:
+            return bool(self._driver.is_closed())
+        except asyncpg.InterfaceError:  # it was returned to its pool
+            return True
 
     async def has_savepoint(self) -> bool:
         """Return False: the server finds savepoints."""

@@ -103,7 +103,12 @@ class PostgresqlJoins:
     async def join(self, given: object, header: Key, version: int) -> PostgresqlTransaction:
         """Join the application's transaction, or raise an error that says why that cannot be done."""
         connection = connection_of(given, in_calling_thread)
-        is_own = await connection.begin()
+        try:
+            is_own = await connection.begin()
+        except TxnFrameworkError:
+            raise
+        except Exception as error:
+            raise self.explained(connection, error) from error
         try:
             if connection.kind != "postgresql":
                 raise self._another(connection)

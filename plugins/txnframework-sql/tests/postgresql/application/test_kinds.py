@@ -22,7 +22,7 @@ def test_both_are_committed(run: Run, kind: Any) -> None:
         store, version = application.store, await application.begun()
         async with kind(application.url) as opened:
             watch = await store.watch(application.header)
-            joined = await store.join_transaction(opened.given, application.header, version)  # type: ignore[attr-defined]
+            joined = await store.join_transaction(opened.given, application.header, version)
             await opened.run(INSERT)
             written = await joined.put(application.ended(version))
             assert (await application.rows(), await application.state()) == (0, b"open")
@@ -53,13 +53,13 @@ def test_nothing_is_committed(run: Run, kind: Any) -> None:
         store, version = application.store, await application.begun()
         async with kind(application.url) as opened:
             for _ in range(2):
-                joined = await store.join_transaction(opened.given, application.header, version)  # type: ignore[attr-defined]
+                joined = await store.join_transaction(opened.given, application.header, version)
                 await opened.run(INSERT)
                 await joined.put(application.ended(version))
                 await joined.rollback()
                 await joined.rollback()
             assert (await application.rows(), await application.state()) == (0, b"open")
-            joined = await store.join_transaction(opened.given, application.header, version)  # type: ignore[attr-defined]
+            joined = await store.join_transaction(opened.given, application.header, version)
             await opened.run(INSERT)
             aborted = await store.put(application.ended(version))
             with pytest.raises(VersionMismatch) as raised:
@@ -78,7 +78,7 @@ def test_ended_inside_the_block(run: Run, kind: Any, *, and_begun_again: bool) -
     async def test(application: Application) -> None:
         store, version = application.store, await application.begun()
         async with kind(application.url) as opened:
-            joined = await store.join_transaction(opened.given, application.header, version)  # type: ignore[attr-defined]
+            joined = await store.join_transaction(opened.given, application.header, version)
             await opened.run(INSERT)
             await _end(opened)
             if and_begun_again:

@@ -1,0 +1,203 @@
+"""Rows and header have one outcome, whatever fails between the put and the reply to the COMMIT."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import psycopg
+import pytest
+from application_connections import INSERT, KINDS, Application, asked
+from sqlalchemy.exc import DBAPIError
+
+from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.model import Expect, Key, Put
+from txnframework.testing.servers.proxy import Proxy, Side
+
+Run = Callable[..., None]
+
+_DRIVER_ERRORS = (asyncpg.PostgresError, psycopg.Error, DBAPIError)
+_SOME = ("asyncpg", "psycopg", "AsyncSession-asyncpg", "AsyncSession-psycopg", "Connection")
+
+
+@pytest.fixture(params=_SOME)
+def kind(request: pytest.FixtureRequest) -> Any:
+    """Return what opens a connection of one kind, for each way in which drivers report errors."""
+    return KINDS[request.param]
+
+
+def through(proxy: Proxy, url: str) -> str:
+    """Return the URL through a proxy."""
+    split = urlsplit(url)
+    host, port = proxy.address
+    return split._replace(netloc=f"{split.netloc.rpartition('@')[0]}@{host}:{port}").geturl()
+
+
+def address(url: str) -> tuple[str, int]:
+    """Return the address of the server."""
+    split = urlsplit(url)
+    return split.hostname or "localhost", split.port or 5432
+
+
+async def resolved(application: Application, version: int) -> tuple[int, bytes]:
+    """Try to abort, as the coordinator does after a lost reply; return the rows and the state of the header."""
+    with suppress(VersionMismatch):  # the put of the application was committed
+        await application.store.put(Put(application.header, b"aborted", version))
+    return await application.rows(), await application.state()
+
+
+@pytest.mark.parametrize("kind", [name for name in _SOME if name not in ("psycopg", "Connection")], indirect=True)
+def test_a_lost_reply(run: Run, kind: Any) -> None:
+    """A COMMIT that was carried out, or not, raises OutcomeUnknown; the attempt to abort finds out which."""
+
+    async def test(application: Application) -> None:
+        for is_carried_out in (True, False):
+            version = await application.begun()
+            async with Proxy(address(application.url)) as proxy, kind(through(proxy, application.url)) as opened:
+                joined = await application.store.join_transaction(opened.given, application.header, version)
+                await opened.run(INSERT)
+                await joined.put(application.ended(version))
+                if is_carried_out:
+                    proxy.cut_after(0, Side.SERVER)
+                else:
+                    proxy.cut()
+                with pytest.raises(OutcomeUnknown):
+                    await joined.commit()
+                await joined.rollback()
+            expected = (1, b"committed") if is_carried_out else (1, b"aborted")
+            assert await resolved(application, version) == expected
+            await application.store.delete(application.header, Expect.ANY)
+
+    run(test)
+
+
+def test_an_answer_that_proves_a_rollback(run: Run, kind: Any) -> None:
+    """A deferred constraint, a serialization failure and a failed row are raised as the driver raises them."""
+
+    async def test(application: Application) -> None:
+        await asked(application.url, "DROP TABLE IF EXISTS parts")
+        await asked(application.url, "CREATE TABLE parts (of int REFERENCES mine (id) DEFERRABLE INITIALLY DEFERRED)")
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await opened.run("INSERT INTO parts VALUES (7)")
+            await joined.put(application.ended(version))
+            with pytest.raises(_DRIVER_ERRORS, match="foreign key"):
+                await joined.commit()
+            await joined.rollback()
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            with pytest.raises(_DRIVER_ERRORS, match="null"):
+                await opened.run("INSERT INTO mine (text) VALUES (NULL)")
+            with pytest.raises(_DRIVER_ERRORS, match="aborted"):
+                await joined.put(application.ended(version))
+            await joined.rollback()
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await opened.run(INSERT)
+            await joined.put(application.ended(version))
+            await joined.commit()
+        assert (await application.rows(), await application.state()) == (1, b"committed")
+        await asked(application.url, "DROP TABLE parts")
+
+    run(test)
+
+
+def test_a_serialization_failure(run: Run) -> None:
+    """Two serializable transactions that read each other's rows: one COMMIT fails, with its header."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        one, two = [await asyncpg.connect(application.url) for _ in range(2)]
+        for connection in (one, two):
+            await connection.execute("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        joined = await application.store.join_transaction(one, application.header, version)
+        for connection in (one, two):
+            await connection.execute("SELECT count(*) FROM mine")
+            await connection.execute(INSERT)
+        await two.execute("COMMIT")
+        with pytest.raises(asyncpg.SerializationError):
+            await joined.put(application.ended(version))
+        await joined.rollback()
+        assert (await application.rows(), await application.state()) == (1, b"open")
+        await one.close()
+        await two.close()
+
+    run(test)
+
+
+def test_a_connection_that_the_administrator_ends(run: Run, kind: Any) -> None:
+    """Ended between put and COMMIT: the outcome is unknown to the caller, and the rollback frees the header."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await opened.run("SET application_name = 'ended'")
+            await opened.run(INSERT)
+            await joined.put(application.ended(version))
+            await asked(
+                application.url,
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'ended'",
+            )
+            with pytest.raises((OutcomeUnknown, Unavailable)):
+                await joined.commit()
+            await joined.rollback()
+        assert await resolved(application, version) == (0, b"aborted")
+
+    run(test)
+
+
+def test_a_process_that_stops_before_its_commit(run: Run) -> None:
+    """The server ends its transaction after commit_pause_max_ms, and writers that wait for the header continue."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with Proxy(address(application.url)) as proxy:
+            connection = await asyncpg.connect(through(proxy, application.url))
+            joined = await application.store.join_transaction(connection, application.header, version)
+            await connection.execute(INSERT)
+            await joined.put(application.ended(version))
+            proxy.stall()
+            began_s = time.monotonic()
+            assert await resolved(application, version) == (0, b"aborted")
+            assert time.monotonic() - began_s < 5
+            proxy.cut()
+            connection.terminate()
+
+    run(test, commit_pause_max_ms=300)
+
+
+def test_others_while_a_header_is_locked(run: Run) -> None:
+    """Unrelated writes of the process do not wait for the lock of a stopped one."""
+
+    async def test(application: Application) -> None:
+        versions = {}
+        async with Proxy(address(application.url)) as proxy:
+            connections = [await asyncpg.connect(through(proxy, application.url)) for _ in range(4)]
+            for number, connection in enumerate(connections):
+                application.header = Key(f"/locked/{number}", "t")
+                version = versions[number] = await application.begun()
+                joined = await application.store.join_transaction(connection, application.header, version)
+                await joined.put(application.ended(version))
+            proxy.stall()
+            aborts = [
+                asyncio.create_task(application.store.put(Put(Key(f"/locked/{number}", "t"), b"aborted", version)))
+                for number, version in versions.items()
+            ]
+            waits = []
+            for turn in range(10):
+                one = Key(f"/free/{turn}", "f")
+                before_s = time.monotonic()
+                await asyncio.gather(*(application.store.put(Put(one, b"", Expect.ANY)) for _ in range(1)))
+                waits.append(time.monotonic() - before_s)
+            await asyncio.gather(*aborts)
+            assert max(waits) < 1.5
+            proxy.cut()
+            for connection in connections:
+                connection.terminate()
+
+    run(test, commit_pause_max_ms=3_000)

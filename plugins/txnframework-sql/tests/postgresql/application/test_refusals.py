@@ -1,0 +1,248 @@
+"""Connections that cannot carry a commit are refused in one sentence, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from application_connections import INSERT, KINDS, Application, Opened, asked
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, sessionmaker
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import InvalidInput, Unavailable, VersionMismatch
+from txnframework_sql import MetadataOptions, open_metadata_store
+from txnframework_sql.testing.servers.databases import fresh_database
+
+Run = Callable[..., None]
+
+
+async def refused(application: Application, given: object, version: int, sentence: str) -> None:
+    """Try to join, and expect this sentence."""
+    with pytest.raises(InvalidInput, match=sentence):
+        await application.store.join_transaction(given, application.header, version)
+
+
+def test_other_databases(run: Run) -> None:
+    """A database without the tables is refused, and so is a copy that has the same header."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        with fresh_database() as url:
+            other = await asyncpg.connect(url)
+            try:
+                await refused(application, other, version, "not connected to the database of the metadata store")
+                assert not other.is_in_transaction()
+                copy = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+                await other.execute(
+                    "INSERT INTO records (path, partition, version, value) VALUES ($1, 't', $2, 'open')",
+                    application.header.path,
+                    version,
+                )
+                # Two checks at one time do not exclude each other.
+                another = await asyncpg.connect(url)
+                await another.execute("BEGIN")
+                await refused(application, another, version, "not connected to the database of the metadata store")
+                await refused(application, other, version, "not connected to the database of the metadata store")
+                await another.close()
+                await copy.close()
+            finally:
+                await other.close()
+
+    run(test)
+
+
+def test_what_people_pass_by_mistake(run: Run) -> None:
+    """Each sentence says what to pass instead."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        url = urlsplit(application.url)
+        engine = create_engine(url._replace(scheme="postgresql+psycopg").geturl())
+        async_engine = create_async_engine(url._replace(scheme="postgresql+asyncpg").geturl())
+        pool = await asyncpg.create_pool(application.url, min_size=0)
+        given: list[tuple[Any, str]] = [
+            (engine, "engine.connect"),
+            (async_engine, "engine.connect"),
+            (sessionmaker(engine), "a session that it has made"),
+            (async_sessionmaker(async_engine), "a session that it has made"),
+            (pool, "pool.acquire"),
+            (async_engine.connect(), "is not open"),
+            (application.url, "is no connection"),
+            (None, "is no connection"),
+            (Session(engine, twophase=True), "commits in two phases"),
+            (Session(), "no database of its own"),
+            (create_engine("sqlite://").connect(), "not connected to the database"),
+        ]
+        with engine.connect() as bound:
+            for one, sentence in [*given, (Session(bound), "pass that connection")]:
+                await refused(application, one, version, sentence)
+        closed = await asyncpg.connect(application.url)
+        await closed.close()
+        await refused(application, closed, version, "pass an open one")
+        async with pool.acquire() as connection:
+            pass
+        await refused(application, connection, version, "pass an open one")
+        for one, _ in given:
+            if isinstance(one, Session):
+                one.close()
+        given[-1][0].close()
+        pool.terminate()
+        engine.dispose()
+        await async_engine.dispose()
+
+    run(test)
+
+
+def test_rights(run: Run) -> None:
+    """Another login needs exactly the rights that the sentence names."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        await asked(application.url, "DROP ROLE IF EXISTS clerk")
+        await asked(application.url, "CREATE ROLE clerk")
+        connection = await asyncpg.connect(application.url)
+        try:
+            await connection.execute("GRANT INSERT ON mine TO clerk; GRANT USAGE ON SEQUENCE mine_id_seq TO clerk")
+            await connection.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC; SET ROLE clerk")
+            with pytest.raises(InvalidInput, match="GRANT USAGE ON SCHEMA") as raised:
+                await application.store.join_transaction(connection, application.header, version)
+            grants = str(raised.value).partition("owner runs: ")[2].replace("the login", "clerk")
+            await connection.execute(f"RESET ROLE; {grants}; SET ROLE clerk")
+            joined = await application.store.join_transaction(connection, application.header, version)
+            await connection.execute(INSERT)
+            await joined.put(application.ended(version))
+            await joined.commit()
+            assert (await application.rows(), await application.state()) == (1, b"committed")
+        finally:
+            await connection.execute("RESET ROLE; GRANT ALL ON SCHEMA public TO PUBLIC; DROP OWNED BY clerk")
+            await connection.close()
+
+    run(test)
+
+
+def test_read_only(run: Run) -> None:
+    """A connection that may not write is refused when the block begins."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        settings = {"default_transaction_read_only": "on"}
+        connection = await asyncpg.connect(application.url, server_settings=settings)
+        await refused(application, connection, version, "is read-only")
+        await connection.close()
+
+    run(test)
+
+
+def test_snapshots(run: Run) -> None:
+    """A snapshot that is older than the header is refused; a header that changed after it is a mismatch."""
+
+    async def test(application: Application) -> None:
+        connection = await asyncpg.connect(application.url)
+        for isolation in ("REPEATABLE READ", "SERIALIZABLE"):
+            await connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
+            await connection.execute("SELECT * FROM mine")
+            version = await application.begun()
+            await refused(application, connection, version, "begin the block before the first statement")
+            assert connection.is_in_transaction()
+            await connection.execute(f"ROLLBACK; BEGIN ISOLATION LEVEL {isolation}")
+            joined = await application.store.join_transaction(connection, application.header, version)
+            await connection.execute(INSERT)
+            aborted = await application.store.put(application.ended(version))
+            with pytest.raises(VersionMismatch) as raised:
+                await joined.put(application.ended(version))
+            assert raised.value.actual == aborted
+            await joined.rollback()
+            assert await application.rows() == 0
+            await application.store.delete(application.header, aborted)
+        await connection.close()
+
+    run(test)
+
+
+def test_savepoints(run: Run, kind: Any) -> None:
+    """An open savepoint is refused, because the application would still expect to undo only a part."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await opened.run("SAVEPOINT part")
+            await opened.run(INSERT)
+            with pytest.raises(InvalidInput, match="savepoint"):
+                await joined.put(application.ended(version))
+            await joined.rollback()
+            assert (await application.rows(), await application.state()) == (0, b"open")
+            if isinstance(opened.given, AsyncSession) and not opened.begins:
+                async with opened.given.begin_nested():
+                    await refused(application, opened.given, version, "savepoint")
+
+    run(test)
+
+
+def test_a_failed_statement_before_the_block(run: Run) -> None:
+    """A transaction that can only be rolled back is not joined."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        connection = await asyncpg.connect(application.url)
+        await connection.execute("BEGIN")
+        with pytest.raises(asyncpg.PostgresError):
+            await connection.execute("SELECT 1/0")
+        await refused(application, connection, version, "roll it back before the block")
+        await connection.close()
+
+    run(test)
+
+
+async def _lose(application: Application, opened: Opened) -> None:
+    await opened.run("SET application_name = 'lost'")
+    await asked(
+        application.url, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'lost'"
+    )
+
+
+def test_a_lost_connection(run: Run, kind: Any) -> None:
+    """A connection that the server has ended is unavailable, at the join and at the put."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            await _lose(application, opened)
+            with pytest.raises((Unavailable, InvalidInput), match=r"broke down|pass an open one"):
+                await application.store.join_transaction(opened.given, application.header, version)
+        async with kind(application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await _lose(application, opened)
+            with pytest.raises(Unavailable, match="broke down"):
+                await joined.put(application.ended(version))
+            await joined.rollback()
+        assert await application.state() == b"open"
+
+    run(test)
+
+
+def test_the_store_has_lost_its_witness(run: Run) -> None:
+    """The lock that proves the database is taken again after the store's connections were lost."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with KINDS["asyncpg"](application.url) as opened:
+            for _ in range(2):
+                joined = await application.store.join_transaction(opened.given, application.header, version)
+                await joined.rollback()
+                await asked(
+                    application.url,
+                    "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity"
+                    " WHERE application_name = 'txnframework' AND datname = current_database()",
+                )
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await joined.put(application.ended(version))
+            await joined.commit()
+            assert await application.state() == b"committed"
+
+    run(test)
