@@ -24,11 +24,15 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 import txnframework
 from txnframework import Client, Consumer, Message, Producer
@@ -36,7 +40,7 @@ from txnframework.errors import Conflict, NotFound, OutcomeUnknown, ReceiveTimeo
 
 SUBSCRIPTION = "billing"
 _TABLE = "CREATE TABLE invoices (number BIGINT NOT NULL, worker BIGINT NOT NULL)"
-_INSERT = "INSERT INTO invoices (number, worker) VALUES ({number}, {worker})"
+_INSERT = text("INSERT INTO invoices (number, worker) VALUES (:number, :worker)")
 _ROWS = "SELECT number FROM invoices"
 _IDLE_MS = 500
 # The steps of a transaction at which a worker may be killed; after the last one, the COMMIT is being sent.
@@ -84,36 +88,10 @@ class Found:
 # -- the application's own database -------------------------------------------------------------------
 
 
-@contextlib.asynccontextmanager
-async def _session(engine: Any, url: str) -> AsyncIterator[Any]:
-    """Yield a session of the application; on SQLite, a connection of the module sqlite3."""
-    if engine is None:
-        connection = sqlite3.connect(_path(url), timeout=30)
-        try:
-            yield connection
-        finally:
-            connection.close()
-        return
-    from sqlalchemy.ext.asyncio import AsyncSession
-
-    async with AsyncSession(engine) as session:
-        yield session
-
-
-async def _insert(session: Any, statement: str) -> None:
-    if isinstance(session, sqlite3.Connection):
-        session.execute(statement)
-        return
-    from sqlalchemy import text
-
-    await session.execute(text(statement))
-
-
-def _engine(url: str) -> Any:
+def _engine(url: str) -> AsyncEngine:
     if url.startswith("sqlite"):
-        return None
-    from sqlalchemy.ext.asyncio import create_async_engine
-
+        # A connection that waits for the file's write lock must not block the loop in which its holder runs.
+        return create_async_engine(f"sqlite+aiosqlite:///{_path(url)}", connect_args={"timeout": 30})
     return create_async_engine(urlsplit(url)._replace(scheme="postgresql+asyncpg").geturl())
 
 
@@ -134,8 +112,8 @@ async def _execute(url: str, statement: str) -> list[tuple[Any, ...]]:
         await connection.close()
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
@@ -146,12 +124,11 @@ async def work(config: Mapping[str, object], url: str, topics: int, batch: int) 
     """Serve every topic until no order is left."""
     engine = _engine(url)
     async with txnframework.open(config) as client:
-        await asyncio.gather(*(_serve(client, engine, url, number, batch) for number in range(topics)))
-    if engine is not None:
-        await engine.dispose()
+        await asyncio.gather(*(_serve(client, engine, number, batch) for number in range(topics)))
+    await engine.dispose()
 
 
-async def _serve(client: Client, engine: Any, url: str, number: int, batch: int) -> None:
+async def _serve(client: Client, engine: AsyncEngine, number: int, batch: int) -> None:
     consumer = await client.consumer(f"orders-{number}", SUBSCRIPTION, start="earliest", stand_by=True)
     producer = await client.producer(f"invoices-{number}")
     while True:
@@ -163,15 +140,15 @@ async def _serve(client: Client, engine: Any, url: str, number: int, batch: int)
                 return
             continue
         try:
-            async with _session(engine, url) as session:
+            async with AsyncSession(engine) as session:
                 await _bill(client, session, consumer, producer, orders)
-        except (Conflict, NotFound, Unavailable, OutcomeUnknown) as error:
+        except (Conflict, NotFound, Unavailable, OutcomeUnknown, DBAPIError) as error:
             _say(f"failed {type(error).__name__}: {error}")
             await consumer.redeliver_unacknowledged()
 
 
 async def _bill(
-    client: Client, session: Any, consumer: Consumer, producer: Producer, orders: tuple[Message, ...]
+    client: Client, session: AsyncSession, consumer: Consumer, producer: Producer, orders: tuple[Message, ...]
 ) -> None:
     async with client.transaction(commit_with=session) as txn:
         _say("begun")
@@ -182,7 +159,7 @@ async def _bill(
         _say("acknowledged")
         # Own rows come last: SQLite has one writer for each file.
         for order in orders:
-            await _insert(session, _INSERT.format(number=int(order.value), worker=os.getpid()))
+            await session.execute(_INSERT, {"number": int(order.value), "worker": os.getpid()})
         _say("inserted")
     _say("committed")
 
