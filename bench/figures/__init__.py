@@ -9,6 +9,7 @@ from measurement import Found, Run
 from figures.appends import appends_over_copy
 from figures.batching import batched_over_plain
 from figures.clients import clients_over_raw_transactions
+from figures.co_commits import co_commits_over_plain
 from figures.commits import ending_by_participants, ending_over_raw_update
 from figures.concurrency import sends_together, transactions_together
 from figures.log_recovery import recovery_by_history
@@ -32,6 +33,7 @@ OF_SQL: dict[str, Figure] = {
     "opening": opening_by_history,
     "sends": sends_together,
     "inside": sends_in_transactions,
+    "co-commit": co_commits_over_plain,
 }
 FIGURES: dict[str, dict[str, Figure]] = {
     "sqlite": {

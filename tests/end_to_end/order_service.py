@@ -217,6 +217,7 @@ class Service:
         assert process.stdout is not None
         for line in process.stdout:
             self._lines.put((process.pid, line.strip() or "-"))
+        process.stdout.close()
         self._lines.put((process.pid, ""))
 
     def _kill(self, pid: int) -> None:

@@ -15,7 +15,7 @@ BACKENDS = [name for name in ("sqlite", "postgresql") if name in os.environ.get(
 def test_killed_workers_bill_each_order_once(backend: str) -> None:
     """No row without its invoice and its acknowledgment, and none twice, wherever a worker is killed."""
     pytest.importorskip({"sqlite": "aiosqlite", "postgresql": "asyncpg"}[backend])
-    plan = Plan(orders=24, workers=2, kills=4, topics=2, batch=2, seed=1, patience_s=240)
+    plan = Plan(orders=16, workers=2, kills=3, topics=2, batch=2, seed=1, patience_s=240)
     with database(backend) as url:
         found = run(config_of(url, SESSION_TTL_MS), url, plan)
     assert found.differences(plan.orders) == []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 
 from txnframework.broker import Host
@@ -12,6 +12,7 @@ from txnframework.client._base import RetryPolicy, require_open
 from txnframework.client._transaction import Transaction
 from txnframework.errors import InvalidInput, InvalidTransactionState, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.interfaces import ICoCommitCoordinator, IDatabaseTransaction, ITransactionCoordinator
+from txnframework.model.ids import Branch
 from txnframework.model.transactions import Action, Begin, End, State
 from txnframework.model.transactions import Transaction as Begun
 
@@ -63,6 +64,18 @@ class CoCommitTransaction(Transaction):
         except BaseException as error:
             await self._abort_after(error, partial(self._hold, partial(self._decide, self._abort_request())))
             raise
+
+    @contextmanager
+    def operation(self) -> Iterator[Branch]:
+        """
+        Run a send or acknowledgment; see ``TransactionPart.operation``.
+
+        :raises InvalidInput: the rows hold a lock for which the operation would wait.
+        """
+        if self._joined is not None:
+            self._joined.require_store_writable()
+        with super().operation() as branch:
+            yield branch
 
     async def _begin(self, coordinator: ITransactionCoordinator) -> Begun:
         _co_commits(coordinator)

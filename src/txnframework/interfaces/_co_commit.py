@@ -26,6 +26,14 @@ class IDatabaseTransaction(Interface):
     ``runtime.calling_thread.in_calling_thread``.
     """
 
+    def require_store_writable() -> None:
+        """
+        Return if the store can write before this transaction ends; asked before each send and acknowledgment.
+
+        :raises InvalidInput: the transaction holds a lock for which every write of the store would wait. The message
+            says in which order to write.
+        """
+
     async def put(write: Put) -> int:
         """
         Write a record and its index entries in the application's transaction; return the record's new version.

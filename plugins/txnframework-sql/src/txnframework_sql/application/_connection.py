@@ -46,11 +46,11 @@ class ApplicationConnection(Protocol):
     async def has_savepoint(self) -> bool:
         """Return True if the driver knows that a savepoint is open."""
 
-    async def is_in_transaction(self) -> bool:
-        """Return whether the driver is in a transaction of the database."""
+    def is_in_transaction(self) -> bool:
+        """Return whether the driver is in a transaction of the database; any thread may ask."""
 
-    async def changes(self) -> int:
-        """Return how many rows the connection has changed so far (SQLite only)."""
+    def changes(self) -> int:
+        """Return how many rows the connection has changed so far (SQLite only); any thread may ask."""
 
     async def commit(self) -> None:
         """Commit."""

@@ -52,11 +52,11 @@ class PsycopgConnection:
         """Return False: the server finds savepoints."""
         return False
 
-    async def is_in_transaction(self) -> bool:
+    def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""
         return bool(self._driver.info.transaction_status)
 
-    async def changes(self) -> int:
+    def changes(self) -> int:
         """Return 0: only SQLite counts changes."""
         return 0
 

@@ -60,13 +60,13 @@ class SqlalchemyConnection:
         """Return whether a savepoint is open."""
         return self._transaction.has_savepoint()
 
-    async def is_in_transaction(self) -> bool:
+    def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""
-        return bool(await self._run(lambda _: self._transaction.driver_state()))
+        return self._transaction.driver_state()
 
-    async def changes(self) -> int:
+    def changes(self) -> int:
         """Return how many rows the connection has changed."""
-        return int(await self._run(lambda _: self._transaction.driver().total_changes))
+        return int(self._transaction.driver().total_changes)
 
     async def commit(self) -> None:
         """Commit."""

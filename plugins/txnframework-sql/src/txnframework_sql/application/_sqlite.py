@@ -74,9 +74,11 @@ class SqliteJoins:
             await _require_file(connection, self.location)
             if await connection.has_savepoint():
                 raise in_savepoint(connection)
-            is_open = await connection.is_in_transaction()
+            is_open = connection.is_in_transaction()
+            was_open = is_open and not is_own
+            holds_lock = was_open and await _is_locked(self.location.path)
             transaction = SqliteTransaction(
-                self, connection, await connection.changes(), may_hold_lock=is_open and not is_own
+                self, connection, connection.changes(), was_open=was_open, holds_lock=holds_lock
             )
             if not (is_open and is_own):
                 await transaction.require_version(header, version)
@@ -122,12 +124,19 @@ class SqliteTransaction:
     """
 
     def __init__(
-        self, joins: SqliteJoins, connection: ApplicationConnection, changes_before: int, *, may_hold_lock: bool
+        self,
+        joins: SqliteJoins,
+        connection: ApplicationConnection,
+        changes_before: int,
+        *,
+        was_open: bool,
+        holds_lock: bool,
     ) -> None:
         self._joins = joins
         self._connection = connection
         self._changes_before = changes_before
-        self._may_hold_lock = may_hold_lock
+        self._was_open = was_open
+        self._holds_lock = holds_lock
         self._changes: tuple[Change, ...] = ()
         self._is_ended = False
 
@@ -137,23 +146,20 @@ class SqliteTransaction:
         actual = None if record is None else record.version
         if actual == version:
             return
-        if self._may_hold_lock:
+        if self._was_open:
             raise InvalidInput(
                 f"{self._connection.what} has a view that is older than the transaction; begin the block before the"
                 " first statement"
             )
         raise VersionMismatch(header, actual)
 
-    async def require_store_writable(self) -> None:
+    def require_store_writable(self) -> None:
         """Raise InvalidInput if a write of the store would wait for this transaction, and this one for the write."""
-        if not await self._connection.is_in_transaction():
-            return
-        if await self._connection.changes() == self._changes_before and not (
-            self._may_hold_lock and await _is_locked(self._joins.location.path)
-        ):
+        is_changed = self._connection.changes() != self._changes_before
+        if not (self._holds_lock or is_changed) or not self._connection.is_in_transaction():
             return
         raise InvalidInput(
-            f"{self._connection.what} has already written a row, and SQLite has one writer for each file: send and"
+            f"{self._connection.what} has already written a row, and SQLite has one writer for each file; send and"
             " acknowledge before the first own row is written; an ORM session does that by itself, because it flushes"
             " at commit"
         )
@@ -163,7 +169,7 @@ class SqliteTransaction:
         await require_joined(self._connection)
         await self._connection.flush()
         try:
-            if not await self._connection.is_in_transaction():
+            if not self._connection.is_in_transaction():
                 # No own row was written. Otherwise the driver would begin with a view, which may be outdated.
                 await self._connection.execute("BEGIN IMMEDIATE")
             changes: list[Change] = []

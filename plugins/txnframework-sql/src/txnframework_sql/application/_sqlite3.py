@@ -44,13 +44,13 @@ class Sqlite3Connection:
         """Return False: the driver does not know savepoints, and a COMMIT ends them."""
         return False
 
-    async def is_in_transaction(self) -> bool:
+    def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""
-        return bool(await self._run(lambda: self._driver.in_transaction))
+        return self._driver.in_transaction
 
-    async def changes(self) -> int:
+    def changes(self) -> int:
         """Return how many rows the connection has changed."""
-        return int(await self._run(lambda: self._driver.total_changes))
+        return self._driver.total_changes
 
     async def commit(self) -> None:
         """Commit."""
