@@ -85,6 +85,14 @@ def test_a_configured_client_opens_what_its_file_names(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "txn.db").exists()
 
 
+@pytest.mark.parametrize("example", ["own_rows", "outbox"])
+def test_own_rows_are_billed_once(example: str, tmp_path: Path) -> None:
+    """Each run bills one order more."""
+    for number in (1, 2):
+        said = run(tmp_path, str(ROOT / "docs" / "examples" / f"{example}.py"))
+        assert said.splitlines()[-1] == f"{number} billed"
+
+
 def test_a_bad_message_is_given_up(tmp_path: Path) -> None:
     said = run(tmp_path, str(ROOT / "docs" / "examples" / "dead_letters.py")).splitlines()
     assert said[-2:] == ["delivery 3 of three apples, or four", "given up after 3 deliveries"]
