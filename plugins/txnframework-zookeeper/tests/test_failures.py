@@ -5,6 +5,7 @@ same outcomes, and all go on by themselves.
 
 from __future__ import annotations
 
+import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -87,10 +88,19 @@ class Ways:
 
 
 @pytest.fixture
-def zookeeper(tmp_path: Path) -> Iterator[ZooKeeper]:
-    """Three servers for this test."""
-    with ZooKeeper(tmp_path / "servers", servers=3) as ensemble:
-        yield ensemble
+def zookeeper(ensemble: ZooKeeper) -> ZooKeeper:
+    """The servers of this module, all at work again, whatever a test before has left of them."""
+    for server in ensemble.servers:
+        if server.is_paused:
+            server.resume()
+    ensemble.start()
+    return ensemble
+
+
+@pytest.fixture
+def place() -> str:
+    """Where the stores of this test are on the servers."""
+    return f"chains-{secrets.token_hex(8)}"
 
 
 @contextmanager
@@ -103,10 +113,10 @@ def ways(zookeeper: ZooKeeper) -> Iterator[Ways]:
 
 
 @pytest.mark.parametrize("at_reply", [False, True], ids=["asked", "applied"])
-def test_leader_killed_in_mid_commit(zookeeper: ZooKeeper, tmp_path: Path, at_reply: bool) -> None:
+def test_leader_killed_in_mid_commit(zookeeper: ZooKeeper, place: str, tmp_path: Path, at_reply: bool) -> None:
     """The leader dies while a write is on its way to it, or has just been applied and nobody has heard of it."""
     leader = zookeeper.leader()
-    with ways(zookeeper) as before, story(f"zookeeper://{before.hosts}/chains", tmp_path) as told:
+    with ways(zookeeper) as before, story(f"zookeeper://{before.hosts}/{place}", tmp_path) as told:
         moment = before.moment = Moment(SHARED_BY_ALL, at_reply, leader.kill)
         assert moment.has_come.wait(PATIENCE_S)
         told.go_on(COMMITS)
@@ -117,9 +127,9 @@ def test_leader_killed_in_mid_commit(zookeeper: ZooKeeper, tmp_path: Path, at_re
 
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
-def test_server_paused_for_longer_than_a_session(zookeeper: ZooKeeper, tmp_path: Path, who: str) -> None:
+def test_server_paused_for_longer_than_a_session(zookeeper: ZooKeeper, place: str, tmp_path: Path, who: str) -> None:
     """A server stands still; the others go on, and when it goes on nothing that it still believes does any harm."""
-    with story(f"zookeeper://{zookeeper.hosts}/chains", tmp_path) as told:
+    with story(f"zookeeper://{zookeeper.hosts}/{place}", tmp_path) as told:
         server = zookeeper.leader() if who == "leader" else zookeeper.followers()[0]
         server.pause()
         went_on = threading.Event()
@@ -132,9 +142,9 @@ def test_server_paused_for_longer_than_a_session(zookeeper: ZooKeeper, tmp_path:
         told.finish()
 
 
-def test_majority_lost(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+def test_majority_lost(zookeeper: ZooKeeper, place: str, tmp_path: Path) -> None:
     """Without a majority nothing is decided and everybody is told so; when it is back all go on."""
-    with story(f"zookeeper://{zookeeper.hosts}/chains", tmp_path) as told:
+    with story(f"zookeeper://{zookeeper.hosts}/{place}", tmp_path) as told:
         lost = zookeeper.servers[:2]
         for server in lost:
             server.kill()
