@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,7 +30,7 @@ from txnframework.model import (
 )
 from txnframework.model.compacted import CompactedEntry, decode_compacted, encode_compacted
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
-from txnframework.model.entry_view import CRC, HAS_NULLS, HEADER, MAGIC, VERSION, VERSION_WITH_NULLS, checksum_of
+from txnframework.model.entry_view import CRC, HAS_NULLS, HEADER, MAGIC, VERSION, VERSION_WITH_NULLS
 from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
 from txnframework.model.transactions import State, Transaction
@@ -109,7 +110,7 @@ def resealed(data: bytes) -> bytes:
     version = VERSION_WITH_NULLS if flags & HAS_NULLS else VERSION
     entry[: CRC.start] = MAGIC + version.to_bytes(2, "little") + bytes((flags, 0))
     entry[CRC.stop : CRC.stop + 4] = len(entry).to_bytes(4, "little")
-    entry[CRC] = checksum_of((entry[: CRC.start], entry[CRC.stop :])).to_bytes(4, "little")
+    entry[CRC] = zlib.crc32(entry[CRC.stop :], zlib.crc32(entry[: CRC.start])).to_bytes(4, "little")
     return bytes(entry)
 
 
