@@ -203,8 +203,7 @@ def test_a_crash_while_a_letter_is_moved(
             moving = asyncio.ensure_future(first.receive())
             await crashed.wait()
             moving.cancel()
-            if step != "after":  # otherwise it is done, or comes back from the transaction and is moved at once
-                await second.nack(await second.receive(timeout_ms=10_000))
+            # Its deliveries are known to the process that takes over, so it is moved at once.
             await _until_there(client, second)
             assert [letter.value for letter in await letters(client)] == [b"bad"]
 
@@ -229,13 +228,12 @@ def test_two_processes_that_move_one_letter(memory: Stores, monkeypatch: pytest.
                 await ack(*messages, txn=txn)
 
             monkeypatch.setattr(first, "ack", pause)
-            await first.nack(await first.receive())
+            message = await first.receive()
+            await first.nack(message)
             waiting = asyncio.ensure_future(first.receive())
             await paused.wait()
             (dispatch,) = client.host.dispatches._open.values()
             await dispatch._lease.release()
-            message = await second.receive()
-            await second.nack(message)
             await _receive_while(second, run_ready(1_000))
             subscribed = await elsewhere.host.subscription(message.topic, "billing", message.id.segment)
             assert (await subscribed.cursor.load()).mark_delete == message.id.position.entry

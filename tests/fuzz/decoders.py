@@ -160,6 +160,7 @@ def _documents() -> tuple[tuple[type, records.Document], ...]:
             ),
             records.SubscriptionRecord(epoch=1, token="t", registrations=[registration], history=[history]),
             records.CursorRecord(incarnation=1, mark_delete=at, deleted=[("3:9", "3:12")], partial={"3:14": [0, 3]}),
+            records.DeliveryCountsRecord(incarnation=1, dispatch="d", counts={until: 2}, handed_out=[until]),
             records.CompactedRecord(ledger="l", upto=until, attempt=3, token="t"),
             records.TopicRecord(epoch=1, next_id=2, segments=[segment], starting={"s": {0: at}}, families=["log"]),
             records.IdBlock(next=4_096),

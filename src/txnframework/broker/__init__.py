@@ -18,6 +18,7 @@ from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.deliveries import HeldMessage
 from txnframework.broker.dispatch.dispatches import Attachment, Dispatches, SubscriptionRef
+from txnframework.broker.dispatch.durable_counts import DurableCounts, NumberedDelivery
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
 from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker.host import Host, open_host
@@ -48,6 +49,7 @@ __all__ = [
     "DecidedMessage",
     "Dispatches",
     "DomainPlugins",
+    "DurableCounts",
     "FamilyStatus",
     "ForwardingProxy",
     "HangingTransaction",
@@ -58,6 +60,7 @@ __all__ = [
     "LatestByKey",
     "Listener",
     "NoPlugins",
+    "NumberedDelivery",
     "OpenSegment",
     "Order",
     "PartWriter",

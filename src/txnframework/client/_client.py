@@ -139,7 +139,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
             consumer only and this process already has it. A waiting consumer takes over when the other one has left or
             died. Default: as the type declares. A consumer loses its own lease if the store is unavailable for long. It
             then takes the lease again or waits for its turn; with False its ``receive`` raises LeaseLost. A process
-            that takes over does not know how often messages were delivered before.
+            that takes over knows how often messages were delivered before only with ``dead_letter``.
         :param dead_letter: where to move messages that would be redelivered too often. Default: such messages are
             redelivered without limit.
         :param serializer: decodes ``Message.content`` (``txnframework.serializers``); default: contents are bytes.
@@ -165,7 +165,14 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
         own_name = name or f"consumer-{self.host.environment.random_bits(64):016x}"
         stands_by = kind.stands_by if stand_by is None else stand_by
         options = ConsumerOptions(
-            subscription, kind, own_name, priority, stands_by, retakes=stand_by is not False, named=name is not None
+            subscription,
+            kind,
+            own_name,
+            priority,
+            stands_by,
+            retakes=stand_by is not False,
+            named=name is not None,
+            counts_durably=dead_letter is not None,
         )
 
         async def join() -> Consumer[Any]:

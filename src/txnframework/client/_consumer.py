@@ -13,13 +13,14 @@ from txnframework.broker import (
     FINISHED_ELSEWHERE,
     NOT_UNDER_LEASE,
     Host,
+    NumberedDelivery,
     SegmentDispatch,
     acks_of,
     cumulative_ack,
     first_completed,
 )
 from txnframework.client._arguments import MILLISECONDS_MAX, time_to_wait_ms, whole_number
-from txnframework.client._base import client_closed, close_after, naming_deletion, require_topics
+from txnframework.client._base import backoff_of, client_closed, close_after, naming_deletion, require_topics
 from txnframework.client._content_types import T_co
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._feed import ConsumerOptions, Feed, Inbox, by_segment
@@ -80,6 +81,8 @@ class Consumer(HandlerRuns[T_co]):
         self._closed = False
         self._dead_letters = None if dead_letter is None else DeadLetters(host, dead_letter, self)
         self._leaving: asyncio.Task[None] | None = None
+        # Deliveries that are being recorded before they are received.
+        self._recording: asyncio.Task[None] | None = None
         # Seeking detaches segments and attaches them again, so seeks and the close are serialized.
         self._changing = asyncio.Lock()
         self._membership = Membership(host, targets, options, self._inbox, self._news.set)
@@ -140,12 +143,49 @@ class Consumer(HandlerRuns[T_co]):
             self._raise_what_failed()
             if taken:
                 continue
+            if self._inbox.unrecorded is not None:
+                await self._record(*self._inbox.unrecorded, timeout_ms, deadline_ms)
+                continue
             if timeout_ms is None or deadline_ms is None:
                 await self._news.wait()
             elif environment.now_ms() >= deadline_ms:
                 raise ReceiveTimeout(timeout_ms)
             else:
                 await first_completed(self._news.wait(), environment.sleep_until(deadline_ms))
+
+    async def _record(
+        self, feed: Feed, deliveries: tuple[NumberedDelivery, ...], timeout_ms: int | None, deadline_ms: int | None
+    ) -> None:
+        """
+        Record deliveries before they are received.
+
+        A record that takes too long is left to the host, so that a later call need not begin again.
+
+        :raises ReceiveTimeout: the deliveries were not recorded in time.
+        """
+        environment = self._host.environment
+        if self._recording is None:
+            given = sum(one.given for one in self._membership.feeds.values())
+            self._recording = self._host.steps.begin(lambda: feed.record(deliveries, alone=not given))
+            # Its error is raised by the next call, if there is one.
+            self._recording.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        recording = self._recording
+        wait = asyncio.wait({recording})
+        if deadline_ms is None:
+            await wait
+        else:
+            await first_completed(wait, environment.sleep_until(max(deadline_ms, environment.now_ms() + 1)))
+        if timeout_ms is not None and not recording.done():
+            raise ReceiveTimeout(timeout_ms)
+        self._recording = None
+        if recording.cancelled():
+            raise client_closed(self._host)  # only closing the client cancels the step
+        error = recording.exception()
+        if isinstance(error, Unavailable | OutcomeUnknown):
+            delay_ms = backoff_of(environment, self._host.config.client).delay_ms(1)
+            await environment.sleep_until(min(environment.now_ms() + delay_ms, deadline_ms or MILLISECONDS_MAX))
+        elif error is not None:
+            raise error
 
     async def __aiter__(self) -> AsyncIterator[Message[T_co]]:
         while not self._closed:

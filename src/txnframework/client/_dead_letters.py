@@ -42,8 +42,8 @@ class DeadLetter:
 
     A header is left out if it would make the message larger than ``client.message_bytes_max``.
 
-    The dispatching process counts deliveries in memory. After a take-over or restart, counting starts again. So a
-    message that crashes its consumer process never becomes a dead letter; limit restarts in the process manager.
+    Deliveries to consumers with such a rule are counted in the store, so counts survive restarts and take-overs. A
+    message that ends its process at each delivery becomes a dead letter too, after at most two further deliveries.
     """
 
     redeliveries_max: int

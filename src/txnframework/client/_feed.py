@@ -6,8 +6,18 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
-from txnframework.broker import Attachment, HeldMessage, Host, Listener, SegmentDispatch, SubscriptionRef
+from txnframework.broker import (
+    Attachment,
+    DurableCounts,
+    HeldMessage,
+    Host,
+    Listener,
+    NumberedDelivery,
+    SegmentDispatch,
+    SubscriptionRef,
+)
 from txnframework.client._messages import Message, received
 from txnframework.errors import LeaseLost, Unavailable
 from txnframework.model.dispatch import Ordering, SubscriptionType
@@ -23,6 +33,7 @@ class ConsumerOptions:
     * ``priority``: lower numbers come first.
     * ``stand_by``: wait while another process dispatches, instead of raising.
     * ``retakes``: after a lost lease, take the lease again or wait for it, instead of raising.
+    * ``counts_durably``: deliveries are counted in the store too, because messages may become dead letters.
     * ``named``: the caller chose the name; this consumer replaces an earlier one of that name in another process.
     """
 
@@ -33,6 +44,7 @@ class ConsumerOptions:
     stand_by: bool = False
     retakes: bool = True
     named: bool = False
+    counts_durably: bool = False
 
     @property
     def follows_order(self) -> bool:
@@ -115,6 +127,8 @@ class Inbox:
         """Whether the consumer is paused: segments that are attached now deliver nothing."""
         self.ready: Callable[[Feed], bool] | None = None
         """Whether messages of a segment may be taken now; None: all may. The others stay in their places."""
+        self.unrecorded: tuple[Feed, tuple[NumberedDelivery, ...]] | None = None
+        """The deliveries that must be recorded before ``take`` returns them; it returned none."""
         self._waiting: deque[tuple[Feed, Message, int]] = deque()
 
     def put(self, feed: Feed, message: Message, number: int) -> None:
@@ -127,6 +141,8 @@ class Inbox:
         passed: list[tuple[Feed, Message, int]] = []
         asked: Feed | None = None
         is_ready = True
+        self.unrecorded = None
+        stopped: tuple[Feed, Message, int] | None = None
         while self._waiting and len(taken) < messages_max:
             feed, message, number = self._waiting[0]
             if feed is not asked:
@@ -137,10 +153,39 @@ class Inbox:
             self._waiting.popleft()
             if not is_ready:
                 passed.append((feed, message, number))
-            elif feed.take(message, number):
+                continue
+            counting = feed.counting
+            if counting is not None and self._stops_at(counting, message.id.position, number, bool(taken)):
+                stopped = feed, message, number
+                break
+            if feed.take(message, number):
                 taken.append(message)
+                if counting is not None and message.id.position in counting.suspects:
+                    break
+        if stopped is not None:
+            if not taken:
+                self.unrecorded = stopped[0], self._unrecorded(stopped, messages_max)
+            passed.append(stopped)
         self._waiting.extendleft(reversed(passed))
         return tuple(taken)
+
+    def _stops_at(self, counting: DurableCounts, position: Position, number: int, has_taken: bool) -> bool:
+        """Return whether a delivery must be recorded first, or is that of a suspect, which is received alone."""
+        return counting.must_record(position, number) or (has_taken and position in counting.suspects)
+
+    def _unrecorded(self, first: tuple[Feed, Message, int], messages_max: int) -> tuple[NumberedDelivery, ...]:
+        """Return the deliveries to record before the next ones are taken: one suspect, or several other ones."""
+        feed, message, number = first
+        counting = feed.counting
+        found = [(message.id.position, number)]
+        if counting is None or message.id.position in counting.suspects:
+            return tuple(found)
+        for owner, later, its_number in islice(self._waiting, messages_max - 1):
+            position = later.id.position
+            if owner is not feed or position in counting.suspects or not counting.must_record(position, its_number):
+                break
+            found.append((position, its_number))
+        return tuple(found)
 
     def positions(self, feed: Feed) -> frozenset[Position]:
         """Return the positions of the messages of one segment."""
@@ -171,7 +216,11 @@ class Feed:
         changed: Callable[[], None],
         follows: Callable[[], bool] | None,
         missed: LostLeaseMessages,
+        counts_durably: bool = False,
     ) -> None:
+        self.counting: DurableCounts | None = None
+        """The counts in the store, if this consumer needs them."""
+        self._counts_durably = counts_durably
         self.place = place
         self.missed = missed
         self.follows = follows
@@ -233,6 +282,7 @@ class Feed:
     def attach_to(self, attached: Attachment) -> None:
         """Set the dispatch from which messages may now be taken."""
         self.attached = attached
+        self.counting = attached.dispatch.counting if self._counts_durably else None
         if self._inbox.paused:
             self.pause()
         self.missed.begin_at(attached.dispatch.incarnation)
@@ -291,6 +341,18 @@ class Feed:
         """Start deliveries again after ``pause``."""
         if self.attached is not None:
             self.attached.dispatch.resume(self.attached.consumer_id)
+
+    @property
+    def given(self) -> int:
+        """The number of messages that the user has received and not finished, if the store counts deliveries."""
+        if self.counting is None or self.attached is None:
+            return 0
+        return self.counting.given(self.attached.consumer_id)
+
+    async def record(self, deliveries: tuple[NumberedDelivery, ...], *, alone: bool) -> None:
+        """Record deliveries before the user receives them; ``alone``: no segment gave this consumer another message."""
+        if self.counting is not None and self.attached is not None:
+            await self.counting.record(self.attached.dispatch.incarnation, deliveries, alone=alone)
 
     def unseen(self) -> frozenset[Position]:
         """Return the positions of the messages that the user has not received."""

@@ -36,6 +36,10 @@ class HandledMessages:
         dispatch = self._dispatch(message)
         return dispatch is not None and dispatch.is_held(message.id.position)
 
+    def has_suspects(self) -> bool:
+        """Return whether there are messages that may have ended an earlier process, and must be handled alone."""
+        return any(one.counting is not None and one.counting.suspects for one in self._membership.feeds.values())
+
     async def refresh(self, messages: Iterable[Message[Any]]) -> None:
         """
         Load the state of the messages' acknowledgments.

@@ -33,6 +33,9 @@ class LoopMessages(Protocol):
     def is_held(self, message: Message[Any]) -> bool:
         """Return whether a transaction holds the message."""
 
+    def has_suspects(self) -> bool:
+        """Return whether there are messages that must be handled alone."""
+
     async def refresh(self, messages: Iterable[Message[Any]]) -> None:
         """Load the state of the messages' acknowledgments."""
 
@@ -127,7 +130,7 @@ class HandlerLoop:
     async def _has_room(self) -> bool:
         """Wait until another job may begin; return False if the loop is to end."""
         while not self._stopping.is_set() and self._failure is None:
-            if len(self._jobs) < self._options.concurrency:
+            if len(self._jobs) < (1 if self._messages.has_suspects() else self._options.concurrency):
                 return True
             self._changed.clear()
             await self._changed.wait()

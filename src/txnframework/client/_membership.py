@@ -362,11 +362,14 @@ class Membership:
         replaces = options.named and segment not in self._tried
         self._tried.add(segment)
         permits = self._host.config.client.receive_messages_max
-        request = AttachRequest(options.name, permits, options.priority, options.named, replaces)
+        request = AttachRequest(
+            options.name, permits, options.priority, options.named, replaces, options.counts_durably
+        )
         lost = self.feeds.get(segment)
         missed = LostLeaseMessages(self._host) if lost is None else lost.missed
         follows = partial(self._follows, topic, at) if self._in_order and at.parents else None
-        feed = Feed(place, self._inbox, self._wake_consumer, self.poke, follows, missed)
+        durably = options.counts_durably
+        feed = Feed(place, self._inbox, self._wake_consumer, self.poke, follows, missed, durably)
         self.feeds[segment] = feed
         try:
             await self._host.dispatches.attach(feed.place, request, feed.listener(), feed.attach_to)

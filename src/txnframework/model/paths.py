@@ -26,6 +26,7 @@ _TRIMMED = "/txn-trimmed"
 _APPLICATION = "/txn-app"
 _SUBSCRIPTION = "/subscription"
 _CURSOR = "/cursor"
+_DELIVERIES = "/deliveries"
 _COMPACTED = "/compacted"
 _LEASE = "/lease"
 _LAST = "\x7f"  # after every character of a component
@@ -209,6 +210,11 @@ def cursor_of(path: str) -> tuple[str, str]:
     """Return segment and subscription of a cursor, by its path."""
     segment, subscription = _components(path, _CURSOR, 2)
     return _name_of(path, segment), _name_of(path, subscription)
+
+
+def delivery_counts_key(segment: str, subscription: str) -> Key:
+    """Return the key of a subscription's delivery counts on one segment."""
+    return Key(f"{_DELIVERIES}/{escape(segment)}/{escape(subscription)}", segment)
 
 
 def compacted_key(segment: str) -> Key:

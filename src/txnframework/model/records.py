@@ -15,6 +15,7 @@ key                                           document                 partition
 ``/txn-app/<application>``                    ``ApplicationRecord``    the application
 ``/subscription/<topic>/<name>``              ``SubscriptionRecord``   the topic
 ``/cursor/<segment>/<subscription>``          ``CursorRecord``         the segment
+``/deliveries/<segment>/<subscription>``      ``DeliveryCountsRecord`` the segment
 ``/compacted/<segment>``                      ``CompactedRecord``      the segment
 ``/topic/<tenant>/<namespace>/<name>``        ``TopicRecord``          the topic
 ``/ids/<coordinator>``                        ``IdBlock``              its own
@@ -246,6 +247,22 @@ class CursorRecord(Document):
     deleted: list[tuple[PositionText, PositionText]] = msgspec.field(default_factory=list)
     partial: dict[PositionText, list[Natural]] = msgspec.field(default_factory=dict)
     tombstone: bool = False
+
+
+class DeliveryCountsRecord(Document):
+    """
+    How often unacknowledged messages of a subscription were delivered on a segment.
+
+    ``counts``: earlier deliveries by position, at least 1. ``dispatch``: the token of the dispatch in progress; empty
+    after it has ended by itself. ``handed_out``: messages that it recorded before they were received. ``alone``: its
+    consumer had no other message.
+    """
+
+    incarnation: Natural
+    dispatch: str = ""
+    counts: dict[PositionText, Natural] = msgspec.field(default_factory=dict)
+    handed_out: list[PositionText] = msgspec.field(default_factory=list)
+    alone: bool = False
 
 
 class CompactedRecord(Document):

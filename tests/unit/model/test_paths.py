@@ -88,6 +88,7 @@ GOLDEN = [
     (paths.application_key("my app"), "/txn-app/my%20app", "my app"),
     (paths.subscription_key(TOPIC, "sub"), f"/subscription/{TOPIC_PART}/sub", TOPIC),
     (paths.cursor_key(SEGMENT, "sub"), f"/cursor/{SEGMENT_PART}/sub", SEGMENT),
+    (paths.delivery_counts_key(SEGMENT, "sub"), f"/deliveries/{SEGMENT_PART}/sub", SEGMENT),
     (paths.trimmed_key(SEGMENT), f"/txn-trimmed/{SEGMENT_PART}", SEGMENT),
     (paths.compacted_key(SEGMENT), f"/compacted/{SEGMENT_PART}", SEGMENT),
     (paths.topic_key(TopicName.parse(TOPIC)), "/topic/public/default/ratings", TOPIC),

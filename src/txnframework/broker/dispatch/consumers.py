@@ -21,7 +21,8 @@ class AttachRequest:
     A consumer that attaches; ``permits`` is the number of messages that it accepts at first.
 
     ``named``: the caller chose the name. ``replaces``: the consumer takes the lease from an earlier consumer of this
-    name, whose process may be dead, without waiting for the end of its session.
+    name, whose process may be dead, without waiting for the end of its session. ``counts_durably``: deliveries are
+    counted in the store too.
     """
 
     name: str
@@ -29,6 +30,7 @@ class AttachRequest:
     priority: int = 0
     named: bool = False
     replaces: bool = False
+    counts_durably: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class HeldMessage:
 
     * ``holder``: the branch whose acknowledgment is in progress or pending; None outside transactions.
     * ``delivery``: the number of the latest delivery; copies of earlier deliveries are void.
+    * ``received``: the number of the last delivery that a user received.
     * ``given_to``: the last consumer whose user received the message and may still process it, even if it waits again;
       DETACHED if that consumer was detached.
     * ``own``: the consumer that received the message acknowledged it in ``holder``, or does so outside transactions,
@@ -74,6 +75,7 @@ class HeldMessage:
     skipped_by_refresh: bool = False
     redeliveries: int = 0
     delivery: int = 0
+    received: int = 0
     size_bytes: int = 0
     due_ms: int = 0
 
@@ -221,8 +223,13 @@ class Deliveries:
     # -- events ---------------------------------------------------------------------------------------
 
     def remember(self, earlier: Mapping[Position, int]) -> None:
-        """Set the earlier delivery counts of messages that are still to be read."""
-        self._earlier.update(earlier)
+        """Set the earlier delivery counts of messages, where they are higher than the known ones."""
+        for position, count in earlier.items():
+            held = self.messages.get(position)
+            if held is not None:
+                held.redeliveries = max(held.redeliveries, count)
+            else:
+                self._earlier[position] = max(self._earlier.get(position, 0), count)
 
     def read(self, held: HeldMessage, cursor: Cursor, pending: OpenAcks) -> None:
         """Add a message that was read, unless it is finished."""
@@ -272,7 +279,7 @@ class Deliveries:
         if held.given_to is not None and held.given_to not in (DETACHED, consumer):
             # The previous consumer's user may still process the message, and another consumer will finish it now.
             self.claims.finished(held.given_to, position, None)
-        held.given_to = consumer
+        held.given_to, held.received = consumer, delivery
         return True
 
     def requeue(self, positions: Iterable[Position], consumer: int, unseen: frozenset[Position]) -> list[Position]:

@@ -37,7 +37,7 @@ class DeliveryCountCache:
     """
     The counts of ended dispatches, for at most ``messages_max`` messages; the oldest are forgotten first.
 
-    They are kept in memory: after a take-over or a restart, counting starts again.
+    They are kept in memory. ``DurableCounts`` keeps those of consumers that need them after a restart.
     """
 
     def __init__(self, messages_max: int) -> None:
@@ -169,6 +169,8 @@ class Dispatches:
                         f"subscription {ref.subscription} is used as {dispatch.subscription_type} here, "
                         f"not as {ref.subscription_type}"
                     )
+                if request.counts_durably:
+                    await dispatch.count_durably()
                 attached = Attachment(ref, dispatch, dispatch.attach(request, listener))
                 got(attached)
                 return attached

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from txnframework.broker.coordinators.coordinators import KnownOutcomes
@@ -12,15 +13,16 @@ from txnframework.broker.dispatch.ack_state import OpenAcks
 from txnframework.broker.dispatch.acknowledgments import AckRecorder, CursorAckWriter, SizedPosition
 from txnframework.broker.dispatch.consumers import AttachedConsumers, AttachRequest, Listener
 from txnframework.broker.dispatch.deliveries import Deliveries, DeliveryCounts, HeldMessage
+from txnframework.broker.dispatch.durable_counts import DurableCounts
 from txnframework.broker.dispatch.read_ahead import ReadAhead
 from txnframework.broker.dispatch.refresh import RefreshTrigger
 from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
-from txnframework.errors import Closed, LeaseLost
+from txnframework.errors import Closed, LeaseLost, TxnFrameworkError
 from txnframework.interfaces import IDispatcher, ILease, IMetadataStore, ITransactionCoordinator
-from txnframework.model.acks import Ack
-from txnframework.model.cursor import Cursor
+from txnframework.model.acks import Ack, AckState
+from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.dispatch import Ordering
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
@@ -66,6 +68,8 @@ class SegmentDispatch:
         self._parts = parts
         self._lease = lease
         self._earlier = earlier
+        self.counting: DurableCounts | None = None
+        """The counts in the store, if a consumer needs them."""
         self.tenure = object()
         """Identifies deliveries under this lease."""
         # Only without any order can a message be held back, and the messages behind it be delivered.
@@ -110,7 +114,29 @@ class SegmentDispatch:
         self._read_ahead.stop_watching()
         await self._cursor_acks.finish()
         await self._trigger.close()
+        if self.counting is not None:
+            # Before the lease: the next dispatch must find the counts. Without this write it takes this one for dead.
+            with suppress(TxnFrameworkError):
+                await self.counting.end(self.incarnation, self._deliveries.redeliveries())
         await self._lease.release()
+
+    async def count_durably(self) -> None:
+        """
+        Count deliveries in the store from now on, and take over the counts of earlier processes.
+
+        :raises Unavailable: the store cannot be asked now.
+        """
+        if self.counting is not None or self._cursor is None:
+            return
+        token = f"{self._parts.environment.random_bits(64):016x}"
+        counting = DurableCounts(
+            self._parts.store, self.segment, self._parts.subscription.name, token, self._deliveries
+        )
+        cursor = self._cursor
+        counts = await counting.begin(cursor)
+        if cursor.incarnation == self.incarnation:
+            self._deliveries.remember(counts)
+        self.counting = counting
 
     @property
     def redeliveries(self) -> DeliveryCounts:
@@ -325,7 +351,10 @@ class SegmentDispatch:
 
     def remove_finished(self, done: Iterable[HeldMessage]) -> None:
         """Remove messages that are acknowledged."""
-        self._parts.dispatcher.released(self._deliveries.forget(done))
+        gone = self._deliveries.forget(done)
+        if self.counting is not None:
+            self.counting.finished(gone)
+        self._parts.dispatcher.released(gone)
         self._wake.set()
 
     # -- refreshing from the stores -------------------------------------------------------------------
@@ -342,10 +371,15 @@ class SegmentDispatch:
             else:
                 freed = self._deliveries.reconcile(cursor, self._open_acks, refresh)
             self._cursor = cursor
+            if self.counting is not None:
+                self.counting.finished(at for at in tuple(self.counting.suspects) if self._is_finished(at))
             self._parts.dispatcher.released(freed)
             self._wake.set()
             for branch in self._deliveries.claims.crowded():
                 await self.load_outcome(branch)
+
+    def _is_finished(self, position: Position) -> bool:
+        return self._cursor is None or state_of(self._cursor, position) is AckState.DELETED
 
     def request_refresh(self) -> None:
         """Request a refresh soon."""

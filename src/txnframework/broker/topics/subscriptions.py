@@ -13,7 +13,7 @@ from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout, Segment, SegmentState, begun, with_subscription, without_subscription
-from txnframework.model.metadata import Put, Record
+from txnframework.model.metadata import Expect, Put, Record
 from txnframework.model.names import TopicName, check_new_name
 from txnframework.model.positions import EARLIEST, Position
 
@@ -99,6 +99,9 @@ class SubscriptionChanges:
         """Write the tombstones of a subscription that is not listed; its record is last and marks completion."""
         for segment_id in layout.segments:
             await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).give_up()
+            # After the tombstone: its incarnation makes counts void that a dispatch of this life writes from now on.
+            counts = paths.delivery_counts_key(str(layout.name_of(segment_id)), name)
+            await self._store.delete(counts, Expect.ANY)
         key = paths.subscription_key(str(layout.topic), name)
 
         async def replaced(record: Record | None) -> Put | None:
