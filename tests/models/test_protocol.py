@@ -6,9 +6,9 @@ from enum import StrEnum
 from types import ModuleType
 
 import pytest
-from protocol import acknowledging, belonging, covering, deciding, deleting, subscribing
+from protocol import acknowledging, belonging, committing, covering, deciding, deleting, subscribing
 
-MODELS: tuple[ModuleType, ...] = (deciding, acknowledging, covering, belonging, subscribing, deleting)
+MODELS: tuple[ModuleType, ...] = (deciding, acknowledging, covering, belonging, subscribing, deleting, committing)
 
 
 def _name(model: ModuleType) -> str:
