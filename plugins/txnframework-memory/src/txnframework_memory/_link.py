@@ -38,7 +38,7 @@ class Link:
         self.name = name
         self.is_closed = False
         self.is_cut = False
-        self._pause = pause
+        self.pause = pause
         self._lost_reply = False
 
     async def read(self, step: Callable[[], T], locked: Locked | None = None) -> T:
@@ -49,13 +49,13 @@ class Link:
         """
         if self.is_closed:
             raise self._closed()
-        await self._pause()
+        await self.pause()
         while locked is not None and (released := locked()) is not None:
             await released.wait()  # nothing runs between the last look and the step
         if self.is_closed or self.is_cut:
             raise self._unreachable()
         answer = step()
-        await self._pause()
+        await self.pause()
         if self.is_closed or self.is_cut:
             raise self._unreachable()
         return answer
@@ -70,13 +70,13 @@ class Link:
             raise self._closed()
         if self.is_cut and self._lost_reply:
             raise Unavailable(f"{self.name} is cut off")
-        await self._pause()
+        await self.pause()
         while locked is not None and (released := locked()) is not None:
             await released.wait()  # nothing runs between the last look and the step
         if self.is_closed:
             raise OutcomeUnknown(f"{self.name} was closed while a write was in flight")
         answer = step()
-        await self._pause()
+        await self.pause()
         if self.is_closed or self.is_cut:
             self._lost_reply = self.is_cut
             raise OutcomeUnknown(f"{self.name}: the reply to a write was lost")

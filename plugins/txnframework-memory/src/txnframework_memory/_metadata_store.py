@@ -32,6 +32,7 @@ from txnframework.model import (
 )
 from txnframework.model.paths import lease_key
 from txnframework_memory._co_commit import join_connection
+from txnframework_memory._database import MemoryConnection
 from txnframework_memory._link import Link, Pause, RecordWatch, Watch
 from txnframework_memory._records import Change, Records, check_batch, concerned_by, record_id
 from txnframework_memory._server import Server
@@ -92,6 +93,7 @@ class MemoryMetadataStore:
         self._server = server
         self._records = server.records
         # Dicts keep the order of arming, so that a run can be repeated exactly.
+        self._connections: list[MemoryConnection] = []
         self._watches: dict[Watch[Change], None] = {}
 
     async def get(self, key: Key) -> Record | None:
@@ -151,6 +153,12 @@ class MemoryMetadataStore:
         self.link.require_open()
         return await join_connection(self._server.database, connection)
 
+    def connect(self) -> MemoryConnection:
+        """Return a new connection of the application to its tables; it is lost when this client is closed."""
+        connection = self._server.database.connect(self.link.pause)
+        self._connections = [one for one in self._connections if not one.link.is_closed] + [connection]
+        return connection
+
     async def close(self) -> None:
         """End the session; may be repeated."""
         self.crash()
@@ -167,6 +175,8 @@ class MemoryMetadataStore:
         for watch in tuple(self._watches):
             watch.end()
         self._watches.clear()
+        for connection in self._connections:
+            connection.crash()
         self._server.end_session(self.session)
 
     def cut(self) -> None:

@@ -15,6 +15,7 @@ from txnframework.broker.metrics import MeasuredCoordinator, MeasuredMetadataSto
 from txnframework.interfaces import (
     IAppendedWatch,
     IAtomicBatchStore,
+    IDatabaseTransaction,
     ILease,
     ILedgerStore,
     IManagedLedger,
@@ -29,6 +30,7 @@ from txnframework.model import Key
 from txnframework_simulation.simulator import faulty_stores
 from txnframework_simulation.simulator.faulty_stores import (
     FaultyAtomicStore,
+    FaultyDatabaseTransaction,
     FaultyLease,
     FaultyLedger,
     FaultyLedgerStore,
@@ -47,6 +49,7 @@ ROLES: dict[type, InterfaceClass] = {
     FaultyValueWatch: IValueWatch,
     FaultyTailWatch: IAppendedWatch,
     FaultyLease: ILease,
+    FaultyDatabaseTransaction: IDatabaseTransaction,
     FaultyMetadataStore: IMetadataStore,
     FaultyAtomicStore: IAtomicBatchStore,
     FaultyLedger: IManagedLedger,

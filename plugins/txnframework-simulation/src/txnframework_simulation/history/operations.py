@@ -235,6 +235,12 @@ class DrainCompacted(_Operation, frozen=True):
     topic: str
 
 
+class DrainRows(_Operation, frozen=True):
+    """Read the committed rows of a table of the application, at the end; the reply is ``RowsFound``."""
+
+    table: str
+
+
 class DrainConsumer(_Operation, frozen=True):
     """
     Receive with the only consumer until no message has arrived for a long time; the reply is ``Drained``.
@@ -283,5 +289,6 @@ Operation = (
     | DrainSubscription
     | DrainCompacted
     | DrainConsumer
+    | DrainRows
     | DrainOutcome
 )

@@ -159,4 +159,10 @@ class Drained(_Reply, frozen=True):
     trimmed: tuple[MessagePosition, ...] = ()
 
 
-Reply = Done | Begun | Joined | Sent | Outcome | AckFound | Received | Changed | Drained
+class RowsFound(_Reply, frozen=True):
+    """The keys and values of all committed rows."""
+
+    rows: dict[str, str]
+
+
+Reply = Done | Begun | Joined | Sent | Outcome | AckFound | Received | Changed | Drained | RowsFound

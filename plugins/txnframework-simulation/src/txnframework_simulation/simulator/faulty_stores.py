@@ -10,6 +10,8 @@ from txnframework.broker import ForwardingProxy
 from txnframework.interfaces import (
     IAppendedWatch,
     IAtomicBatchStore,
+    ICoCommitStore,
+    IDatabaseTransaction,
     ILease,
     ILedgerStore,
     IManagedLedger,
@@ -135,6 +137,24 @@ class FaultyLease(ForwardingProxy):
         await self._calls.write("release", self.key, self._lease.release)
 
 
+@implementer(IDatabaseTransaction)
+class FaultyDatabaseTransaction(ForwardingProxy):
+    """A joined transaction whose put and COMMIT go through ``StoreCalls``."""
+
+    def __init__(self, joined: IDatabaseTransaction, calls: StoreCalls) -> None:
+        super().__init__(joined)
+        self._joined = joined
+        self._calls = calls
+
+    async def put(self, write: Put) -> int:
+        """Write a record in the transaction; a lost reply is a lost connection, so nothing is committed."""
+        return await self._calls.read("put_joined", write, lambda: self._joined.put(write))
+
+    async def commit(self) -> None:
+        """Commit the transaction."""
+        await self._calls.write("commit_joined", "the rows", self._joined.commit)
+
+
 @implementer(IMetadataStore)
 class FaultyMetadataStore(ForwardingProxy):
     """
@@ -206,6 +226,15 @@ class FaultyMetadataStore(ForwardingProxy):
     async def break_lease(self, name: str, version: int) -> None:
         """End another session's lease."""
         await self._calls.write("break_lease", name, lambda: self._store.break_lease(name, version))
+
+    async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:
+        """Join the transaction of an application's connection."""
+        store = self._store
+        assert ICoCommitStore.providedBy(store), "the caller has checked it"
+        joined = await self._calls.read(
+            "join_transaction", header, lambda: store.join_transaction(connection, header, version)
+        )
+        return FaultyDatabaseTransaction(joined, self._calls)
 
     async def close(self) -> None:
         """End the session."""

@@ -61,8 +61,12 @@ class Chain(Workload[ChainOptions]):
 
     async def run(self, context: ActorContext) -> None:
         """Send orders and bill them."""
-        actor = _Clerk(context, self.options)
+        actor = self.clerk(context)
         await context.repeat({actor.order: 2, actor.bill: 3})
+
+    def clerk(self, context: ActorContext) -> Clerk:
+        """Return one actor."""
+        return Clerk(context, self.options)
 
     def violations(self, history: History) -> list[Violation]:
         """Compare orders, invoices and undelivered orders."""
@@ -87,7 +91,7 @@ class Chain(Workload[ChainOptions]):
         ]
 
 
-class _Clerk:
+class Clerk:
     """One actor."""
 
     def __init__(self, context: ActorContext, options: ChainOptions) -> None:
@@ -128,7 +132,7 @@ class _Clerk:
         received = await consumer.receive(chance.randint(1, 3), timeout_ms=300)
         if not received:
             return False
-        txn = await self._recorded.begin(timeout_ms=chance.choice((2_000, 10_000)))
+        txn = await self.begin_billing(chance.choice((2_000, 10_000)))
         try:
             await self._transform(received, consumer, invoices, txn)
         except (Conflict, Unavailable):
@@ -137,11 +141,19 @@ class _Clerk:
         await self._end(txn)
         return chance.random() < 0.7
 
+    async def begin_billing(self, timeout_ms: int) -> Transaction:
+        """Begin the transaction of some invoices."""
+        return await self._recorded.begin(timeout_ms=timeout_ms)
+
+    async def write_invoice(self, invoice: str, invoices: RecordedProducer, txn: Transaction) -> None:
+        """Write one invoice in a transaction."""
+        await invoices.send(invoice, key="k", txn=txn)
+
     async def _transform(
         self, received: tuple[Message, ...], consumer: RecordedConsumer, invoices: RecordedProducer, txn: Transaction
     ) -> None:
         for order in received:
-            await invoices.send(f"{(order.value or b'').decode()}{ARROW}{self._recorded.unique()}", key="k", txn=txn)
+            await self.write_invoice(f"{(order.value or b'').decode()}{ARROW}{self._recorded.unique()}", invoices, txn)
         await consumer.ack(*received, txn=txn)
 
     async def _end(self, txn: Transaction) -> None:
