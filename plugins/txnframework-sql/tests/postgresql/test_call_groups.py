@@ -9,6 +9,7 @@ import pytest
 
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework_sql.postgresql._call_groups import CallGroups
+from txnframework_sql.postgresql._errors import Locked
 
 
 @pytest.mark.parametrize(
@@ -137,5 +138,38 @@ def test_closing_waits_for_a_lone_call() -> None:
         assert await asked == 1
         with pytest.raises(Closed):
             await together.submit(2)
+
+    asyncio.run(test())
+
+
+def test_a_call_that_waits_for_a_lock() -> None:
+    """Calls of a group of which one is locked are answered without it, and closing waits for the locked one."""
+
+    async def test() -> None:
+        unlocked = asyncio.Event()
+
+        async def perform(group: Sequence[str]) -> list[str | Exception]:
+            if "locked" in group:
+                if len(group) > 1:
+                    raise Locked("after a short wait")
+                await unlocked.wait()
+            return list(group)
+
+        async def attempt(group: Sequence[str]) -> list[str | Exception]:
+            if "locked" in group:
+                raise Locked("after a shorter wait")
+            return list(group)
+
+        together = CallGroups(perform, attempt=attempt, queue_max=100, group_max=30, under_way_max=2)
+        names = [*["locked"] * 5, "a", "b"]
+        asked = [asyncio.create_task(together.submit(name)) for name in names]
+        assert await asyncio.gather(*asked[5:]) == ["a", "b"]
+        assert await together.submit("c") == "c"
+        closing = asyncio.create_task(together.close())
+        await asyncio.sleep(0)
+        assert not any(one.done() for one in (*asked[:5], closing))
+        unlocked.set()
+        assert await asyncio.gather(*asked) == names
+        await closing
 
     asyncio.run(test())

@@ -10,9 +10,18 @@ from typing import Generic, TypeVar
 
 from txnframework.errors import Closed, Corrupt, InvalidInput, TxnFrameworkError
 from txnframework_sql._database import copy_error
+from txnframework_sql.postgresql._errors import Locked
+
+_APART_MAX = 2
 
 C = TypeVar("C")
 T = TypeVar("T")
+
+Perform = Callable[[Sequence[C]], Awaitable[Sequence[T | Exception]]]
+
+
+class _StillLocked(Exception):
+    """The lock of a call is still held."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +38,8 @@ class CallGroups(Generic[C, T]):
     many, at least ``share_min`` of them.
 
     :param perform: returns for each call its result or its own error, and raises an error that applies to all calls.
+    :param attempt: performs one call, and raises Locked after a short wait for a lock. If a group was locked, its calls
+        are attempted one by one, and only those that wait for the lock continue to wait. None: the group fails.
     :param take: returns how many calls from the front may go together, at least one; calls are started in their order.
     :param may_be_alone: if the last call met no other, a call runs at once, in its caller's own task. That saves the
         turns of the event loop to another task and back. A cancelled caller then cancels the statement. As soon as two
@@ -37,8 +48,9 @@ class CallGroups(Generic[C, T]):
 
     def __init__(
         self,
-        perform: Callable[[Sequence[C]], Awaitable[Sequence[T | Exception]]],
+        perform: Perform[C, T],
         *,
+        attempt: Perform[C, T] | None = None,
         queue_max: int,
         group_max: int,
         under_way_max: int,
@@ -47,6 +59,7 @@ class CallGroups(Generic[C, T]):
         may_be_alone: bool = False,
     ) -> None:
         self._perform = perform
+        self._attempt = attempt
         self._slots = asyncio.Semaphore(queue_max)
         self._group_max = group_max
         self._under_way_max = under_way_max
@@ -56,6 +69,10 @@ class CallGroups(Generic[C, T]):
         # The last call found no other call running, and none has arrived since.
         self._was_alone = False
         self._under_way = 0
+        # Calls that were separated from a group, and the number of those that are performed at once. Each has a
+        # connection of its own, and some connections must be left for other calls.
+        self._apart = 0
+        self._attempts_apart, self._slots_apart = (asyncio.Semaphore(_APART_MAX) for _ in range(2))
         # A task was created that has not yet read the waiting calls.
         self._is_starting = False
         self._waiting: deque[_QueuedCall[C, T]] = deque()
@@ -107,7 +124,10 @@ class CallGroups(Generic[C, T]):
         self._under_way -= 1
         if self._waiting:
             self._start()
-        if not self._under_way:
+        self._become_idle()
+
+    def _become_idle(self) -> None:
+        if not self._under_way and not self._apart:
             self._is_idle.set()
 
     async def _perform_alone(self, call: C) -> T:
@@ -144,15 +164,52 @@ class CallGroups(Generic[C, T]):
         share = min(self._group_max, share if share >= self._share_min else len(self._waiting))
         return share if self._take is None else min(share, self._take(queued.call for queued in self._waiting))
 
-    async def _answer(self, group: Sequence[_QueuedCall[C, T]]) -> None:
+    def _answer_apart(self, queued: _QueuedCall[C, T]) -> None:
+        """Perform a call in a task of its own, which occupies none of the statements that may run."""
+        self._apart += 1
+        self._is_idle.clear()
+        task = asyncio.create_task(self._perform_apart(queued), name="txnframework-sql statement")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _perform_apart(self, queued: _QueuedCall[C, T]) -> None:
+        try:
+            async with self._attempts_apart:
+                is_locked = await self._is_locked(queued)
+            if is_locked:
+                async with self._slots_apart:
+                    await self._answer((queued,))
+        finally:
+            self._apart -= 1
+            self._become_idle()
+
+    async def _is_locked(self, queued: _QueuedCall[C, T]) -> bool:
+        """Try to answer a call without a long wait; return whether its lock is still held."""
+        assert self._attempt is not None
+        try:
+            await self._answer((queued,), self._attempt)
+        except _StillLocked:
+            return True
+        return False
+
+    async def _answer(self, group: Sequence[_QueuedCall[C, T]], attempt: Perform[C, T] | None = None) -> None:
         answers: Sequence[T | Exception]
         try:
-            answers = await self._perform([queued.call for queued in group])
+            answers = await (attempt or self._perform)([queued.call for queued in group])
         except (InvalidInput, Corrupt) as error:
             # An invalid value of one call must not fail the others.
             if len(group) > 1:
                 for queued in group:
                     await self._answer((queued,))
+                return
+            answers = [error]
+        except Locked as error:
+            if attempt is not None:
+                raise _StillLocked from error
+            if len(group) > 1 and self._attempt is not None:
+                # One of them waits for a lock, perhaps of a stopped process: the others must not wait with it.
+                for queued in group:
+                    self._answer_apart(queued)
                 return
             answers = [error]
         except TxnFrameworkError as error:

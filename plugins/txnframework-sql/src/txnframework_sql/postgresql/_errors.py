@@ -37,6 +37,11 @@ _AGAIN = frozenset(
     }
 )
 
+
+class Locked(Unavailable):
+    """A lock was not free in time; nothing was changed."""
+
+
 _BY_CODE: dict[str, tuple[type[TxnFrameworkError], str]] = {
     "25006": (
         Unavailable,
@@ -61,7 +66,7 @@ _BY_CODE: dict[str, tuple[type[TxnFrameworkError], str]] = {
         Unavailable,
         "has no free connection; lower connections_max in its clients, or raise the server's max_connections",
     ),
-    "55P03": (Unavailable, "was locked by other writers for lock_timeout_ms; try again"),
+    "55P03": (Locked, "was locked by other writers for lock_timeout_ms; try again"),
     "57014": (Unavailable, "rolled back a statement after statement_timeout_ms; try again, or raise that option"),
     "57P01": (Unavailable, "was shut down, or its administrator ended this connection; try again when it is available"),
     "57P02": (Unavailable, "is restarting after a crash; try again in a moment"),

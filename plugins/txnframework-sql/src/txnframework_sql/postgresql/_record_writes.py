@@ -31,6 +31,10 @@ Step = Check | Put | PutSequential | Delete
 Steps = tuple[Step, ...]
 """The steps of one batch, in the order in which they are checked; the order of the puts is also that of the result."""
 
+# How long a statement of several batches waits for a lock. Afterwards each batch gets a statement of its own, which at
+# first waits for a shorter time. So the others do not wait for an application that holds the lock of a record.
+_SHARED_LOCK_WAIT_MS = 250
+ATTEMPT_LOCK_WAIT_MS = 20
 _CHECK, _PUT, _PUT_SEQUENTIAL, _DELETE = range(4)
 
 
@@ -41,8 +45,10 @@ Answer = tuple[Record, ...] | TxnFrameworkError
 class BatchGroup:
     """Batches that are sent as one statement; each is applied or refused separately."""
 
-    def __init__(self, batches: Sequence[Steps]) -> None:
+    def __init__(self, batches: Sequence[Steps], lock_wait_ms: int | None = None) -> None:
         self.batches = batches
+        shared_wait_ms = _SHARED_LOCK_WAIT_MS if len(batches) > 1 else 0
+        self._lock_wait_ms = shared_wait_ms if lock_wait_ms is None else lock_wait_ms
         # Every statement locks records in the order of their keys, so that two statements never deadlock. If no batch
         # has more than one key, the batches themselves are sorted. Batches of one record keep the order in which they
         # arrived.
@@ -77,7 +83,7 @@ class BatchGroup:
         return (
             *(self._ends, kinds, paths, partitions, expecteds, lists, values),
             *self._locks(),
-            *(channel, BYTES_MAX, PAYLOADS_MAX),
+            *(channel, BYTES_MAX, PAYLOADS_MAX, self._lock_wait_ms),
         )
 
     def answers(self, rows: Iterable[Sequence[Any]]) -> tuple[list[Answer], list[RecordChange]]:

@@ -12,7 +12,14 @@ from txnframework_sql._options import MetadataOptions
 from txnframework_sql.postgresql._call_groups import CallGroups
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.postgresql._record_writes import Answer, BatchGroup, SinglePuts, Steps, require_storable
+from txnframework_sql.postgresql._record_writes import (
+    ATTEMPT_LOCK_WAIT_MS,
+    Answer,
+    BatchGroup,
+    SinglePuts,
+    Steps,
+    require_storable,
+)
 from txnframework_sql.postgresql._schema import APPLY_BATCHES
 from txnframework_sql.steps import records
 from txnframework_sql.steps.statements import Row, partition_of
@@ -66,6 +73,7 @@ class PostgresqlRecords:
         self._single_puts = SinglePuts(self._pool.channel)
         self._writes: CallGroups[Steps, tuple[Record, ...]] = CallGroups(
             self._apply,
+            attempt=self._apply_soon,
             queue_max=options.queue_max,
             group_max=options.group_max,
             under_way_max=_WRITES_UNDER_WAY,
@@ -134,7 +142,13 @@ class PostgresqlRecords:
     async def _apply(self, batches: Sequence[Steps]) -> list[Answer]:
         if len(batches) == 1 and (record := await self._put_single(batches[0])) is not None:
             return [(record,)]
-        group = BatchGroup(batches)
+        return await self._apply_group(BatchGroup(batches))
+
+    async def _apply_soon(self, batches: Sequence[Steps]) -> list[Answer]:
+        """Apply batches, or raise Locked after a short wait for a lock."""
+        return await self._apply_group(BatchGroup(batches, ATTEMPT_LOCK_WAIT_MS))
+
+    async def _apply_group(self, group: BatchGroup) -> list[Answer]:
         columns = group.columns(self._pool.channel)
         rows = await self._pool.run(lambda connection: connection.write(APPLY_BATCHES.call, *columns))
         answers, changes = group.answers(tuple(row) for row in rows)

@@ -17,13 +17,15 @@
 -- (lock_makes) is created for the lock, with a version that no record has, and counts as absent. The remaining ones of
 -- these are deleted at the end.
 --
+-- lock_wait_ms: how long to wait for a lock; 0: as long as the connection's setting says.
+--
 -- Answers: for each step that wrote, the new version and the index entries that the record had before. For each refused
 -- batch, its first step whose expectation was not met, with the stored version. Changes are notified; see _payloads.py.
 CREATE FUNCTION schema_of_store.{name}(
     ends bigint[],
     kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
     lock_paths text[], lock_partitions text[], lock_writes boolean[], lock_makes boolean[],
-    channel text, payload_bytes_max bigint, payloads_max bigint
+    channel text, payload_bytes_max bigint, payloads_max bigint, lock_wait_ms bigint
 ) RETURNS TABLE (step bigint, is_met boolean, version bigint, list_before text) LANGUAGE plpgsql AS $function$
 #variable_conflict use_column
 DECLARE
@@ -47,6 +49,9 @@ DECLARE
     payload text := '';
     payloads text[] := '{}';
 BEGIN
+    IF lock_wait_ms > 0 THEN
+        PERFORM set_config('lock_timeout', lock_wait_ms::text, true);
+    END IF;
     FOR place IN 1 .. cardinality(lock_paths) LOOP
         LOOP
             IF lock_writes[place] THEN
