@@ -34,8 +34,7 @@ from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarne
 from txnframework_metadata.buffer.buffer import MetadataBuffer
 from txnframework_metadata.buffer.outcomes import all_aborted_branches
 from txnframework_metadata.plugin import txnframework_coordinators
-from txnframework_metadata.records.operations import scan_operations
-from txnframework_metadata.records.views import operation_indexes
+from txnframework_metadata.records.operations import operation_indexes, scan_operations
 
 
 class ShowsEverything(MetadataBuffer):
