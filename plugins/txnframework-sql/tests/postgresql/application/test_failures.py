@@ -201,3 +201,37 @@ def test_others_while_a_header_is_locked(run: Run) -> None:
                 connection.terminate()
 
     run(test, commit_pause_max_ms=3_000)
+
+
+def test_a_deadlock(run: Run) -> None:
+    """The server rolls one of two applications back, which repeats its block."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        await asked(application.url, "INSERT INTO mine (text) VALUES ('one'), ('two')")
+        one, two = [await asyncpg.connect(application.url, server_settings={"deadlock_timeout": "10ms"}) for _ in "12"]
+        joined = await application.store.join_transaction(one, application.header, version)
+        await two.execute("BEGIN")
+        lock = "SELECT FROM mine WHERE text = '{}' FOR UPDATE"
+        await one.execute(lock.format("one"))
+        await two.execute(lock.format("two"))
+        waiting = asyncio.create_task(two.execute(lock.format("one")))
+        try:
+            await one.execute(lock.format("two"))
+        except asyncpg.DeadlockDetectedError:
+            with pytest.raises(asyncpg.InFailedSQLTransactionError):
+                await joined.put(application.ended(version))
+            await joined.rollback()
+            await waiting
+            assert await application.state() == b"open"
+        else:
+            await joined.put(application.ended(version))
+            await joined.commit()
+            assert await application.state() == b"committed"
+        with suppress(asyncpg.DeadlockDetectedError):
+            await waiting
+        await two.execute("ROLLBACK")
+        await one.close()
+        await two.close()
+
+    run(test)
