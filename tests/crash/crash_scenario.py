@@ -65,6 +65,9 @@ class Scenario(ABC):
     async def resume(self, client: Client) -> None:  # noqa: B027
         """Go on after the victim's death, in another process."""
 
+    def taken_for_gone(self) -> None:  # noqa: B027
+        """Do what a database does to the victim when it stands still for long."""
+
     def check(self) -> None:  # noqa: B027
         """Look at the space when everything has settled."""
 

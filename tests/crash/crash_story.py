@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import crash_log_family
 
 from txnframework import Consumer, Message, Producer, State, Transaction, TransactionPart, TxnID
-from txnframework.model import Batch, Record
+from txnframework.model import Batch, Put, Record
 from txnframework.model.paths import txn_id_of
 from txnframework.model.records import TransactionHeader, decode
 from txnframework_memory.space import MemorySpace
@@ -205,7 +205,7 @@ class Story:
         return due
 
     def _note_decisions(self, space: MemorySpace) -> None:
-        apply = space.records.apply
+        apply, apply_reserved = space.records.apply, space.records.apply_reserved
 
         def noting(batch: Batch) -> tuple[Record, ...]:
             written = apply(batch)
@@ -215,7 +215,13 @@ class Story:
                     self._note(record)
             return written
 
+        def noting_reserved(put: Put, version: int) -> None:
+            apply_reserved(put, version)
+            self.writes += 1
+            self._note(Record(put.key, put.value, version))
+
         space.records.apply = noting  # type: ignore[method-assign]
+        space.records.apply_reserved = noting_reserved  # type: ignore[method-assign]
 
     def _note_decided(self, txn_id: TxnID, state: State, branches: frozenset[int]) -> None:
         self.decided[txn_id] = (state, branches)

@@ -197,6 +197,7 @@ class _Walk:
         if last is not None and self.point.wakes:
             victim.process.frozen = True
             victim.lose_leases()
+            self.scenario.taken_for_gone()
             self.paused = operating
             return True
         if last is not None:

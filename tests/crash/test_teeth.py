@@ -10,7 +10,7 @@ import pytest
 from crash_scenario import Scenario
 from crash_teeth import AppliedLast, failures
 from crash_walk import Point, Walked, faults, kills
-from scenarios import applications, compacting, dead_letters, layouts, publishing, races, transactions
+from scenarios import applications, compacting, dead_letters, layouts, own_rows, publishing, races, transactions
 
 from txnframework.broker import LatestByKey, Topics
 from txnframework.client import Consumer, _segment_sender
@@ -19,7 +19,7 @@ from txnframework.model.layout import Layout
 from txnframework.model.paths import header_key
 from txnframework.plugin import SegmentAppender
 from txnframework_metadata.buffer import buffer
-from txnframework_metadata.coordinator import ended_transactions
+from txnframework_metadata.coordinator import coordinator, ended_transactions
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.pending_acks.store import MetadataPendingAcks
@@ -60,6 +60,32 @@ def test_abort_record_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(buffer, "settle_writes", swapped)
     assert any("must not be there" in failed for failed in failures(transactions.SettleAborted))
+
+
+class PutsOutside:
+    """A joined transaction whose put goes by the store's own connection."""
+
+    def __init__(self, joined: Any, store: Any) -> None:
+        self._joined = joined
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._joined, name)
+
+    async def put(self, write: Put) -> int:
+        written: int = await self._store.put(write)
+        return written
+
+
+def test_header_outside_the_transaction_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill between the two makes the messages count without the rows."""
+    commit_with = coordinator.commit_with
+
+    async def swapped(store: Any, environment: Any, request: Any, joined: Any, *rest: Any) -> Any:
+        return await commit_with(store, environment, request, PutsOutside(joined, store), *rest)
+
+    monkeypatch.setattr(coordinator, "commit_with", swapped)
+    assert any("committed: True, and the rows: {}" in failed for failed in failures(own_rows.CommitWithRows))
 
 
 def test_cursor_after_the_operations(monkeypatch: pytest.MonkeyPatch) -> None:

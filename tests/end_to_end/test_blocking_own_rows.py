@@ -1,0 +1,120 @@
+"""Rows that commit with a blocking transaction: the connection is used in the caller's thread only."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from zope.interface import implementer
+
+import txnframework.blocking
+from txnframework.interfaces import IDatabaseTransaction
+from txnframework.model import Batch, Key, Put, State
+from txnframework.runtime.calling_thread import in_calling_thread
+from txnframework_memory import MemoryMetadataStore
+
+TOPIC = "topic://public/default/orders"
+
+
+class ThreadBound:
+    """A connection of a driver that blocks, which refuses every other thread; it has one row."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+        self.calls: list[str] = []
+        self.committed = False
+        self.interrupted = ""
+
+    def call(self, name: str) -> None:
+        """Make one call of the driver."""
+        assert threading.get_ident() == self.thread, f"{name} in another thread"
+        self.calls.append(name)
+        if name == self.interrupted:
+            self.interrupted = ""
+            raise KeyboardInterrupt
+
+
+@implementer(IDatabaseTransaction)
+class ThreadBoundTransaction:
+    """The transaction of such a connection: its put is applied at the COMMIT."""
+
+    def __init__(self, store: MemoryMetadataStore, connection: ThreadBound) -> None:
+        self.store = store
+        self.connection = connection
+        self.write: Put | None = None
+
+    def require_store_writable(self) -> None:
+        pass
+
+    async def put(self, write: Put) -> int:
+        await in_calling_thread(lambda: self.connection.call("put"))
+        self.write = write
+        return 1
+
+    async def commit(self) -> None:
+        await in_calling_thread(lambda: self.connection.call("commit"))
+        assert self.write is not None
+        await self.store.apply(Batch(puts=(self.write,)))
+        self.connection.committed = True
+
+    async def rollback(self) -> None:
+        await in_calling_thread(lambda: self.connection.call("rollback"))
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[txnframework.blocking.Client]:
+    """A client whose store joins such connections."""
+
+    async def join(self: MemoryMetadataStore, connection: object, header: Key, version: int) -> ThreadBoundTransaction:
+        assert isinstance(connection, ThreadBound)
+        await in_calling_thread(lambda: connection.call("join"))
+        return ThreadBoundTransaction(self, connection)
+
+    monkeypatch.setattr(MemoryMetadataStore, "join_transaction", join)
+    url = "memory://blocking-own-rows"
+    with txnframework.blocking.open({"metadata": {"url": url}, "ledger": {"url": url}}) as opened:
+        opened.create_topic(TOPIC, exist_ok=True)
+        yield opened
+
+
+@contextmanager
+def block(client: txnframework.blocking.Client, connection: ThreadBound) -> Iterator[txnframework.blocking.Transaction]:
+    """Send in a transaction with rows."""
+    with client.producer(TOPIC) as producer, client.transaction(commit_with=connection) as txn:
+        producer.send(b"order", txn=txn)
+        yield txn
+
+
+def test_every_call_is_made_by_the_caller(client: txnframework.blocking.Client) -> None:
+    """Joining, putting and committing happen in the thread that enters and leaves the block."""
+    connection = ThreadBound()
+    with block(client, connection) as txn:
+        pass
+    assert txn.state is State.COMMITTED
+    assert connection.calls == ["join", "put", "commit"]
+
+
+def test_an_exception_rolls_back_in_the_thread_of_the_caller(client: txnframework.blocking.Client) -> None:
+    """So does an abort."""
+    connection = ThreadBound()
+    with pytest.raises(LookupError), block(client, connection) as txn:
+        raise LookupError
+    assert txn.state is State.ABORTED
+    assert connection.calls == ["join", "rollback"]
+
+
+@pytest.mark.parametrize("name", ["join", "put", "commit"])
+def test_an_interrupt_within_a_call(client: txnframework.blocking.Client, name: str) -> None:
+    """The connection is rolled back before the interrupt arrives, and no COMMIT is sent twice."""
+    connection = ThreadBound()
+    connection.interrupted = name
+    transaction = client.transaction(commit_with=connection)
+    with pytest.raises(KeyboardInterrupt), transaction:
+        pass
+    assert connection.calls.count("commit") <= 1
+    assert not connection.committed
+    if name != "join":
+        assert connection.calls[-1] == "rollback"
+    assert client.outcome(transaction.id) is State.ABORTED
