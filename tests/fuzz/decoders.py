@@ -7,10 +7,15 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-from txnframework.client import MessageID
+import msgspec
+
+from txnframework.client import Message, MessageID
+from txnframework.client._messages import with_content
 from txnframework.config import load_config
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import (
@@ -34,6 +39,7 @@ from txnframework.model.entry_view import CRC, HAS_NULLS, HEADER, MAGIC, VERSION
 from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
 from txnframework.model.transactions import State, Transaction
+from txnframework.serializers import SCHEMA_HEADER, MsgspecJson, MsgspecMessagePack, PlainJson, PlainText, PydanticJson
 from txnframework_example import _format as example
 from txnframework_legacy.buffer import documents, snapshot_format
 from txnframework_legacy.buffer.markers import marker_of
@@ -431,7 +437,35 @@ def _plugins() -> tuple[Decoder, ...]:
     )
 
 
+class Order(msgspec.Struct):
+    """A content, as a program defines it."""
+
+    customer: str
+    prices: dict[str, int] = {}
+    notes: list[str] = []
+
+
+def _contents() -> tuple[Decoder, ...]:
+    """Return the decoders of contents of messages; each refuses with an error that shows nothing of the value."""
+    orders = (Order("ada", {"apples": 1}, ["soon"]), Order("", {}))
+    found: list[tuple[Any, tuple[bytes, ...]]] = []
+    for serializer in (MsgspecJson(Order), MsgspecMessagePack(Order)):
+        found.append((serializer, tuple(map(serializer.encode, orders))))
+    if find_spec("pydantic"):
+        found.append((PydanticJson(dict[str, list[int]]), (b'{"a":[1,2]}', b"{}")))
+    found.append((PlainJson(), (b'{"a":[1,2.5,null]}', b"1")))
+    found.append((PlainText(schema="text"), ("drei Äpfel".encode(), b"")))
+
+    def content_of(serializer: Any, value: bytes) -> object:
+        headers = {} if serializer.schema_id is None else {SCHEMA_HEADER: serializer.schema_id.encode()}
+        raw: Message = Message("t", MessageID(SEGMENT, AT), None, value, headers, 0, "p", 0)
+        return with_content(raw, serializer).content
+
+    return tuple(Decoder(repr(one), partial(content_of, one), examples, one.encode) for one, examples in found)
+
+
 DECODERS = (
+    *_contents(),
     *_names(),
     *_stored(),
     *_plugins(),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import txnframework
 from txnframework import Client, DeadLetter, InvalidInput, MessageID, Position, ReceiveTimeout, TxnFrameworkError
 from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.serializers import PlainJson
 
 PATIENCE_S = 120
 """What takes longer hangs."""
@@ -50,6 +51,11 @@ def _named(name: Any) -> object:
 async def _send_many(client: Client, values: Any) -> None:
     async with await client.producer(TOPIC) as producer:
         await producer.send_many(values)
+
+
+async def _send_typed(client: Client, value: Any) -> None:
+    async with await client.producer(TOPIC, serializer=PlainJson(schema="any")) as producer:
+        await producer.send(value)
 
 
 async def _consume(client: Client, topics: Any = TOPIC, subscription: Any = SUBSCRIPTION, **given: Any) -> None:
@@ -112,6 +118,9 @@ CALLS: dict[str, Call] = {
     "ack_status": lambda client, one: client.ack_status(SUBSCRIPTION, one),
     "producer": lambda client, one: client.producer(one),
     "producer name": _producer_named,
+    "producer serializer": lambda client, one: client.producer(TOPIC, serializer=one),
+    "consumer serializer": lambda client, one: _consume(client, serializer=one),
+    "reader serializer": lambda client, one: _read(client, serializer=one),
     "send value": lambda client, one: _send(client, one),
     "send key": lambda client, one: _send(client, key=one),
     "send headers": lambda client, one: _send(client, headers=one),
@@ -119,6 +128,7 @@ CALLS: dict[str, Call] = {
     "send header value": lambda client, one: _send(client, headers={"h": one}),
     "send sequence": lambda client, one: _send(client, sequence_id=one),
     "send txn": lambda client, one: _send(client, txn=one),
+    "send typed value": _send_typed,
     "send_many": _send_many,
     "consumer topics": lambda client, one: _consume(client, one),
     "consumer subscription": lambda client, one: _consume(client, TOPIC, one),
