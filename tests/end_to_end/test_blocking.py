@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 import txnframework
-from txnframework import State
+from txnframework import Message, State, blocking
 from txnframework.client import LoopThread
 from txnframework.errors import Closed, ReceiveTimeout, TransactionHasFailedOperations
 
@@ -107,3 +108,36 @@ def test_the_loop_thread_is_made_anew_after_a_fork() -> None:
 
     with pytest.raises(RuntimeError, match="own loop"):
         mine.run(nested())
+
+
+def test_running_a_blocking_handler(stores: Stores) -> None:
+    """In threads, each message in a transaction, until a handler or a signal stops it."""
+    with stores.open_blocking() as client:
+        for topic in ("orders", "invoices"):
+            client.create_topic(topic)
+        orders, invoices = client.producer("orders"), client.producer("invoices")
+        orders.send_many([b"1", b"2", b"3"])
+        with client.consumer("orders", "billing", start="earliest") as consumer:
+            failed: list[bytes | None] = []
+
+            def bill(order: Message, txn: blocking.Transaction) -> None:
+                invoices.send(order.value, txn=txn)
+                if order.value == b"2" and not failed:
+                    failed.append(order.value)
+                    raise ValueError("this fails once")
+                if order.value == b"3":
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+            before = signal.getsignal(signal.SIGTERM)
+            consumer.run(bill, stop_on_signals=(signal.SIGTERM,))
+            assert signal.getsignal(signal.SIGTERM) is before
+            orders.send_many([b"4", b"5"])
+
+            def check(received: tuple[Message, ...], txn: None) -> None:
+                failed.extend(one.value for one in received)
+                consumer.stop()
+
+            consumer.run_batches(check, transactional=False, messages_max=10)
+            assert failed == [b"2", b"4", b"5"]
+        with client.reader("invoices") as reader:
+            assert [one.value for one in reader] == [b"1", b"2", b"3"]

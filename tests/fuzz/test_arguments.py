@@ -68,6 +68,10 @@ async def _with_consumer(client: Client, method: str, *given: Any, **named: Any)
         await getattr(consumer, method)(*given, **named)
 
 
+async def _nothing(*_: object) -> None:
+    """Handle nothing: a run without room for a handler is refused."""
+
+
 async def _read(client: Client, topic: Any = TOPIC, **given: Any) -> None:
     async with await client.reader(topic, **given) as reader:
         async for _ in reader:
@@ -139,6 +143,14 @@ CALLS: dict[str, Call] = {
     "receive_many messages": lambda client, one: _with_consumer(client, "receive_many", messages_max=one, timeout_ms=0),
     "ack": lambda client, one: _with_consumer(client, "ack", one),
     "nack": lambda client, one: _with_consumer(client, "nack", one),
+    "nack delay": lambda client, one: _with_consumer(client, "nack", delay_ms=one),
+    "send at": lambda client, one: _send(client, deliver_at_ms=one),
+    "send after": lambda client, one: _send(client, deliver_after_ms=one),
+    "run": lambda client, one: _with_consumer(client, "run", one, concurrency=0),
+    "run_batches messages": lambda client, one: _with_consumer(
+        client, "run_batches", _nothing, messages_max=one, concurrency=0
+    ),
+    "run signals": lambda client, one: _with_consumer(client, "run", _nothing, stop_on_signals=one, concurrency=0),
     "consumer seek": lambda client, one: _with_consumer(client, "seek", one),
     "reader": lambda client, one: _read(client, one),
     "reader start": lambda client, one: _read(client, start=one),

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Generic, Self
 
 from txnframework import client as asynchronous
+from txnframework.blocking._handler_runs import HandlerRuns
 from txnframework.blocking._transactions import TransactionPart
 from txnframework.broker import Start
 from txnframework.client import LoopThread, Message, MessageID
@@ -90,7 +91,7 @@ class Producer(Generic[T_contra]):
         self.close()
 
 
-class Consumer(Generic[T_co]):
+class Consumer(HandlerRuns[T_co]):
     """The consumer without ``await``; see ``txnframework.Consumer``. Iteration ends when another thread closes it."""
 
     def __init__(self, loop: LoopThread, consumer: asynchronous.Consumer[T_co]) -> None:

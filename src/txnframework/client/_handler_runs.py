@@ -213,7 +213,7 @@ class HandlerRuns(Generic[T_co]):
     async def _run(self, attempt: Attempt, messages_max: int, options: RunOptions) -> None:
         self._require_open()
         bounds = _loop_options(messages_max, options)
-        signals = _signals(options.get("stop_on_signals", ()))
+        signals = signals_of(options.get("stop_on_signals", ()))
         if self._loop is not None:
             raise InvalidInput(f"this consumer of subscription {self._options.subscription} runs a handler already")
         messages = HandledMessages(self._membership, self._options.type.ordering)
@@ -313,7 +313,8 @@ def _loop_options(messages_max: int, options: RunOptions) -> LoopOptions:
     )
 
 
-def _signals(given: object) -> tuple[signal.Signals, ...]:
+def signals_of(given: object) -> tuple[signal.Signals, ...]:
+    """Return the signals that a caller passed, or raise InvalidInput."""
     try:
         return tuple(signal.Signals(one) for one in given)  # type: ignore[attr-defined]
     except (TypeError, ValueError):
