@@ -98,7 +98,7 @@ class HandlerRuns(Generic[T_co]):
         transactional: bool = True,
         **options: Unpack[RunOptions],
     ) -> None:
-        """Call ``handler(messages, txn)`` for up to ``messages_max`` messages in a transaction; otherwise as ``run``."""
+        """Call ``handler(messages, txn)`` for up to ``messages_max`` messages at a time; otherwise as ``run``."""
         with self._threads(options) as (call, further):
             consumer = self._consumer
             if transactional:
