@@ -6,9 +6,18 @@ from enum import StrEnum
 from types import ModuleType
 
 import pytest
-from protocol import acknowledging, belonging, committing, covering, deciding, deleting, subscribing
+from protocol import acknowledging, belonging, committing, covering, deciding, deleting, sharing, subscribing
 
-MODELS: tuple[ModuleType, ...] = (deciding, acknowledging, covering, belonging, subscribing, deleting, committing)
+MODELS: tuple[ModuleType, ...] = (
+    deciding,
+    acknowledging,
+    covering,
+    belonging,
+    subscribing,
+    deleting,
+    committing,
+    sharing,
+)
 
 
 def _name(model: ModuleType) -> str:

@@ -152,6 +152,7 @@ class Client:
         name: str | None = None,
         priority: int = 0,
         stand_by: bool | None = None,
+        balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
         serializer: Serializer[Any] | None = None,
     ) -> Consumer[Any]:
@@ -165,6 +166,7 @@ class Client:
             name=name,
             priority=priority,
             stand_by=stand_by,
+            balance=balance,
             dead_letter=dead_letter,
             serializer=serializer,
         )
@@ -230,6 +232,10 @@ class Client:
     def lag(self, topic: Name, subscription: str) -> Lag:
         """Return how many readable messages a subscription has not acknowledged, by segment."""
         return self._loop.run(self._client.lag(topic, subscription))
+
+    def dispatchers(self, topic: Name, subscription: str) -> dict[str, str]:
+        """Return, by segment, the process that dispatches a subscription's messages now."""
+        return self._loop.run(self._client.dispatchers(topic, subscription))
 
     def undecided(self, topic: Name) -> dict[str, int]:
         """Return, by segment, how many messages cannot be read yet because of an open transaction."""

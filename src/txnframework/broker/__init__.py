@@ -12,19 +12,22 @@ from txnframework.broker.compaction.attempts import Attempt, CompactionResult, P
 from txnframework.broker.compaction.compactors import Compactor, DecidedMessage, LatestByKey
 from txnframework.broker.compaction.copies import EVERYTHING, Copied, CopyPlan, CopyRange, copies
 from txnframework.broker.compaction.messages import CommitTimes, Order
+from txnframework.broker.coordination import held_leases, holder_of
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.dispatch.ack_state import acks_of, cumulative_ack
 from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT_UNDER_LEASE
+from txnframework.broker.dispatch.completion import finished_at
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.deliveries import HeldMessage
 from txnframework.broker.dispatch.dispatches import Attachment, Dispatches, SubscriptionRef
 from txnframework.broker.dispatch.durable_counts import DurableCounts, NumberedDelivery
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
+from txnframework.broker.dispatch.subscription_shares import SubscriptionShare
 from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker.host import Host, open_host
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
-from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease
+from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease, dispatching_leases
 from txnframework.broker.status import FamilyStatus, HangingTransaction, StatusReport, TopicStatus, ack_status
 from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.subscriptions import Start
@@ -75,6 +78,7 @@ __all__ = [
     "StatusReport",
     "StoredCursor",
     "SubscriptionRef",
+    "SubscriptionShare",
     "TopicStatus",
     "Topics",
     "ack_status",
@@ -82,7 +86,11 @@ __all__ = [
     "copies",
     "cumulative_ack",
     "dispatching_lease",
+    "dispatching_leases",
+    "finished_at",
     "first_completed",
+    "held_leases",
+    "holder_of",
     "open_host",
     "plugins_of",
     "restore",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from txnframework.environment import Environment
-from txnframework.errors import LeaseHeld, OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.errors import CorruptRecord, LeaseHeld, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.metadata import Expect, Expected, IndexRange, Key, KeyRange, Put, Record
 from txnframework.model.paths import lease_of, leases_range
+from txnframework.model.records import UNREADABLE
 from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed
 
 ATTEMPTS_MAX = 1_000
@@ -81,6 +84,20 @@ async def held_leases(store: IMetadataStore, prefix: str) -> dict[str, Record]:
         found.update({lease_of(record.key.path): record for record in page.records})
         left = page.resume
     return found
+
+
+class _LeaseFields(msgspec.Struct):
+    """The field of a lease's record that every store writes."""
+
+    holder: str
+
+
+def holder_of(lease: Record) -> str:
+    """Return the holder that is named in the record of a lease."""
+    try:
+        return msgspec.json.decode(lease.value, type=_LeaseFields).holder
+    except UNREADABLE as error:
+        raise CorruptRecord(lease.key.path, "holder", str(error)) from error
 
 
 class Election:

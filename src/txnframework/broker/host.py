@@ -19,6 +19,7 @@ from txnframework.broker.coordinators.sessions import Sessions
 from txnframework.broker.coordinators.sweeps import Deadlines, Sweeps, open_with_retries
 from txnframework.broker.dispatch.dispatches import Dispatches, SubscriptionRef
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts
+from txnframework.broker.dispatch.subscription_shares import SubscriptionShares
 from txnframework.broker.domains import DomainPlugins, NoPlugins
 from txnframework.broker.maintenance import Maintenance
 from txnframework.broker.metrics import measured_store
@@ -113,6 +114,7 @@ class Host:
         self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
         self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
+        self.shares = SubscriptionShares(metadata, environment)
         self.maintenance = Maintenance(metadata, environment, config, self._maintain)
         self.backlog = Backlog(metadata, self.segments.visit, config.subscriptions.read_entries_max)
         self.compaction = SegmentCompaction(metadata, ledgers, self.segments.visit, self._coordinator_of, environment)
@@ -229,6 +231,7 @@ class Host:
             for background in (self._starting, self.sweeps, self.maintenance, self._deadlines):
                 await background.stop()
             await self.steps.close(self.config.client.close_timeout_ms)
+            await self.shares.close()
             await self.dispatches.close()
             self._settles = False
             # Settling may still open segments and subscriptions.

@@ -20,7 +20,7 @@ from txnframework.interfaces import (
     ITransactionCoordinator,
 )
 from txnframework.model.layout import FIRST_LIFE
-from txnframework.model.names import topic_of
+from txnframework.model.names import PERSISTENT, SEGMENT, TopicName, topic_of
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode
 from txnframework.plugin import SegmentContext, SubscriptionContext, foreign_data
@@ -65,6 +65,33 @@ SegmentVisit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
 def dispatching_lease(segment: str, subscription: str) -> str:
     """Return the name of the lease whose holder dispatches a segment's messages to the subscription's consumers."""
     return f"dispatch {subscription} of {segment}"
+
+
+def dispatching_leases(topic: TopicName, subscription: str) -> str:
+    """
+    Return the prefix of the names of a subscription's leases on a topic: of its segments, and of its members.
+
+    Leases of other topics may have this prefix too.
+    """
+    if topic.domain == PERSISTENT:
+        return dispatching_lease(str(topic), subscription)
+    return dispatching_lease(f"{SEGMENT}://{topic.tenant}/{topic.namespace}/{topic.name}/", subscription)
+
+
+def member_lease(topic: TopicName, subscription: str, session: str) -> str:
+    """Return the name of the lease that a process holds while it shares a subscription of a topic."""
+    return f"{_members(topic, subscription)}{session}"
+
+
+def member_of(lease: str, topic: TopicName, subscription: str) -> str | None:
+    """Return the session of the process that shares the subscription by this lease; None: it is another lease."""
+    session = lease.removeprefix(_members(topic, subscription))
+    # Names may contain spaces, and sessions contain none.
+    return None if session == lease or " " in session else session
+
+
+def _members(topic: TopicName, subscription: str) -> str:
+    return f"{dispatching_leases(topic, subscription).removesuffix('/')}/member "
 
 
 class SegmentOpener:

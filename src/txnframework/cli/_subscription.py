@@ -90,11 +90,12 @@ def describe(loaded: LoadedPlugins, topic: str, name: str, config: Path | None, 
     """
     Show the position of subscription NAME of TOPIC on every segment.
 
-    LAG is the number of readable messages that it has not acknowledged ("at most" where aborted messages may be
-    counted). MARK DELETE is the position up to which all messages are acknowledged. ACKNOWLEDGED shows the
-    acknowledgments after it: ranges of entries, and indexes within batches. OPEN TRANSACTIONS have acknowledged
-    messages here. MARK DELETE stays before the first message that is neither acknowledged nor skipped because its
-    transaction was aborted. Delivery stops when ACKNOWLEDGED has subscriptions.deleted_ranges_max ranges.
+    DISPATCHED BY is the process that delivers the messages: its session, after the name of its consumer if it has one.
+    LAG is the number of readable messages that are not acknowledged ("at most" where aborted messages may be counted).
+    MARK DELETE is the position up to which all messages are acknowledged. ACKNOWLEDGED shows the acknowledgments after
+    it: ranges of entries, and indexes within batches. OPEN TRANSACTIONS have acknowledged messages here. MARK DELETE
+    stays before the first message that is neither acknowledged nor skipped because its transaction was aborted.
+    Delivery stops when ACKNOWLEDGED has subscriptions.deleted_ranges_max ranges.
     """
 
     async def work(client: Client) -> tuple[Layout, list[dict[str, Any]]]:
@@ -102,7 +103,8 @@ def describe(loaded: LoadedPlugins, topic: str, name: str, config: Path | None, 
         if name not in layout.subscriptions:
             raise SubscriptionNotFound(str(layout.topic), name)
         lag = {one.segment: one for one in (await client.lag(topic, name)).segments}
-        return layout, [await _described(client, layout, segment, name, lag) for segment in layout.in_order()]
+        holders = await client.dispatchers(topic, name)
+        return layout, [await _described(client, layout, segment, name, lag, holders) for segment in layout.in_order()]
 
     layout, segments = with_client(loaded, config, work)
     if output == "json":
@@ -166,7 +168,12 @@ def _target(text: str) -> MessageID | int | Start:
 
 
 async def _described(
-    client: Client, layout: Layout, segment: Segment, name: str, lag: Mapping[str, SegmentLag]
+    client: Client,
+    layout: Layout,
+    segment: Segment,
+    name: str,
+    lag: Mapping[str, SegmentLag],
+    holders: Mapping[str, str],
 ) -> dict[str, Any]:
     full_name = str(layout.name_of(segment.id))
     subscribed = await client.host.subscription(str(layout.topic), name, full_name)
@@ -178,6 +185,7 @@ async def _described(
         "segment": segment.id,
         "range": f"{segment.start:04x}-{segment.end:04x}",
         "state": segment.state.value,
+        "dispatched_by": holders.get(full_name),
         "lag": lag[full_name].messages,
         "lag_is_exact": lag[full_name].exact,
         "mark_delete": str(cursor.mark_delete),

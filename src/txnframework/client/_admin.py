@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from txnframework.broker import Compactor, Lag, LatestByKey, Order, Start, ack_status
+from txnframework.broker import (
+    Compactor,
+    Lag,
+    LatestByKey,
+    Order,
+    Start,
+    ack_status,
+    dispatching_lease,
+    dispatching_leases,
+    held_leases,
+    holder_of,
+)
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import ClientOperations, Name, check_subscription
 from txnframework.client._messages import Message, MessageID, check_message_id, received
@@ -261,6 +272,23 @@ class SubscriptionOperations(ClientOperations):
         check_subscription(subscription)
         layout = await self.host.topics.layout(name)
         return await self._retry.run(lambda: self.host.backlog.lag(layout, subscription))
+
+    async def dispatchers(self, topic: Name, subscription: str) -> dict[str, str]:
+        """
+        Return, by segment, the process that dispatches a subscription's messages now; other segments are left out.
+
+        A process is called by its session, after the name of its consumer and the word ``in`` if the consumer has a
+        name of its own.
+
+        :raises TopicNotFound: the topic does not exist.
+        """
+        name = self._topic(topic)
+        check_subscription(subscription)
+        layout = await self.host.topics.layout(name)
+        leases = await self._retry.run(lambda: held_leases(self.host.metadata, dispatching_leases(name, subscription)))
+        segments = (str(layout.name_of(segment.id)) for segment in layout.in_order())
+        held = ((one, leases.get(dispatching_lease(one, subscription))) for one in segments)
+        return {one: holder_of(lease) for one, lease in held if lease is not None}
 
     async def peek(self, topic: Name, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
         """

@@ -113,6 +113,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
         name: str | None = None,
         priority: int = 0,
         stand_by: bool | None = None,
+        balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
         serializer: Serializer[Any] | None = None,
     ) -> Consumer[Any]:
@@ -121,10 +122,11 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
 
         A consumer of a segment follows it: after a split or merge, the consumer continues with the child segments.
 
-        For each segment, one process at a time dispatches the messages of a subscription. Processes that share a topic
-        should each consume some of its segments (``layout`` returns their names). When a consumer closes, another
-        process can take its segments at once. When its process dies, they become available after the session has
-        expired.
+        For each segment, one process at a time dispatches the messages of a subscription. The processes with consumers
+        of a subscription divide its topic's segments evenly among them, unless the type allows one consumer only. They
+        divide them anew when a process comes or goes, and when the topic is split or merged. A consumer may receive
+        nothing while there are more processes than segments. When its process dies, its segments become available
+        after the session has expired.
 
         :param start: the position of a new subscription: ``earliest`` is before the first stored message, ``latest`` is
             after the last message that can be read now.
@@ -140,6 +142,12 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
             died. Default: as the type declares. A consumer loses its own lease if the store is unavailable for long. It
             then takes the lease again or waits for its turn; with False its ``receive`` raises LeaseLost. A process
             that takes over knows how often messages were delivered before only with ``dead_letter``.
+        :param balance: whether this process takes its part of the segments, and gives up segments that are the part of
+            another process. Before it gives up a segment, the consumer hands out nothing more of it. It waits up to
+            ``subscriptions.handover_timeout_ms`` until the received messages are acknowledged. The others are
+            redelivered by the next process. With False the consumer takes every segment that it can get, and keeps it.
+            The same is true for types that allow one consumer only, with ``stand_by=False``, and for a consumer of
+            single segments. Default: ``subscriptions.balance``.
         :param dead_letter: where to move messages that would be redelivered too often. Default: such messages are
             redelivered without limit.
         :param serializer: decodes ``Message.content`` (``txnframework.serializers``); default: contents are bytes.
@@ -164,6 +172,8 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
                 await self._require_possible(dead_letter.topic_for(topic, subscription))
         own_name = name or f"consumer-{self.host.environment.random_bits(64):016x}"
         stands_by = kind.stands_by if stand_by is None else stand_by
+        balances = self.host.config.subscriptions.balance if balance is None else balance
+        whole = all(isinstance(target, TopicName) for target in targets)
         options = ConsumerOptions(
             subscription,
             kind,
@@ -173,6 +183,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
             retakes=stand_by is not False,
             named=name is not None,
             counts_durably=dead_letter is not None,
+            shares=balances and kind.shares and whole and stand_by is not False,
         )
 
         async def join() -> Consumer[Any]:

@@ -35,6 +35,7 @@ class ConsumerOptions:
     * ``retakes``: after a lost lease, take the lease again or wait for it, instead of raising.
     * ``counts_durably``: deliveries are counted in the store too, because messages may become dead letters.
     * ``named``: the caller chose the name; this consumer replaces an earlier one of that name in another process.
+    * ``shares``: this process and others divide the segments among them.
     """
 
     subscription: str
@@ -45,6 +46,7 @@ class ConsumerOptions:
     retakes: bool = True
     named: bool = False
     counts_durably: bool = False
+    shares: bool = False
 
     @property
     def follows_order(self) -> bool:
@@ -236,6 +238,8 @@ class Feed:
         """A seek may have happened since the ancestor segments were checked."""
         self.first_lost: Position | None = None
         """After the end of the segment: the first message that this consumer received and others acknowledged."""
+        self.given_up_ms: int | None = None
+        """When the segment is given up at the latest, because another process is to dispatch it; None: it is kept."""
         self.tried = asyncio.Event()
         """Set after the first attempt to attach."""
         self.last_seen: Position | None = None
@@ -274,6 +278,28 @@ class Feed:
     def done(self) -> bool:
         """Whether everything in the segment is acknowledged."""
         return self.finished or (self.attached is not None and self.attached.dispatch.done)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this consumer is attached, and the dispatch has not ended."""
+        return self.attached is not None and self.attached.dispatch.ended is None
+
+    def retire(self, until_ms: int) -> None:
+        """Hand out nothing more, so that the segment can be given up, at ``until_ms`` at the latest."""
+        if self.attached is not None:
+            self.given_up_ms = until_ms
+            self.attached.dispatch.retire(self.attached.consumer_id, self.withdraw())
+
+    def is_quiet(self, now_ms: int) -> bool:
+        """Return whether the segment may be given up: what was handed out is acknowledged, or the time is over."""
+        if self.attached is None or self.given_up_ms is None:
+            return False
+        return self.attached.dispatch.is_quiet or now_ms >= self.given_up_ms
+
+    def finish_unseen(self, incarnation: int) -> None:
+        """Mark the segment as finished by other processes, under this incarnation of the cursor."""
+        self.finished, self.incarnation = True, incarnation
+        self.tried.set()
 
     def listener(self) -> Listener:
         """Return the callbacks for the dispatch."""

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from txnframework.broker import AttachRequest, Host, RetryingTasks, SubscriptionRef, dispatching_lease
+from txnframework.client._division import Division
 from txnframework.client._feed import ConsumerOptions, Feed, Inbox, LostLeaseMessages
 from txnframework.errors import (
     Closed,
@@ -19,7 +20,7 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import IWatch
 from txnframework.model import paths
-from txnframework.model.layout import Layout, Segment
+from txnframework.model.layout import Layout, Segment, SegmentState
 from txnframework.model.names import SegmentName, TopicName, parse_name, topic_of
 from txnframework.runtime.backoff import Backoff
 
@@ -37,6 +38,10 @@ class Membership:
     For ordered types, a child is attached when its parents' messages have all been delivered and no other consumer has
     any of them. For unordered types, all segments are attached at once. A segment that another process dispatches is
     then taken over when that lease ends.
+
+    If processes share the subscription, a consumer attaches only to the segments that its process is to dispatch
+    (``Division``). It gives the others up: it hands out nothing more of them, waits a bounded time until the messages
+    that it handed out are acknowledged, and detaches as after a lost lease. So every rule for lost leases holds.
 
     A consumer that stands by always waits for the lease. A consumer that lost a lease takes it again, or waits until it
     can. The lease alone decides which process dispatches. Taking it again acknowledges none of the messages delivered
@@ -69,6 +74,8 @@ class Membership:
         self._tried: set[str] = set()
         # For each segment: the time of the last lease loss, and the number of losses in a row.
         self._losses: dict[str, tuple[int, int]] = {}
+        topics = tuple(dict.fromkeys(target.topic for target in targets))
+        self._division = Division(host, options, topics, self._changed.set) if options.shares else None
 
     async def join(self) -> None:
         """
@@ -84,6 +91,8 @@ class Membership:
                 watch = await self._host.topics.watch(topic)
                 self._watches.append(watch)
                 self._tasks.start(partial(self._at_layout_changes, topic, watch))
+            if self._division is not None:
+                await self._division.join()
             await self._load_layouts()
             await self._attach_all(first=True)
         except BaseException:
@@ -107,6 +116,9 @@ class Membership:
                 last_first.push_async_callback(watch.close)
             for feed in self.feeds.values():
                 last_first.push_async_callback(self._detach, feed)
+            if self._division is not None:
+                # First of all, so that the others expect nothing more of this process.
+                last_first.push_async_callback(self._division.leave)
 
     def ancestors(self, segment: str) -> tuple[Feed, ...]:
         """Return the feeds of a segment's ancestors, oldest first."""
@@ -185,8 +197,76 @@ class Membership:
             for segment, feed in tuple(self.feeds.items()):
                 if feed.sought:
                     await self._go_back_before(segment, feed)
+            if self._division is not None:
+                await self._divide(self._division)
+                await self._give_up(self._division)
             await self._attach_all(first=False)
             await self._changed.wait()
+
+    async def _divide(self, division: Division) -> None:
+        """Divide the segments that are not finished; for ordered types, only those whose parents are finished."""
+        for topic, layout in self.layouts.items():
+            for name, segment in self._named(layout):
+                if segment.state is SegmentState.REPLACED and not self._is_done(name):
+                    await self._look_whether_finished(division, topic, name)
+        # Nothing is awaited from here on, so that all decisions are about one state.
+        for topic, layout in self.layouts.items():
+            left = {segment.id: name for name, segment in self._named(layout) if not self._is_done(name)}
+            ready = [
+                name
+                for segment_id, name in left.items()
+                if not self._in_order or not any(parent in left for parent in layout.segments[segment_id].parents)
+            ]
+            division.divide(topic, ready)
+
+    def _named(self, layout: Layout) -> list[tuple[str, Segment]]:
+        return [(str(layout.name_of(one.id)), one) for one in self._wanted_of(layout)]
+
+    async def _look_whether_finished(self, division: Division, topic: TopicName, segment: str) -> None:
+        """Mark a sealed segment as finished if other processes have finished it and left."""
+        feed = self.feeds.get(segment)
+        if segment in self._moving or division.is_dispatched(topic, segment):
+            return
+        if feed is not None and not feed.lost:
+            return
+        incarnation = await division.finished_at(topic, segment)
+        if incarnation is not None and self.feeds.get(segment) is feed and segment not in self._moving:
+            at = self.layouts[topic].segment_of(parse_name(segment))
+            found = self._new_feed(segment, topic, at)
+            found.finish_unseen(incarnation)
+            self.feeds[segment] = found
+
+    async def _give_up(self, division: Division) -> None:
+        """
+        Give up the segments that other processes are to dispatch, each together with its descendants here.
+
+        What is handed out of a descendant follows the messages of the segment, which are redelivered elsewhere.
+        """
+        now_ms = self._host.environment.now_ms()
+        leaving = {name for name, feed in self.feeds.items() if self._is_given_up(division, name, feed)}
+        leaving |= {name for name, feed in self.feeds.items() if feed.is_running and self._descends(name, leaving)}
+        for name, feed in tuple(self.feeds.items()):
+            if name in leaving and feed.given_up_ms is None:
+                until_ms = now_ms + self._host.config.subscriptions.handover_timeout_ms
+                feed.retire(until_ms)
+                self._tasks.start(partial(self._look_again_at, until_ms))
+            elif name not in leaving and feed.given_up_ms is not None:
+                if feed.attached is not None and feed.is_running:
+                    await feed.attached.dispatch.keep()
+                feed.given_up_ms = None
+        for name in reversed(self.wanted()):  # descendants first
+            followed = any(feed.is_running and self._descends(one, (name,)) for one, feed in self.feeds.items())
+            if name in leaving and not followed and self.feeds[name].is_quiet(now_ms):
+                await self._lose(self.feeds[name])
+
+    def _is_given_up(self, division: Division, segment: str, feed: Feed) -> bool:
+        if feed.attached is None or not feed.is_running or not feed.attached.dispatch.may_be_given_up:
+            return False
+        return division.gives_up(topic_of(segment), segment)
+
+    async def _look_again_at(self, due_ms: int) -> None:
+        await self._host.environment.sleep_until(due_ms)
+        self._changed.set()
 
     async def _go_back_before(self, segment: str, feed: Feed) -> None:
         """
@@ -231,14 +311,21 @@ class Membership:
 
     async def _attach_all(self, first: bool) -> None:
         refused: SubscriptionOwnedElsewhere | None = None
+        division = self._division
+        if division is not None and first:
+            await self._divide(division)
         for segment_name, topic, segment in self._wanted():
             if self._has(segment_name) or not self._may_follow(topic, segment):
+                continue
+            if division is not None and not division.takes(topic, segment_name):
                 continue
             # A segment that this consumer reached by following may already have another consumer, as after a merge.
             refuses = first and not self._options.stand_by and self._is_asked_for(segment_name)
             try:
                 await self._attach(segment_name, topic, segment)
             except SubscriptionOwnedElsewhere as error:
+                if division is not None:
+                    continue  # another process was faster; the change of its lease leads to the next attempt
                 if refuses and self._in_order:
                     raise
                 refused = error
@@ -357,19 +444,21 @@ class Membership:
     async def _attach(self, segment: str, topic: TopicName, at: Segment) -> None:
         """Attach to a segment, given by its full name and its place in the topic's layout."""
         options = self._options
-        place = SubscriptionRef(str(topic), options.subscription, segment, options.type.name)
         # Once per segment: otherwise two live consumers of one name would replace each other without end.
         replaces = options.named and segment not in self._tried
         self._tried.add(segment)
         permits = self._host.config.client.receive_messages_max
         request = AttachRequest(
-            options.name, permits, options.priority, options.named, replaces, options.counts_durably
+            options.name,
+            permits,
+            options.priority,
+            options.named,
+            replaces,
+            options.counts_durably,
+            options.shares,
         )
         lost = self.feeds.get(segment)
-        missed = LostLeaseMessages(self._host) if lost is None else lost.missed
-        follows = partial(self._follows, topic, at) if self._in_order and at.parents else None
-        durably = options.counts_durably
-        feed = Feed(place, self._inbox, self._wake_consumer, self.poke, follows, missed, durably)
+        feed = self._new_feed(segment, topic, at)
         self.feeds[segment] = feed
         try:
             await self._host.dispatches.attach(feed.place, request, feed.listener(), feed.attach_to)
@@ -383,6 +472,14 @@ class Membership:
             raise
         finally:
             feed.tried.set()
+
+    def _new_feed(self, segment: str, topic: TopicName, at: Segment) -> Feed:
+        options = self._options
+        place = SubscriptionRef(str(topic), options.subscription, segment, options.type.name)
+        lost = self.feeds.get(segment)
+        missed = LostLeaseMessages(self._host) if lost is None else lost.missed
+        follows = partial(self._follows, topic, at) if self._in_order and at.parents else None
+        return Feed(place, self._inbox, self._wake_consumer, self.poke, follows, missed, options.counts_durably)
 
     async def _detach(self, feed: Feed) -> None:
         attached, feed.attached = feed.attached, None

@@ -241,6 +241,21 @@ class SubscriptionsSection(Section, frozen=True, kw_only=True):
             description="How long plain acknowledgments are collected before the cursor is written.",
         ),
     ] = 0
+    balance: Annotated[
+        bool,
+        Meta(
+            description="Whether the consumers of several processes divide a topic's segments among them, if the"
+            " subscription type allows several consumers."
+        ),
+    ] = True
+    handover_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="How long a consumer may take to acknowledge the received messages of a segment that another"
+            " process is to dispatch. The others are redelivered there.",
+        ),
+    ] = 10_000
     redelivery_delay_ms: Annotated[
         int, Meta(ge=0, description="Delay before a negatively acknowledged message is redelivered.")
     ] = 1_000

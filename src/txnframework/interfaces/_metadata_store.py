@@ -159,8 +159,8 @@ class IMetadataStore(Interface):
         Acquire the lease, or raise LeaseHeld at once, with the holder's name and the key to watch for its end.
 
         While the lease is held, its record is stored at ``paths.lease_key(name)``, appears in scans and wakes watches
-        like any other record. If the reply is lost, this session may hold the lease until the session ends; acquiring
-        it again then succeeds.
+        like any other record. Its value is a JSON object whose ``holder`` is this name. If the reply is lost, this
+        session may hold the lease until the session ends; acquiring it again then succeeds.
         """
 
     async def break_lease(name: str, version: int) -> None:

@@ -29,6 +29,15 @@ class SubscriptionType(msgspec.Struct, frozen=True, gc=False):
     ordering: Ordering
     stands_by: bool
 
+    @property
+    def shares(self) -> bool:
+        """
+        Whether processes divide a topic's segments among them.
+
+        They do unless the type keeps everything in order for one consumer only, and refuses the others.
+        """
+        return self.stands_by or self.ordering is not Ordering.SEGMENT
+
 
 class ConsumerInfo(msgspec.Struct, frozen=True, gc=False):
     """A consumer as a dispatcher sees it; ``permits``: the number of messages that it can take now."""

@@ -22,7 +22,8 @@ class AttachRequest:
 
     ``named``: the caller chose the name. ``replaces``: the consumer takes the lease from an earlier consumer of this
     name, whose process may be dead, without waiting for the end of its session. ``counts_durably``: deliveries are
-    counted in the store too.
+    counted in the store too. ``shares``: the consumer shares the topic's segments with other processes, so the segment
+    may be given up.
     """
 
     name: str
@@ -31,6 +32,7 @@ class AttachRequest:
     named: bool = False
     replaces: bool = False
     counts_durably: bool = False
+    shares: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class AttachedConsumer:
 
     listener: Listener
     owed: int
+    shares: bool = False
     granted: int = 0
     full_at: int | None = None
     paused: bool = False
@@ -95,7 +98,7 @@ class AttachedConsumers:
         """
         consumer_id, self._next_id = self._next_id, self._next_id + 1
         self._dispatcher.attach(ConsumerInfo(consumer_id, request.name, request.priority))
-        self.by_id[consumer_id] = AttachedConsumer(listener, request.permits)
+        self.by_id[consumer_id] = AttachedConsumer(listener, request.permits, request.shares)
         return consumer_id
 
     def detach(self, consumer_id: int) -> frozenset[Position] | None:
@@ -119,6 +122,10 @@ class AttachedConsumers:
         consumer = self.by_id.get(consumer_id)
         if consumer is not None:
             consumer.paused = False
+
+    def all_share(self) -> bool:
+        """Return whether every attached consumer shares the topic's segments with other processes."""
+        return all(consumer.shares for consumer in self.by_id.values())
 
     def notify(self, call: Callable[[Listener], None]) -> None:
         """Call a function with each consumer's listener."""

@@ -210,6 +210,10 @@ class Deliveries:
         found = {one.holder for one in self.claimed(consumer, upto) if one.own and one.holder is not None}
         return {one for one in found if self._counts(one) is None} | self.claims.undecided(consumer, upto)
 
+    def in_use(self) -> bool:
+        """Return whether consumers have messages whose acknowledgment was not recorded."""
+        return any(one.state in (MessageState.DELIVERED, MessageState.ACKING) for one in self.messages.values())
+
     def pending(self, positions: Iterable[Position]) -> list[HeldMessage]:
         """Return those of the messages that a transaction held at the last refresh or later."""
         return [self.messages[position] for position in positions if self.is_pending(position)]

@@ -133,6 +133,10 @@ class Dispatches:
         """Detach a consumer; its unacknowledged messages go to others, those in ``unseen`` as if never delivered."""
         await self._steps.finish(lambda: self._detach(attached, unseen), (attached.ref.key,))
 
+    def segments_of(self, subscription: str) -> frozenset[str]:
+        """Return the segments that this process dispatches to a subscription."""
+        return frozenset(key[0] for key, one in self._open.items() if key[1] == subscription and one.ended is None)
+
     async def close(self) -> None:
         """Close every dispatch, and notify its consumers."""
         self._closed = True

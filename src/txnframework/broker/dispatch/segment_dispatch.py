@@ -63,6 +63,8 @@ class SegmentDispatch:
         self.done = False
         """The segment is sealed, and all its messages are acknowledged."""
         self.ended: Exception | None = None
+        self.retiring = False
+        """The segment is about to be given up: nothing more is delivered."""
         self._takers: frozenset[int] = frozenset()
         self.incarnation = 0
         self._parts = parts
@@ -158,6 +160,8 @@ class SegmentDispatch:
         """
         self._require_running()
         consumer_id = self._consumers.attach(request, listener)
+        if not request.shares:
+            self.retiring = False
         self._wake.set()
         return consumer_id
 
@@ -174,6 +178,33 @@ class SegmentDispatch:
             # later ones.
             self._parts.dispatcher.released(had or frozenset())
             self._wake.set()
+
+    @property
+    def may_be_given_up(self) -> bool:
+        """Whether all consumers share the topic's segments with other processes."""
+        return self._consumers.all_share()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no consumer has a message whose acknowledgment was not recorded."""
+        return not self._deliveries.in_use()
+
+    def retire(self, consumer_id: int, unseen: frozenset[Position]) -> None:
+        """
+        Deliver nothing more, so that the segment can be given up when its consumers have acknowledged what they have.
+
+        The messages in ``unseen``, which the consumer's user has not received, wait again. Call this for each consumer.
+        """
+        self.retiring = True
+        self._parts.dispatcher.released(frozenset(self._deliveries.requeue(unseen, consumer_id, unseen)))
+        self._wake.set()
+
+    async def keep(self) -> None:
+        """Deliver again: the segment is not given up."""
+        # Messages that others acknowledged in the meantime must not be delivered.
+        await self.refresh()
+        self.retiring = False
+        self._wake.set()
 
     def permit(self, consumer_id: int, messages: int) -> None:
         """Let a consumer take this many more messages, as it acknowledges others; a detached consumer is ignored."""
@@ -298,11 +329,14 @@ class SegmentDispatch:
             acknowledged.
         """
         self._require_running()
-        if incarnation == self.incarnation:
-            upto, single = (lambda: self._read_ahead.upto), self._acks.single
-            await single(messages, incarnation, holder, principal, upto, consumer_id)
-        elif holder is not None:
-            await self._acks.outdated(messages, incarnation, holder, principal)
+        try:
+            if incarnation == self.incarnation:
+                upto, single = (lambda: self._read_ahead.upto), self._acks.single
+                await single(messages, incarnation, holder, principal, upto, consumer_id)
+            elif holder is not None:
+                await self._acks.outdated(messages, incarnation, holder, principal)
+        finally:
+            self._wake_retiring()
 
     async def ack_cumulative(
         self, message: SizedPosition, incarnation: int, holder: Branch | None, principal: str, consumer_id: int
@@ -317,12 +351,15 @@ class SegmentDispatch:
             others have finished some of the covered messages.
         """
         self._require_running()
-        if incarnation == self.incarnation:
-            named = None if holder is None else self._deliveries.messages.get(message[0])
-            consumer = consumer_id if named is None or named.given_to is None else named.given_to
-            await self._acks.cumulative(message, incarnation, holder, principal, consumer)
-        elif holder is not None:
-            await self._acks.outdated((message,), incarnation, holder, principal)
+        try:
+            if incarnation == self.incarnation:
+                named = None if holder is None else self._deliveries.messages.get(message[0])
+                consumer = consumer_id if named is None or named.given_to is None else named.given_to
+                await self._acks.cumulative(message, incarnation, holder, principal, consumer)
+            elif holder is not None:
+                await self._acks.outdated((message,), incarnation, holder, principal)
+        finally:
+            self._wake_retiring()
 
     async def ack_given(self, upto: Position, holder: Branch | None, principal: str, consumer_id: int) -> None:
         """
@@ -340,6 +377,11 @@ class SegmentDispatch:
         if last is not None:
             size = self.batch_size(last) or 1
             await self.ack_cumulative((last, size), self.incarnation, None, principal, consumer_id)
+
+    def _wake_retiring(self) -> None:
+        """Let the pump look whether the consumers have acknowledged everything; an open transaction holds the rest."""
+        if self.retiring:
+            self._wake.set()
 
     async def first_lost(self, upto: Position, consumer_id: int) -> Position | None:
         """Return the first message up to here that a consumer received and others finished; None if there is none."""
@@ -412,7 +454,10 @@ class SegmentDispatch:
                 reading.raise_failure()
             if self._deliveries.delayed:
                 self._deliveries.release_due(self._parts.environment.now_ms())
-            if self._deliveries.waiting and self._consumers.offer(self.incarnation) and self._deliveries.waiting:
+            if self.retiring:
+                if self.is_quiet:
+                    self._consumers.notify(lambda listener: listener.progressed())
+            elif self._deliveries.waiting and self._consumers.offer(self.incarnation) and self._deliveries.waiting:
                 self._wake.set()
             may_read = self._may_read()  # later changes of this condition set the wake event
             page = await reading.read() if may_read and not reading.at_end else None
@@ -437,7 +482,7 @@ class SegmentDispatch:
 
     def _may_read(self) -> bool:
         """Return whether consumers are attached, and fewer messages wait than may be read ahead."""
-        if self._read_ahead.sealed_end or not self._consumers.by_id or self._cursor is None:
+        if self.retiring or self._read_ahead.sealed_end or not self._consumers.by_id or self._cursor is None:
             return False
         bounds, deliveries = self._parts.bounds, self._deliveries
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -46,7 +47,8 @@ class LeaseRules(MetadataStoreRules):
 
     async def test_record_shows_in_scans(self) -> None:
         """
-        While a lease is held, scans return its record at the key of its name, and watches on a range of leases wake.
+        While a lease is held, scans return its record at the key of its name, with the holder's name in its value.
+        Watches on a range of leases wake.
         """
         async with self.data.open() as one, self.data.open() as two:
             watch = await two.watch(leases_range("of many: "))
@@ -57,6 +59,7 @@ class LeaseRules(MetadataStoreRules):
             found = (await two.scan(leases_range("of many: "), 10)).records
             assert [lease_of(record.key.path) for record in found] == ["of many: a/b", "of many: ~"]
             assert (first.key, first.version) in {(record.key, record.version) for record in found}
+            assert [json.loads(record.value)["holder"] for record in found] == ["two", "one"]
             await first.release()
             found = (await two.scan(leases_range("of many: "), 10)).records
             assert [record.key for record in found] == [lease_key("of many: a/b")]

@@ -1,35 +1,13 @@
-"""How coordinator ids are spread over hosts, and what the timers of a process do: the pure decisions."""
+"""What the timers of a process do: the pure decisions."""
 
 from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from txnframework.broker.coordinators.shares import preference_order, share_size
 from txnframework.broker.coordinators.sweeps import AT_ONCE_MAX, STALE_MAX, Deadlines
 from txnframework.errors import Unavailable
 from txnframework.model import TxnID
 from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
-
-
-@pytest.mark.parametrize(("hosts", "ids"), [(1, 16), (2, 16), (3, 16), (10, 16), (16, 16), (17, 16), (5, 1)])
-def test_shares_are_fair(hosts: int, ids: int) -> None:
-    """They add up to all ids, differ by one at most, and do not depend on the order in which hosts are seen."""
-    names = [f"host-{number}" for number in range(hosts)]
-    shares = [share_size(name, reversed(names), ids) for name in names]
-    assert sum(shares) == ids
-    assert max(shares) - min(shares) <= 1
-    assert shares == [share_size(name, names, ids) for name in names]
-
-
-def test_hosts_begin_at_different_ids() -> None:
-    """Each tries every free id, and no two of a few hosts the same one first."""
-    names = ["a", "b", "c", "d"]
-    orders = [list(preference_order(range(16), name, names)) for name in names]
-    assert len({order[0] for order in orders}) == 4
-    assert all(sorted(order) == list(range(16)) for order in orders)
-    assert list(preference_order([], "a", names)) == []
 
 
 def test_timers_end_what_is_overdue() -> None:

@@ -1,0 +1,240 @@
+"""The processes that share a subscription of a topic: who they are, and which segments each of them dispatches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from txnframework.broker.coordination import holder_of
+from txnframework.broker.dispatch.dispatches import IN
+from txnframework.broker.division import divide
+from txnframework.broker.rosters import HeldLeases, Roster
+from txnframework.broker.segments import dispatching_lease, dispatching_leases, member_lease, member_of
+from txnframework.environment import Environment
+from txnframework.errors import Closed, LeaseLost, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.interfaces import IMetadataStore
+from txnframework.model.key_hashes import key_hash
+from txnframework.model.names import TopicName
+from txnframework.runtime.concurrency import KeyedLock
+from txnframework.runtime.tasks import BackgroundTask, RetryingTasks, repeat_until_closed
+
+
+@dataclass(frozen=True, slots=True)
+class SharingView:
+    """
+    The leases of a shared subscription, as one process read them.
+
+    * ``members``: the sessions of the processes that share it, in the same order for every process.
+    * ``holders``: for each segment that is dispatched, the session of the process that does, member or not.
+    """
+
+    session: str
+    members: tuple[str, ...]
+    holders: Mapping[str, str]
+
+    def divided(self, segments: Iterable[str], own: frozenset[str]) -> dict[str, str]:
+        """
+        Return which member is to dispatch each of these segments, as every member decides it.
+
+        ``own``: the segments that this process dispatches now; what was read of its leases may be out of date. Segments
+        of processes that are no members are left out: these do not share.
+        """
+        held = {one: holder for one, holder in self.holders.items() if holder != self.session}
+        held |= dict.fromkeys(own, self.session)
+        parts = [one for one in segments if held.get(one, self.session) in self.members]
+        return divide(self.members, parts, held)
+
+    def is_free(self, segment: str) -> bool:
+        """Return whether no other process dispatches a segment."""
+        return self.holders.get(segment, self.session) == self.session
+
+
+def view_of(topic: TopicName, subscription: str, session: str, leases: HeldLeases) -> SharingView:
+    """
+    Return what the held leases say.
+
+    A process that was restarted under its consumer's name has the place of the process before it. So the segments that
+    the earlier process still holds are counted as held by the later one.
+    """
+    names: dict[str, str] = {}
+    members = []
+    for name, record in leases.items():
+        member = member_of(name, topic, subscription)
+        if member is not None:
+            members.append(member)
+            names[_name_in(holder_of(record))] = member
+    members.sort(key=lambda one: (key_hash(f"{topic} {one}".encode()), one))
+    holders: dict[str, str] = {}
+    for name, record in leases.items():
+        segment = name.removeprefix(dispatching_lease("", subscription))
+        if member_of(name, topic, subscription) is None:
+            holder = holder_of(record)
+            its = holder.rpartition(IN)[2]
+            named = names.get(_name_in(holder)) if IN in holder else None
+            holders[segment] = its if its in members or named is None else named
+    return SharingView(session, tuple(members), holders)
+
+
+def _name_in(holder: str) -> str:
+    """Return the name of the consumer for which a lease was acquired; empty: it has none."""
+    return holder.rpartition(IN)[0]
+
+
+class SubscriptionShare:
+    """
+    This process's membership among those that share one subscription of a topic.
+
+    It only sees and shows: its consumers take segments and give them up. ``view`` is None while this process is not
+    registered, as after the end of its session.
+    """
+
+    def __init__(
+        self, store: IMetadataStore, environment: Environment, topic: TopicName, subscription: str, name: str | None
+    ) -> None:
+        self.view: SharingView | None = None
+        self.changed: set[Callable[[], None]] = set()
+        """Called whenever ``view`` may have changed, one for each consumer."""
+        self._store = store
+        self._topic = topic
+        self._subscription = subscription
+        self._name = name
+        self._roster = Roster(store, environment, dispatching_leases(topic, subscription))
+        self._replaces = name is not None
+        self._seen: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._seen.add_done_callback(lambda seen: seen.cancelled() or seen.exception())
+        self._work = BackgroundTask(lambda: repeat_until_closed(self._participate, environment))
+
+    async def start(self) -> None:
+        """Register, and return when the members are known; an error of the first attempt is raised."""
+        self._work.start()
+        await asyncio.shield(self._seen)
+
+    async def stop(self) -> None:
+        """Leave: the other members divide the segments among themselves; may be repeated after an error."""
+        await self._work.stop()
+        self._show(None)
+        # It may be held also where the reply to acquiring it was lost, or to an earlier attempt to release it.
+        await (await self._store.acquire_lease(self._lease, self._holder)).release()
+
+    async def abandon(self) -> None:
+        """Stop without leaving; the lease ends with the session."""
+        await self._work.stop()
+
+    @property
+    def _lease(self) -> str:
+        return member_lease(self._topic, self._subscription, self._store.session)
+
+    @property
+    def _holder(self) -> str:
+        session = self._store.session
+        return session if self._name is None else f"{self._name}{IN}{session}"
+
+    async def _participate(self) -> None:
+        try:
+            await self._enter()
+            await self._roster.take_part(self._lease, self._holder, self._look, lambda: None)
+        except TxnFrameworkError as error:
+            if not self._seen.done():
+                self._seen.set_exception(error)
+            raise
+        finally:
+            self._show(None)
+
+    async def _enter(self) -> None:
+        """
+        Replace an earlier process with a consumer of this name; a process that was replaced waits for the later one.
+
+        Otherwise two living processes with one name would replace each other without end.
+        """
+        if self._name is None:
+            return
+        if not self._replaces:
+            await self._roster.wait_for(lambda leases: not self._namesakes(leases))
+        for name, version in self._namesakes(await self._roster.leases()).items():
+            await self._store.break_lease(name, version)
+        self._replaces = False
+
+    def _namesakes(self, leases: HeldLeases) -> dict[str, int]:
+        """Return the leases of other members with this name, and the versions of their records."""
+        return {
+            name: record.version
+            for name, record in leases.items()
+            if member_of(name, self._topic, self._subscription) not in (None, self._store.session)
+            and IN in holder_of(record)
+            and _name_in(holder_of(record)) == self._name
+        }
+
+    async def _look(self, leases: HeldLeases) -> None:
+        view = view_of(self._topic, self._subscription, self._store.session, leases)
+        if self._store.session not in view.members:
+            # Lost, or broken by a later process with a consumer of this name; only the record shows that.
+            raise LeaseLost(self._lease)
+        self._show(view)
+        if not self._seen.done():
+            self._seen.set_result(None)
+
+    def _show(self, view: SharingView | None) -> None:
+        self.view = view
+        for changed in tuple(self.changed):
+            changed()
+
+
+class SubscriptionShares:
+    """The shares of a host: one for each topic and subscription with consumers here that share it."""
+
+    def __init__(self, store: IMetadataStore, environment: Environment) -> None:
+        self._store = store
+        self._environment = environment
+        self._opened: dict[tuple[TopicName, str], SubscriptionShare] = {}
+        self._changing: KeyedLock[tuple[TopicName, str]] = KeyedLock()
+        self._leaving = RetryingTasks(environment, lambda _: None)
+
+    async def join(
+        self, topic: TopicName, subscription: str, name: str | None, changed: Callable[[], None]
+    ) -> SubscriptionShare:
+        """
+        Register this process, unless it is; ``changed`` is called whenever the share's view may have changed.
+
+        If it fails or is cancelled, call ``leave``.
+        """
+        key = topic, subscription
+        async with self._changing.hold(key):
+            share = self._opened.get(key)
+            if share is None:
+                share = SubscriptionShare(self._store, self._environment, topic, subscription, name)
+                self._opened[key] = share
+            share.changed.add(changed)
+            await share.start()
+            return share
+
+    async def leave(self, topic: TopicName, subscription: str, changed: Callable[[], None]) -> None:
+        """Leave after the last consumer; without the store, later. A call for a consumer that did not join is fine."""
+        key = topic, subscription
+        try:
+            await self._leave(key, changed)
+        except (Unavailable, OutcomeUnknown, asyncio.CancelledError) as error:
+            # Otherwise other processes would leave segments to this one for the rest of its life.
+            self._leaving.start(partial(self._leave, key, changed))
+            if isinstance(error, asyncio.CancelledError):
+                raise
+
+    async def close(self) -> None:
+        """Stop everything; the leases end with the session."""
+        await self._leaving.stop()
+        for share in tuple(self._opened.values()):
+            await share.abandon()
+
+    async def _leave(self, key: tuple[TopicName, str], changed: Callable[[], None]) -> None:
+        async with self._changing.hold(key):
+            share = self._opened.get(key)
+            if share is None:
+                return
+            share.changed.discard(changed)
+            if share.changed:
+                return  # another consumer is here, or came while this one could not leave
+            with suppress(Closed):
+                await share.stop()
+            del self._opened[key]

@@ -1,0 +1,90 @@
+"""The division of parts among members, and what the leases of a shared subscription say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import msgspec
+import pytest
+
+from txnframework.broker.dispatch.dispatches import IN
+from txnframework.broker.dispatch.subscription_shares import view_of
+from txnframework.broker.division import divide
+from txnframework.broker.segments import dispatching_lease, member_lease, member_of
+from txnframework.model import Record
+from txnframework.model.names import TopicName
+from txnframework.model.paths import lease_key
+
+TOPIC = TopicName("topic", "public", "default", "orders")
+
+
+@pytest.mark.parametrize(("members", "parts"), [(1, 16), (2, 16), (3, 16), (10, 16), (17, 16), (5, 1), (3, 0)])
+def test_it_is_fair(members: int, parts: int) -> None:
+    """Each part has one member, and the shares differ by one at most, whoever held what before."""
+    chance = Random(members * 100 + parts)
+    for _ in range(50):
+        held = {part: chance.randrange(members + 1) for part in range(parts) if chance.random() < 0.7}
+        divided = divide(range(members), range(parts), held)
+        shares = Counter(divided.values())
+        assert set(divided) == set(range(parts))
+        assert max((shares[one] for one in range(members)), default=0) - min(shares[one] for one in range(members)) <= 1
+
+
+def test_nobody_is_there() -> None:
+    """Without members nothing is divided."""
+    assert divide((), range(3), {}) == {}
+
+
+def test_only_what_is_above_a_share_moves() -> None:
+    """When a member comes or goes, the others give up only what it is to hold, and keep the rest."""
+    chance = Random(7)
+    for _ in range(200):
+        parts, members = range(chance.randint(1, 20)), list(range(chance.randint(1, 5)))
+        held = divide(members, parts, {})
+        joined = divide([*members, 9], parts, held)
+        assert {joined[part] for part in parts if joined[part] != held[part]} <= {9}
+        gone = members[1:] or [9]
+        left = divide(gone, parts, held)
+        moved = [part for part in parts if left[part] != held[part]]
+        assert all(held[part] not in gone for part in moved)
+
+
+def test_the_result_stays_while_parts_move() -> None:
+    """Whichever parts were given up or taken so far, the decision is the same: nothing goes to and fro."""
+    chance = Random(8)
+    for _ in range(500):
+        parts, members = range(chance.randint(1, 12)), list(range(chance.randint(1, 4)))
+        held = {part: chance.choice(members) for part in parts if chance.random() < 0.8}
+        final = divide(members, parts, held)
+        given_up = {part: holder for part, holder in held.items() if final[part] == holder or chance.random() < 0.5}
+        assert divide(members, parts, given_up) == final
+        # A part that was free may have been taken by whoever was to hold it: then nobody gives anything up.
+        taken = {part: final[part] for part in parts if part in given_up or chance.random() < 0.5}
+        again = divide(members, parts, taken)
+        assert all(again[part] == taken[part] for part in taken)
+
+
+def test_what_the_leases_say() -> None:
+    """Members by their sessions; holders of segments, members or not; leases of other subscriptions are left out."""
+
+    def lease(name: str, holder: str) -> tuple[str, Record]:
+        return name, Record(lease_key(name), msgspec.json.encode({"format": 1, "holder": holder}), 1)
+
+    names = [f"segment://public/default/orders/{one}" for one in ("0000-7fff-1", "8000-bfff-3", "c000-ffff-4")]
+    leases = dict(
+        [
+            lease(member_lease(TOPIC, "billing", "s1"), f"worker-1{IN}s1"),
+            lease(member_lease(TOPIC, "billing", "s2"), "s2"),
+            lease(dispatching_lease(names[0], "billing"), "s2"),
+            lease(dispatching_lease(names[1], "billing"), f"worker-1{IN}s0"),
+            lease(dispatching_lease(names[2], "billing"), "spark s9"),
+        ]
+    )
+    view = view_of(TOPIC, "billing", "s2", leases)
+    assert sorted(view.members) == ["s1", "s2"]
+    # The earlier process with a consumer called worker-1 is replaced by the later one.
+    assert view.holders == {names[0]: "s2", names[1]: "s1", names[2]: "spark s9"}
+    assert view.divided(names, frozenset({names[0]})) == {names[0]: "s2", names[1]: "s1"}
+    other = member_lease(TopicName("topic", "public", "default", "invoices"), "billing of x", "s3")
+    assert member_of(other, TOPIC, "billing") is None
