@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -24,6 +25,8 @@ from txnframework.serializers import PydanticJson
 DATABASE_URL = os.environ.get("DATABASE_URL", "sqlite:///orders.db")
 STORES_URL = os.environ.get("STORES_URL", DATABASE_URL)  # the same database, perhaps another schema of it
 DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
+
+log = logging.getLogger("uvicorn.error")
 
 
 class Order(BaseModel):
@@ -128,7 +131,8 @@ async def health(request: Request) -> JSONResponse:
     try:
         ping = await service.client.ping(timeout_ms=2_000)
     except TxnFrameworkError as error:
-        return JSONResponse({"error": str(error)}, 503)
+        log.warning("unhealthy: %s", error)  # not in the answer: the error names the servers
+        return JSONResponse({"error": "a store does not answer"}, 503)
     if request.app.state.worker.done():
         return JSONResponse({"error": "the worker has ended"}, 503)
     return JSONResponse({"process": os.getpid(), "metadata_ms": ping.metadata_ms, "ledger_ms": ping.ledger_ms})
@@ -137,4 +141,5 @@ async def health(request: Request) -> JSONResponse:
 @app.exception_handler(TxnFrameworkError)
 async def unavailable(_: Request, error: TxnFrameworkError) -> JSONResponse:
     """Ask the caller to repeat the request: it may have been carried out, or not."""
-    return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
+    log.warning("a request failed: %s", error)
+    return JSONResponse({"error": "repeat the request"}, 503, {"Retry-After": "1"})
