@@ -54,6 +54,7 @@ collect_ignore = (
     else [
         "test_backup.py",
         "test_command_line.py",
+        "test_killed_by_a_message.py",
         "test_printing_by_command.py",
         "test_processes.py",
         "test_restoring.py",
