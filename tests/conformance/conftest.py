@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.testing._suites._base import Suite, run_test
+
+sys.path.insert(0, str(Path(__file__).parent))  # for what several of these tests have in common
 
 FAILURES = (AssertionError, TimeoutError, pytest.fail.Exception, TxnFrameworkError)
 

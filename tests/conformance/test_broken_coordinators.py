@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from broken_co_commits import CO_COMMIT_CASES
 
 from txnframework.config import TransactionsSection
 from txnframework.errors import (
@@ -847,6 +848,7 @@ CASES: list[tuple[type[MetadataCoordinator], str]] = [
     (GivesUp, "test_application_lost_replies"),
     (GivesUp, "test_application_refused_steps"),
     (TellsWhatIsDurable, "test_killed_at_any_step"),
+    *CO_COMMIT_CASES,
 ]
 
 UNBROKEN = {

@@ -1,4 +1,4 @@
-"""The suite of ITransactionCoordinator and IApplicationCoordinator, over any stores."""
+"""The suite of ITransactionCoordinator, IApplicationCoordinator and ICoCommitCoordinator, over any stores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from txnframework.testing._suites._coordinator.applications import ApplicationRules
 from txnframework.testing._suites._coordinator.begins import BeginRules
+from txnframework.testing._suites._coordinator.co_commits import CoCommitDecisionRules
 from txnframework.testing._suites._coordinator.ends import EndRules
 from txnframework.testing._suites._coordinator.expiry import CollectRules, ExpireRules
 from txnframework.testing._suites._coordinator.listings import EndedWatchRules, ListRules, OutstandingRules
@@ -13,7 +14,15 @@ from txnframework.testing.world import WorldHarness
 
 
 class CoordinatorSuite(
-    ApplicationRules, CollectRules, ExpireRules, EndedWatchRules, OutstandingRules, ListRules, EndRules, BeginRules
+    ApplicationRules,
+    CoCommitDecisionRules,
+    CollectRules,
+    ExpireRules,
+    EndedWatchRules,
+    OutstandingRules,
+    ListRules,
+    EndRules,
+    BeginRules,
 ):
     """All rules of a coordinator: subclass as ``TestX(CoordinatorSuite)`` and set ``harness`` to a ``WorldHarness``."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from txnframework.interfaces import IApplicationCoordinator, IAtomicBatchStore
+from txnframework.interfaces import IApplicationCoordinator, IAtomicBatchStore, ICoCommitCoordinator, ICoCommitStore
 from txnframework.model import (
     Ack,
     AckRequest,
@@ -33,7 +33,9 @@ LOG_FAMILY = OfKind("family", "log")
 class CoordinatorRules(ProcessRules):
     """Base class of the rules of coordinators."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (IApplicationCoordinator, IAtomicBatchStore, METADATA_FAMILY, LOG_FAMILY)
+    capabilities: ClassVar[tuple[Any, ...]] = (
+        IApplicationCoordinator, IAtomicBatchStore, ICoCommitCoordinator, ICoCommitStore, METADATA_FAMILY, LOG_FAMILY,
+    )  # fmt: skip
 
     def subjects(self, opened: World) -> tuple[object, ...]:
         """Return the objects that may declare capabilities: the coordinator and the store."""
