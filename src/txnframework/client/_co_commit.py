@@ -72,8 +72,8 @@ class CoCommitTransaction(Transaction):
 
         :raises InvalidInput: the rows hold a lock for which the operation would wait.
         """
-        if self._joined is not None:
-            self._joined.require_store_writable()
+        if self._joined is not None and (reason := self._joined.store_waits) is not None:
+            raise InvalidInput(reason)
         with super().operation() as branch:
             yield branch
 

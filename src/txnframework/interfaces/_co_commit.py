@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zope.interface import Interface
+from zope.interface import Attribute, Interface
 
 from txnframework.interfaces._coordinator import ITransactionCoordinator
 from txnframework.interfaces._metadata_store import IMetadataStore
@@ -26,13 +26,10 @@ class IDatabaseTransaction(Interface):
     ``runtime.calling_thread.in_calling_thread``.
     """
 
-    def require_store_writable() -> None:
-        """
-        Return if the store can write before this transaction ends; asked before each send and acknowledgment.
-
-        :raises InvalidInput: the transaction holds a lock for which every write of the store would wait. The message
-            says in which order to write.
-        """
+    store_waits: str | None = Attribute(
+        "Why every write of the store would wait for the end of this transaction, as a sentence that says in which"
+        " order to write; None: it would not. Read before each send and acknowledgment, without I/O."
+    )
 
     async def put(write: Put) -> int:
         """

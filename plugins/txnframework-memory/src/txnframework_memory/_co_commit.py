@@ -18,8 +18,8 @@ class MemoryTransaction:
         self._connection = connection
         self._joined = joined
 
-    def require_store_writable(self) -> None:
-        """Do nothing: writers of different records do not wait for each other."""
+    # Writers of different records do not wait for each other.
+    store_waits: str | None = None
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries in the transaction."""

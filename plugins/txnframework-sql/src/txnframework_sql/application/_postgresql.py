@@ -237,8 +237,8 @@ class PostgresqlTransaction:
         self._changes: tuple[Change, ...] = ()
         self._is_ended = False
 
-    def require_store_writable(self) -> None:
-        """Do nothing: writers of different rows do not wait for each other."""
+    # Writers of different rows do not wait for each other.
+    store_waits: str | None = None
 
     async def put(self, write: Put) -> int:
         """Write the record inside the application's transaction."""

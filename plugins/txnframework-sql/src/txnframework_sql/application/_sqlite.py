@@ -153,12 +153,13 @@ class SqliteTransaction:
             )
         raise VersionMismatch(header, actual)
 
-    def require_store_writable(self) -> None:
-        """Raise InvalidInput if a write of the store would wait for this transaction, and this one for the write."""
+    @property
+    def store_waits(self) -> str | None:
+        """Why a write of the store would wait for this transaction, and this one for the write; None: it would not."""
         is_changed = self._connection.changes() != self._changes_before
         if not (self._holds_lock or is_changed) or not self._connection.is_in_transaction():
-            return
-        raise InvalidInput(
+            return None
+        return (
             f"{self._connection.what} has already written a row, and SQLite has one writer for each file; send and"
             " acknowledge before the first own row is written; an ORM session does that by itself, because it flushes"
             " at commit"
