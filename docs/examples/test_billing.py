@@ -36,7 +36,7 @@ def test_an_invoice_is_sent(txn_stores: MemoryStores) -> None:
         async with txn_stores.open() as client:
             await order_apples(client)
             txn = await bill(client)
-            await client.settle(txn.id)  # now, and not soon: an acknowledgment counts when it is settled
+            await client.settle(txn.id)  # do not wait for the sweep: an acknowledgment counts when it is settled
             assert (await client.lag("orders", "billing")).messages == 0
         assert [invoice.content for invoice in await txn_stores.read("invoices")] == [b"invoice for apples"]
 

@@ -68,6 +68,31 @@ def test_a_subscription_goes_on_where_it_stopped(cli: Any) -> None:
     assert [one["open_transactions"] for one in described["segments"]] == [[]]
 
 
+def test_the_process_that_dispatches_a_segment_is_shown(cli: Any, shared: Stores) -> None:
+    """In JSON and in text, by its consumer's name and its session; a segment without a process has none."""
+    cli("topic", "create", "orders", "--segments", "2")
+    describe = ("subscription", "describe", "orders", "billing")
+
+    def dispatchers() -> dict[int, str | None]:
+        described = json.loads(cli(*describe, "--output", "json").out)
+        return {one["segment"]: one["dispatched_by"] for one in described["segments"]}
+
+    async def while_consumed() -> None:
+        async with shared.open() as client:
+            worker = f"worker-1 in {client.host.metadata.session}"
+            segment = (await client.layout("orders")).name_of(0)
+            async with await client.consumer(segment, "billing", name="worker-1"):
+                assert await asyncio.to_thread(dispatchers) == {0: worker, 1: None}
+                text = (await asyncio.to_thread(cli, *describe)).out
+                assert "dispatched by" in text
+                first, second = (line for line in text.splitlines() if "active" in line)
+                assert worker in first
+                assert "session-" not in second
+
+    asyncio.run(while_consumed())
+    assert dispatchers() == {0: None, 1: None}
+
+
 def test_a_transaction_is_sent_whole_or_not_at_all(cli: Any) -> None:
     """With --transaction a message that is refused takes the others with it."""
     cli("topic", "create", "orders")

@@ -90,7 +90,7 @@ def describe(loaded: LoadedPlugins, topic: str, name: str, config: Path | None, 
     """
     Show the position of subscription NAME of TOPIC on every segment.
 
-    DISPATCHED BY is the process that delivers the messages: its session, after the name of its consumer if it has one.
+    DISPATCHED BY is the process that delivers the messages: its session, or 'NAME in SESSION' for a named consumer.
     LAG is the number of readable messages that are not acknowledged ("at most" where aborted messages may be counted).
     MARK DELETE is the position up to which all messages are acknowledged. ACKNOWLEDGED shows the acknowledgments after
     it: ranges of entries, and indexes within batches. OPEN TRANSACTIONS have acknowledged messages here. MARK DELETE

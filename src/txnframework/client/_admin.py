@@ -277,8 +277,8 @@ class SubscriptionOperations(ClientOperations):
         """
         Return, by segment, the process that dispatches a subscription's messages now; other segments are left out.
 
-        A process is called by its session, after the name of its consumer and the word ``in`` if the consumer has a
-        name of its own.
+        A process is named by its session. If its consumer has a name of its own, the name comes first, as in
+        ``worker-1 in SESSION``.
 
         :raises TopicNotFound: the topic does not exist.
         """
