@@ -123,6 +123,7 @@ class Client:
         name: str | None = None,
         priority: int = 0,
         stand_by: bool | None = None,
+        balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
         serializer: None = None,
     ) -> Consumer: ...
@@ -138,6 +139,7 @@ class Client:
         name: str | None = None,
         priority: int = 0,
         stand_by: bool | None = None,
+        balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
         serializer: Serializer[T],
     ) -> Consumer[T]: ...

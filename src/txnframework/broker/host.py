@@ -231,8 +231,9 @@ class Host:
             for background in (self._starting, self.sweeps, self.maintenance, self._deadlines):
                 await background.stop()
             await self.steps.close(self.config.client.close_timeout_ms)
-            await self.shares.close()
+            # First the dispatches: the shares would let consumers attach to further segments.
             await self.dispatches.close()
+            await self.shares.close()
             self._settles = False
             # Settling may still open segments and subscriptions.
             await self._background.finish(self.config.client.close_timeout_ms)

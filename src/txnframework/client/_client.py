@@ -84,6 +84,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
         name: str | None = None,
         priority: int = 0,
         stand_by: bool | None = None,
+        balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
         serializer: None = None,
     ) -> Consumer: ...
@@ -99,6 +100,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Hea
         name: str | None = None,
         priority: int = 0,
         stand_by: bool | None = None,
+        balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
         serializer: Serializer[T],
     ) -> Consumer[T]: ...

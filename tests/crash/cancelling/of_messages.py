@@ -321,6 +321,7 @@ class AskAboutTopics(Story):
         "Client.lag",
         "Client.peek",
         "Client.ack_status",
+        "Client.dispatchers",
     )
 
     async def arrange(self, stage: Stage) -> None:
@@ -333,6 +334,7 @@ class AskAboutTopics(Story):
         await client.lag(stage.topic, SUBSCRIPTION)
         await client.peek(stage.topic, SUBSCRIPTION, 2)
         await client.ack_status(SUBSCRIPTION, stage.messages[0].id)
+        await client.dispatchers(stage.topic, SUBSCRIPTION)
 
 
 class Upkeep(Story):

@@ -34,6 +34,7 @@ async def bytes_as_before(producer: Producer, consumer: Consumer, client: Client
     assert_type(message.content, bytes)
     assert_type(await client.producer("orders"), Producer[bytes])
     assert_type(await client.consumer("orders", "billing"), Consumer[bytes])
+    assert_type(await client.consumer("orders", "billing", stand_by=True, balance=False), Consumer[bytes])
 
 
 async def typed(client: Client) -> None:

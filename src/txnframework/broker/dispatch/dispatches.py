@@ -162,6 +162,10 @@ class Dispatches:
                 dispatch = None
             if dispatch is None:
                 dispatch = await self._begin(ref, request)
+                if self._closed:
+                    # ``close`` did not find it yet.
+                    await self._end(key, dispatch)
+                    raise Closed("the host was closed")
                 self._open[key] = dispatch
             else:
                 # Messages that were acknowledged elsewhere before now must not be delivered to it, and a watch may be

@@ -23,7 +23,6 @@ _DRIVERS = {
     "asyncpg": "postgresql",
     "psycopg": "postgresql",
     "psycopg_async": "postgresql",
-    "psycopg2": "postgresql",
     "pysqlite": "sqlite",
     "aiosqlite": "sqlite",
 }
