@@ -35,14 +35,13 @@ class Refused(Exception):
 class SuiteTransaction:
     """A database transaction without rows, whose COMMIT ends as ``fate`` says; ``steps``: what it was asked."""
 
+    store_waits: str | None = None
+
     def __init__(self, world: World, fate: Fate = "committed") -> None:
         self.steps: list[str] = []
         self._world = world
         self._fate = fate
         self._written: Put | None = None
-
-    def require_store_writable(self) -> None:
-        """Do nothing."""
 
     async def put(self, write: Put) -> int:
         """Keep the put for the COMMIT."""
