@@ -40,13 +40,12 @@ class ThreadBound:
 class ThreadBoundTransaction:
     """The transaction of such a connection: its put is applied at the COMMIT."""
 
+    store_waits: str | None = None
+
     def __init__(self, store: MemoryMetadataStore, connection: ThreadBound) -> None:
         self.store = store
         self.connection = connection
         self.write: Put | None = None
-
-    def require_store_writable(self) -> None:
-        pass
 
     async def put(self, write: Put) -> int:
         await in_calling_thread(lambda: self.connection.call("put"))

@@ -20,11 +20,13 @@ import asyncpg
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Key
 from txnframework.testing import (
+    CoCommitting,
     Crashing,
     Disconnecting,
     Expiring,
     Harness,
     Misleading,
+    OwnRows,
     Paired,
     VirtualEnvironment,
     run_ready,
@@ -34,8 +36,9 @@ from txnframework_sql._ledger_store import SqlLedgerStore, SqlManagedLedger, ope
 from txnframework_sql._metadata_store import SqlMetadataStore, open_metadata_store
 from txnframework_sql._options import LedgerOptions, MetadataOptions
 from txnframework_sql.steps.leases import clock_of
+from txnframework_sql.testing._postgresql_rows import committed, connected, remove_tables
 from txnframework_sql.testing._wire import MARKER, Wires
-from txnframework_sql.testing.servers.databases import give_back, take_database
+from txnframework_sql.testing.servers.databases import fresh_database, give_back, take_database
 from txnframework_sql.testing.sqlite import SESSION_TTL_MS
 
 _URL_FILE = "postgresql-url"
@@ -53,8 +56,9 @@ _BY_ENVIRONMENT: WeakKeyDictionary[VirtualEnvironment, list[HarnessDatabase]] = 
 class HarnessClient:
     """One client's connection to the database."""
 
-    def __init__(self, database: HarnessDatabase) -> None:
+    def __init__(self, database: HarnessDatabase, target: str | None = None) -> None:
         self._database = database
+        self._target = target or database.url
         self._listening = 0
         self.wires = Wires(self.cut_now)
         # A Unix socket: requests of this client are counted at once, and data sent to it has arrived at once.
@@ -64,7 +68,7 @@ class HarnessClient:
     @property
     def url(self) -> str:
         """The URL of the database through this client's proxy."""
-        return self._database.url_through(self._place.name)
+        return self._database.url_through(self._place.name, self._target)
 
     def leave(self) -> None:
         """Remove the directory of the socket."""
@@ -108,7 +112,7 @@ class HarnessDatabase:
         if not self._file.exists():
             self._file.touch(mode=0o600)
             self._file.write_text(take_database())
-        self._url = self._file.read_text()
+        self.url = self._file.read_text()
         self._clients: list[HarnessClient] = []
         # A notification from one database may cause a request to another one.
         self._databases = _BY_ENVIRONMENT.setdefault(environment, [])
@@ -118,19 +122,19 @@ class HarnessDatabase:
     @property
     def address(self) -> tuple[str, int]:
         """The address of the server."""
-        split = urlsplit(self._url)
+        split = urlsplit(self.url)
         return split.hostname or "localhost", split.port or 5432
 
-    def url_through(self, place: str) -> str:
-        """Return the database's URL through a Unix socket in this directory."""
-        split = urlsplit(self._url)
+    def url_through(self, place: str, target: str | None = None) -> str:
+        """Return the URL of the database, or of ``target`` on its server, through a Unix socket in this directory."""
+        split = urlsplit(target or self.url)
         login = split.netloc.rpartition("@")[0]
         return urlunsplit(split._replace(netloc=f"{login}@", query=urlencode({"host": place, "port": _PORT})))
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[HarnessClient]:
-        """Open the connection of another client, for the length of the block."""
-        client = HarnessClient(self)
+    async def client(self, target: str | None = None) -> AsyncIterator[HarnessClient]:
+        """Open the connection of another client, to ``target`` on the same server if given, for the block's length."""
+        client = HarnessClient(self, target)
         async with client.proxy:
             self._clients.append(client)
             try:
@@ -162,7 +166,7 @@ class HarnessDatabase:
     def drop(self) -> None:
         """Drop the database."""
         self._databases.remove(self)
-        give_back(self._url)
+        give_back(self.url)
 
     def _asked(self) -> int:
         return sum(client.wires.asked for database in self._databases for client in database._clients)
@@ -178,7 +182,7 @@ class HarnessDatabase:
 
     async def _notify(self, channel: str, text: str) -> None:
         if self._notifying is None:
-            self._notifying = await asyncpg.connect(self._url)
+            self._notifying = await asyncpg.connect(self.url)
         await self._notifying.execute("SELECT pg_notify($1, $2)", channel, text)
 
     async def _settle_notifications(self) -> None:
@@ -201,6 +205,7 @@ _OWN: dict[str, Any] = {"share_connection": False, "keepalive_idle_s": 32_767}
 
 class PostgresMetadataHarness(
     Harness[IMetadataStore],
+    CoCommitting[IMetadataStore],
     Crashing[IMetadataStore],
     Disconnecting[IMetadataStore],
     Expiring[IMetadataStore],
@@ -209,11 +214,13 @@ class PostgresMetadataHarness(
     """Opens metadata stores on one database, each with its own connections, like several processes."""
 
     session_ms: ClassVar[int] = SESSION_TTL_MS
+    kinds: ClassVar[tuple[str, ...]] = ("asyncpg",)
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
         self._database = HarnessDatabase(directory, self.environment)
         self._clients: dict[object, HarnessClient] = {}
+        self._has_rows = False
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[IMetadataStore]:
@@ -233,6 +240,24 @@ class PostgresMetadataHarness(
     async def settle(self) -> None:
         """Wait for answers and notifications."""
         await self._database.settle()
+
+    @asynccontextmanager
+    async def connect(self, opened: IMetadataStore, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one kind
+        """Open a connection of the application to the database of the store."""
+        self._has_rows = True
+        async with self._database.client() as client, connected(self._database.url, client) as rows:
+            yield rows
+
+    @asynccontextmanager
+    async def connect_elsewhere(self, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one kind
+        """Open a connection of the application to another database."""
+        with fresh_database() as url:
+            async with self._database.client(url) as client, connected(url, client) as rows:
+                yield rows
+
+    async def committed_rows(self) -> frozenset[str]:
+        """Return the keys of the committed rows."""
+        return await committed(self._database.url)
 
     async def crash(self, opened: IMetadataStore) -> None:
         """Cut the client off permanently, and wait until its session has expired for all others."""
@@ -262,6 +287,8 @@ class PostgresMetadataHarness(
 
     async def destroy(self) -> None:
         """Drop the database."""
+        if self._has_rows:
+            await remove_tables(self._database.url)
         self._database.drop()
 
 

@@ -11,10 +11,12 @@ from typing import ClassVar
 from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.testing import (
+    CoCommitting,
     Crashing,
     Disconnecting,
     Expiring,
     Harness,
+    OwnRows,
     Paired,
     VirtualEnvironment,
     run_ready,
@@ -25,6 +27,7 @@ from txnframework_sql._options import LedgerOptions, MetadataOptions
 from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.steps.statements import Executor, Steps
+from txnframework_sql.testing._sqlite_rows import AUTOCOMMIT, SQLITE3, committed, connected
 
 SESSION_TTL_MS = 6_000
 POLL_MS = 20
@@ -67,7 +70,8 @@ class _File:
     """The file of one test and its clients."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment) -> None:
-        self.url = f"sqlite:///{directory / 'txn.db'}"
+        self.path = directory / "txn.db"
+        self.url = f"sqlite:///{self.path}"
         self._environment = environment
         self._clients: dict[Executor, type[CuttableConnection]] = {}
 
@@ -113,6 +117,7 @@ def _nothing() -> Steps[None]:
 
 class SqlMetadataHarness(
     Harness[IMetadataStore],
+    CoCommitting[IMetadataStore],
     Crashing[IMetadataStore],
     Disconnecting[IMetadataStore],
     Expiring[IMetadataStore],
@@ -120,6 +125,7 @@ class SqlMetadataHarness(
     """Opens metadata stores on one file, each with its own connection, like several processes."""
 
     session_ms: ClassVar[int] = SESSION_TTL_MS
+    kinds: ClassVar[tuple[str, ...]] = (SQLITE3, AUTOCOMMIT)
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
         super().__init__(directory, environment)
@@ -141,6 +147,22 @@ class SqlMetadataHarness(
     async def settle(self) -> None:
         """Wait for the threads, and for the polling watches."""
         await self._file.settle()
+
+    @asynccontextmanager
+    async def connect(self, opened: IMetadataStore, kind: str) -> AsyncIterator[OwnRows]:  # noqa: ARG002 - one file
+        """Open a connection of the application to the file of the store."""
+        with connected(self._file.path, kind) as rows:
+            yield rows
+
+    @asynccontextmanager
+    async def connect_elsewhere(self, kind: str) -> AsyncIterator[OwnRows]:
+        """Open a connection of the application to another file."""
+        with connected(self.directory / "elsewhere.db", kind) as rows:
+            yield rows
+
+    async def committed_rows(self) -> frozenset[str]:
+        """Return the keys of the committed rows."""
+        return committed(self._file.path)
 
     async def crash(self, opened: IMetadataStore) -> None:
         """Stop the heartbeat, and wait until the session has expired for all others."""

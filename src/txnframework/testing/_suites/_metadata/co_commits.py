@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from txnframework.testing.capabilities import requires
 from txnframework.testing.harness import CoCommitting, OwnRows
 
 HEADER = "/co-commit/header"
+_ARRIVAL_S = 0.05
 
 
 @dataclass
@@ -91,13 +93,20 @@ class CoCommitRules(MetadataStoreRules):
         If this fails, check that the put names the expected version, and that it sees changes after the snapshot.
         """
         for kind in self._kinds():
-            async with self._joined(kind) as joined:
-                await joined.other.put(Put(Key(HEADER), b"other", joined.version))
-                with pytest.raises(VersionMismatch):
-                    await joined.transaction.put(joined.put())
-                await joined.transaction.rollback()
-                assert await joined.found() == b"other"
-                assert await self._rows() == set()
+            for inserts_first in (False, True):
+                async with self._joined(kind, inserts=inserts_first) as joined:
+                    # After a row of its own, a transaction may keep the other client waiting.
+                    if joined.transaction.store_waits is None:
+                        await joined.other.put(Put(Key(HEADER), b"other", joined.version))
+                        if not inserts_first:
+                            await joined.rows.insert(self._row)
+                        with pytest.raises(VersionMismatch):
+                            await joined.transaction.put(joined.put())
+                        assert await joined.found() == b"other"
+                    else:
+                        assert inserts_first, "nothing was written, and the store would wait"
+                    await joined.transaction.rollback()
+                    assert await self._rows() == set()
 
     @requires(ICoCommitStore, CoCommitting)
     async def test_of_two_writers_one_wins(self) -> None:
@@ -110,7 +119,8 @@ class CoCommitRules(MetadataStoreRules):
             for commits in (True, False):
                 async with self._joined(kind) as joined:
                     await joined.transaction.put(joined.put())
-                    async with self.started(joined.other.put(Put(Key(HEADER), b"other", joined.version))) as writing:
+                    write = Put(Key(HEADER), b"other", joined.version)
+                    async with self._writing_beside(joined.other.put(write)) as writing:
                         committed = False
                         if commits:
                             try:
@@ -226,6 +236,22 @@ class CoCommitRules(MetadataStoreRules):
         return await create(store, HEADER, b"open", b"open")
 
     @asynccontextmanager
+    async def _writing_beside(self, write: Coroutine[Any, Any, int]) -> AsyncIterator[asyncio.Task[int]]:
+        """
+        Run a write that may wait for the transaction; it is cancelled at the end of the block.
+
+        Here ``settle`` would wait until the database answers, and thus until the write times out. The rule holds
+        whether or not the write has arrived at the database; the pause only makes that likely.
+        """
+        task = asyncio.get_running_loop().create_task(write)
+        try:
+            await asyncio.wait({task}, timeout=_ARRIVAL_S)
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    @asynccontextmanager
     async def _opened(self, kind: str) -> AsyncIterator[tuple[ICoCommitStore, IMetadataStore, OwnRows]]:
         """Open two clients of the store and a connection of the application."""
         harness = self._harness()
@@ -237,10 +263,11 @@ class CoCommitRules(MetadataStoreRules):
                 yield store, other, rows
 
     @asynccontextmanager
-    async def _joined(self, kind: str) -> AsyncIterator[Joined]:
-        """Join a new transaction of the application, and insert a row in it."""
+    async def _joined(self, kind: str, *, inserts: bool = True) -> AsyncIterator[Joined]:
+        """Join a new transaction of the application, and insert a row in it, unless ``inserts`` is False."""
         async with self._opened(kind) as (store, other, rows):
             version = await self._create(store)
             transaction = await store.join_transaction(rows.connection, Key(HEADER), version)
-            await rows.insert(self._row)
+            if inserts:
+                await rows.insert(self._row)
             yield Joined(store, other, rows, version, transaction)
