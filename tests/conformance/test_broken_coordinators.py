@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from broken_co_commits import CO_COMMIT_CASES
 
@@ -162,7 +163,7 @@ class DescribesWithoutParticipants(MetadataCoordinator):
     """Leaves out who takes part."""
 
     async def describe(self, txn_id: TxnID) -> Transaction:
-        return replace(await super().describe(txn_id), participants=frozenset())
+        return msgspec.structs.replace(await super().describe(txn_id), participants=frozenset())
 
 
 class DescribesOneBranch(MetadataCoordinator):
@@ -170,7 +171,7 @@ class DescribesOneBranch(MetadataCoordinator):
 
     async def describe(self, txn_id: TxnID) -> Transaction:
         found = await super().describe(txn_id)
-        return replace(found, parts=frozenset(replace(part, branch=0) for part in found.parts))
+        return msgspec.structs.replace(found, parts=frozenset(replace(part, branch=0) for part in found.parts))
 
 
 class RemembersDescriptions(MetadataCoordinator):
@@ -238,7 +239,7 @@ class ForgetsBranches(MetadataCoordinator):
     """Commits branch 0 only."""
 
     async def end(self, request: End) -> Transaction:
-        return await super().end(replace(request, branches=frozenset({0})))
+        return await super().end(msgspec.structs.replace(request, branches=frozenset({0})))
 
 
 class EndsWhatNeverBegan(MetadataCoordinator):
@@ -255,14 +256,14 @@ class LetsAnybodyEnd(MetadataCoordinator):
     """Ends whoever asks."""
 
     async def end(self, request: End) -> Transaction:
-        return await super().end(replace(request, operator=True))
+        return await super().end(msgspec.structs.replace(request, operator=True))
 
 
 class IgnoresOperators(MetadataCoordinator):
     """Takes an operator for anybody else."""
 
     async def end(self, request: End) -> Transaction:
-        return await super().end(replace(request, operator=False))
+        return await super().end(msgspec.structs.replace(request, operator=False))
 
 
 class RefusesStrangers(MetadataCoordinator):
@@ -318,7 +319,7 @@ class DecidesInTwoSteps(MetadataCoordinator):
     async def end(self, request: End) -> Transaction:
         header = await read_header(self._store, request.txn_id)
         if header is not None and header.transaction.state is State.OPEN and request.action is Action.COMMIT:
-            await overwrite(self, replace(request, action=Action.ABORT))
+            await overwrite(self, msgspec.structs.replace(request, action=Action.ABORT))
             return await overwrite(self, request)
         return await super().end(request)
 

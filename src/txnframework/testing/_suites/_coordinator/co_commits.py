@@ -33,13 +33,18 @@ class Refused(Exception):
 
 @implementer(IDatabaseTransaction)
 class SuiteTransaction:
-    """A database transaction without rows, whose COMMIT ends as ``fate`` says; ``steps``: what it was asked."""
+    """
+    A database transaction without rows, whose COMMIT ends as ``fate`` says; ``steps``: what it was asked.
+
+    :param cut: a process that cannot reach its stores after the COMMIT.
+    """
 
     store_waits: str | None = None
 
-    def __init__(self, world: World, fate: Fate = "committed") -> None:
+    def __init__(self, world: World, fate: Fate = "committed", cut: World | None = None) -> None:
         self.steps: list[str] = []
         self._world = world
+        self._cut = cut
         self._fate = fate
         self._written: Put | None = None
 
@@ -57,6 +62,8 @@ class SuiteTransaction:
             raise Refused
         if self._fate != "request lost":
             await self._world.store.put(self._written)
+        if self._cut is not None:
+            self._cut.connection.is_cut = True
         if self._fate != "committed":
             raise OutcomeUnknown("the reply was lost")
 
@@ -121,9 +128,9 @@ class CoCommitDecisionRules(CoordinatorRules):
         async with self.data.open() as world, self.data.open() as other:
             for fate, state in (("reply lost", State.COMMITTED), ("request lost", State.ABORTED)):
                 txn = await _begin(world)
-                world.connection.cut_at(1)
+                database = SuiteTransaction(other, fate, cut=world)  # type: ignore[arg-type]
                 with pytest.raises(OutcomeUnknown):
-                    await _co_commits(world).end_with(End(txn, Action.COMMIT), SuiteTransaction(other, fate))  # type: ignore[arg-type]
+                    await _co_commits(world).end_with(End(txn, Action.COMMIT), database)
                 world.connection.restore()
                 await told(world.coordinator.end(End(txn, Action.ABORT)))
                 assert await state_in(other, txn) is state
