@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.interfaces import ILedgerStore, IMetadataStore
@@ -212,7 +213,7 @@ class GivesEveryVersionOne(Records):
     def _put(self, put: Any, changes: list[Change]) -> Record:
         record = super()._put(put, changes)
         place = record_id(record.key)
-        self._stored[place] = replace(self._stored[place], record=replace(record, version=1))
+        self._stored[place] = dataclasses.replace(self._stored[place], record=replace(record, version=1))
         return self._stored[place].record
 
 

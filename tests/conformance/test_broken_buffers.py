@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Set
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from txnframework.errors import LedgerClosed, OutcomeUnknown, Unavailable
 from txnframework.interfaces import IManagedLedger, ITransactionBuffer
@@ -214,7 +215,7 @@ class StaysWithItsLedger(MetadataBuffer):
                 except LedgerClosed as error:
                     raise Unavailable("rolled over") from error
 
-        super().__init__(replace(context, ledger=Ledger()))  # type: ignore[arg-type]
+        super().__init__(dataclasses.replace(context, ledger=Ledger()))  # type: ignore[arg-type]
 
 
 class TrimsAbortRecords(MetadataBuffer):

@@ -183,7 +183,7 @@ class IgnoresIncarnations(MetadataPendingAcks):
 def _with(operation: StoredOperation, **changes: Any) -> StoredOperation:
     document = operation.document
     assert isinstance(document, AckOperation)
-    return replace(operation, document=msgspec.structs.replace(document, **changes))
+    return msgspec.structs.replace(operation, document=msgspec.structs.replace(document, **changes))
 
 
 class MixesSubscriptions(MetadataPendingAcks):
@@ -351,7 +351,9 @@ class AppliesWhatWasAborted(MetadataPendingAcks):
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         branches = frozenset(_with(one).document.branch for one in operations)  # type: ignore[union-attr]
-        await super()._settle_operations(replace(ended, state=State.COMMITTED, branches=branches), operations)
+        await super()._settle_operations(
+            msgspec.structs.replace(ended, state=State.COMMITTED, branches=branches), operations
+        )
 
 
 class ForgetsFirst(MetadataPendingAcks):
@@ -509,7 +511,7 @@ class HoldsByItself(MetadataPendingAcks):
     """Puts a hold of its own that ends with the request, unless it is killed."""
 
     async def add(self, request: AckRequest) -> None:
-        key = replace(operations_prefix(request.branch.txn_id), path="/hold", partition="")
+        key = msgspec.structs.replace(operations_prefix(request.branch.txn_id), path="/hold", partition="")
         if await self._store.get(key) is not None:
             raise TransactionConflict(request.branch.txn_id, "held")
         from txnframework.model import Put
