@@ -95,8 +95,8 @@ class SubscriptionShare:
         self, store: IMetadataStore, environment: Environment, topic: TopicName, subscription: str, name: str | None
     ) -> None:
         self.view: SharingView | None = None
-        self.changed: set[Callable[[], None]] = set()
-        """Called whenever ``view`` may have changed, one for each consumer."""
+        self.changed: dict[Callable[[], None], None] = {}
+        """Called whenever ``view`` may have changed, one for each consumer, in the order in which they joined."""
         self._store = store
         self._topic = topic
         self._subscription = subscription
@@ -206,7 +206,7 @@ class SubscriptionShares:
             if share is None:
                 share = SubscriptionShare(self._store, self._environment, topic, subscription, name)
                 self._opened[key] = share
-            share.changed.add(changed)
+            share.changed[changed] = None
             await share.start()
             return share
 
@@ -232,7 +232,7 @@ class SubscriptionShares:
             share = self._opened.get(key)
             if share is None:
                 return
-            share.changed.discard(changed)
+            share.changed.pop(changed, None)
             if share.changed:
                 return  # another consumer is here, or came while this one could not leave
             with suppress(Closed):
