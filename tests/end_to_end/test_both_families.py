@@ -105,6 +105,18 @@ async def open_in(client: Client) -> set[TxnID]:
     return {one.txn_id for coordinator in coordinators for one in await coordinator.list_open(OpenQuery())}
 
 
+def test_rows_commit_with_the_metadata_family_only(stores: Stores) -> None:
+    """The log family decides in its log, which no database transaction includes."""
+
+    async def work() -> None:
+        async with stores.open(**MIXED) as client:
+            with pytest.raises(InvalidInput, match="metadata family"):
+                async with client.transaction(commit_with=object(), domain="persistent"):
+                    raise AssertionError
+
+    stores.run(work())
+
+
 def test_transactions_of_both_at_once(stores: Stores) -> None:
     """Each has its own coordinator; all of them are listed, swept and settled beside each other."""
 

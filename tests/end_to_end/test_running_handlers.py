@@ -42,10 +42,11 @@ async def joined(client: Client, kind: str = "exclusive", **options: Any) -> Con
     return await client.consumer("orders", "billing", type=kind, start="earliest", **options)
 
 
-async def lag(client: Client) -> int:
-    """Return the lag once every ended transaction has taken effect."""
-    await client.maintain()
-    return (await client.lag("orders", "billing")).messages
+async def lag(stores: Stores) -> int:
+    """Return the lag once every ended transaction has taken effect: closing a client waits for those that it ended."""
+    async with stores.open() as client:
+        await client.maintain()
+        return (await client.lag("orders", "billing")).messages
 
 
 async def moved(client: Client) -> None:
@@ -71,7 +72,7 @@ def test_each_message_in_a_transaction(stores: Stores, kind: str) -> None:
 
                 await consumer.run(bill)
             assert await stores.read(client, "invoices") == [b"for a1", b"for b1", b"for a2"]
-            assert await lag(client) == 0
+        assert await lag(stores) == 0
 
     stores.run(work())
 
@@ -101,7 +102,7 @@ def test_a_handler_that_fails(stores: Stores, kind: str) -> None:
             assert [one for one in attempts if one[0] == b"a1"] == [(b"a1", 0), (b"a1", 1), (b"a1", 2)]
             if kind in ORDERED:
                 assert [value for value in sent if value[:1] == b"a"] == [b"a1", b"a2", b"a3"]
-            assert await lag(client) == 0
+        assert await lag(stores) == 0
 
     stores.run(work())
 
@@ -159,7 +160,7 @@ def test_a_temporary_error_is_tried_again(stores: Stores, kind: str) -> None:
 
                 await consumer.run_batches(bill)
             assert attempts == [[(b"a1", 0), (b"a2", 0)]] * 3
-            assert await lag(client) == 0
+        assert await lag(stores) == 0
 
     stores.run(work())
 
@@ -190,7 +191,7 @@ def test_a_commit_that_fails_keeps_the_order(stores: Stores, kind: str) -> None:
 
                 await consumer.run(bill, transaction=transaction, concurrency=2)
             assert committed == [b"a1", b"a2", b"a3"]
-            assert await lag(client) == 0
+        assert await lag(stores) == 0
 
     stores.run(work())
 
@@ -223,7 +224,7 @@ def test_a_transaction_of_the_callers_own(stores: Stores) -> None:
 
                 await consumer.run(bill, transaction=opened)
             assert numbers == [0, 1]
-            assert await lag(client) == 0
+        assert await lag(stores) == 0
 
     stores.run(work())
 
@@ -246,7 +247,7 @@ def test_without_transactions(stores: Stores) -> None:
 
                 await consumer.run(bill, transactional=False)
             assert handled == [(b"a1", 0), (b"a1", 1), (b"a2", 0)]
-            assert await lag(client) == 0
+        assert await lag(stores) == 0
 
     stores.run(work())
 
@@ -378,7 +379,7 @@ def test_stopping_by_a_signal(memory: Stores) -> None:
 
                 await consumer.run(bill, stop_on_signals=(signal.SIGTERM, signal.SIGINT))
             assert signal.getsignal(signal.SIGTERM) is before
-            assert await lag(client) == 0
+        assert await lag(memory) == 0
 
     memory.run(work())
 
