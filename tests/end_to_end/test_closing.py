@@ -252,3 +252,31 @@ def test_errors_come_out_of_the_block(memory: Stores) -> None:
         asyncio.run(fail())
     with pytest.raises(ZeroDivisionError), memory.open_blocking():
         raise ZeroDivisionError
+
+
+def test_a_dispatch_that_opens_while_the_host_closes(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing does not find it yet, so it ends by itself: no lease is held for it, and none of its tasks runs on."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            await client.subscribe("orders", "billing")
+            dispatches = client.host.dispatches
+            opening, closed = asyncio.Event(), asyncio.Event()
+            parts_of = dispatches._parts
+
+            async def parts_late(ref: Any) -> Any:
+                opening.set()
+                await closed.wait()
+                return await parts_of(ref)
+
+            monkeypatch.setattr(dispatches, "_parts", parts_late)
+            joining = asyncio.ensure_future(client.consumer("orders", "billing"))
+            await opening.wait()
+            await dispatches.close()
+            closed.set()
+            with pytest.raises(Closed):
+                await joining
+            assert not (await client.host.metadata.scan(leases_range("dispatch "), 10)).records
+
+    memory.run(work())

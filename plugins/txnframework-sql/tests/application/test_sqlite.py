@@ -104,6 +104,22 @@ def test_ended_inside_the_block(tmp_path: Path, kind: Any) -> None:
     run(test)
 
 
+def test_a_driver_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its errors would not show whether a COMMIT was carried out, so it is refused when the block begins."""
+
+    async def test() -> None:
+        engine = create_engine(f"sqlite:///{tmp_path / 'txn.db'}")
+        async with application(tmp_path) as mine:
+            version = await mine.begun()
+            with engine.connect() as connection:
+                monkeypatch.setattr(connection.dialect, "driver", "psycopg2")
+                with pytest.raises(InvalidInput, match="uses the driver psycopg2; use asyncpg or psycopg"):
+                    await mine.store.join_transaction(connection, HEADER, version)
+        engine.dispose()
+
+    run(test)
+
+
 def test_a_send_after_an_own_row(tmp_path: Path, kind: Any) -> None:
     """What could only wait for the lock until its timeout is refused at once; before the first row it is allowed."""
 

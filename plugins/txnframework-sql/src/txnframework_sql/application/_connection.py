@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from txnframework.errors import InvalidInput
+from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError
 
 T = TypeVar("T")
 
@@ -78,6 +78,22 @@ def ended(connection: ApplicationConnection) -> InvalidInput:
 def in_savepoint(connection: ApplicationConnection) -> InvalidInput:
     """Return the error for an open savepoint."""
     return InvalidInput(f"{connection.what} has an open savepoint; end it before the block begins or ends")
+
+
+async def commit(connection: ApplicationConnection, proves_rollback: Callable[[Exception], bool]) -> None:
+    """
+    Send the COMMIT; an error of the driver that proves a rollback is raised as it is.
+
+    :raises OutcomeUnknown: the driver raised another error.
+    """
+    try:
+        await connection.commit()
+    except TxnFrameworkError:
+        raise
+    except Exception as error:
+        if proves_rollback(error):
+            raise
+        raise OutcomeUnknown(f"{connection.what} did not confirm the COMMIT: {reason(error)}") from error
 
 
 async def roll_back(connection: ApplicationConnection) -> None:

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 from zope.interface import implementer
 
 from txnframework.environment import Environment
-from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable, VersionMismatch
+from txnframework.errors import InvalidInput, TxnFrameworkError, Unavailable, VersionMismatch
 from txnframework.interfaces import IDatabaseTransaction
 from txnframework.model import IndexEntry, Key, Put, Record
 from txnframework.runtime.calling_thread import in_calling_thread
 from txnframework_sql.application._connection import (
     ApplicationConnection,
     Row,
+    commit,
     ended,
     in_savepoint,
     reason,
@@ -261,14 +262,8 @@ class PostgresqlTransaction:
     async def commit(self) -> None:
         """Commit the application's transaction."""
         try:
-            await self._connection.commit()
+            await commit(self._connection, lambda error: sqlstate(error) is not None)
             self._is_ended = True
-        except TxnFrameworkError:
-            raise
-        except Exception as error:
-            if sqlstate(error) is not None:
-                raise
-            raise OutcomeUnknown(f"{self._connection.what} did not confirm the COMMIT: {reason(error)}") from error
         finally:
             # The outcome is not always known: a possible change wakes watches as well.
             self._joins.executor.changed(self._changes)

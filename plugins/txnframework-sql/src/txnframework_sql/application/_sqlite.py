@@ -15,15 +15,15 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 from zope.interface import implementer
 
-from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, VersionMismatch
+from txnframework.errors import InvalidInput, TxnFrameworkError, VersionMismatch
 from txnframework.interfaces import IDatabaseTransaction
 from txnframework.model import Key, Put
 from txnframework.runtime.calling_thread import in_calling_thread
 from txnframework_sql.application._connection import (
     ApplicationConnection,
     Row,
+    commit,
     in_savepoint,
-    reason,
     require_joined,
     roll_back,
 )
@@ -187,14 +187,8 @@ class SqliteTransaction:
     async def commit(self) -> None:
         """Commit the application's transaction."""
         try:
-            await self._connection.commit()
+            await commit(self._connection, lambda error: sqlite_code(error) in _NOT_COMMITTED)
             self._is_ended = True
-        except TxnFrameworkError:
-            raise
-        except Exception as error:
-            if sqlite_code(error) in _NOT_COMMITTED:
-                raise
-            raise OutcomeUnknown(f"{self._connection.what} did not confirm the COMMIT: {reason(error)}") from error
         finally:
             self._joins.changed(self._changes)
 
