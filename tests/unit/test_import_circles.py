@@ -1,14 +1,17 @@
-"""No two rooms of the core import each other, neither directly nor through others, nor for types only."""
+"""No two rooms of the core, and no two modules of a distribution, import each other, directly or not, even for types."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-CORE = Path(__file__).parents[2] / "src" / "txnframework"
+ROOT = Path(__file__).parents[2]
+CORE = ROOT / "src" / "txnframework"
+PACKAGES = sorted(one.parent for one in [CORE / "__init__.py", *ROOT.glob("plugins/*/src/*/__init__.py")])
 FACADE = "txnframework"
 """The room of what the package itself defines: its ``__init__``, and names that it re-exports."""
 
@@ -23,6 +26,26 @@ def rooms_of(package: Path) -> dict[str, set[str]]:
             if parts[0] == package.name:
                 rooms.setdefault(room, set()).add(_room(package, parts[1] if len(parts) > 1 else ""))
     return {room: imported - {room} for room, imported in rooms.items()}
+
+
+def modules_of(package: Path) -> dict[str, set[str]]:
+    """Return the modules of a package, each with those of the same package that it imports; an ``__init__`` is one."""
+    files = {_dotted(package, module): module for module in sorted(package.rglob("*.py"))}
+    modules: dict[str, set[str]] = {}
+    for name, module in files.items():
+        modules[name] = {_module_of(one, files) for one in _imported(module)} & files.keys() - {name}
+    return modules
+
+
+def _module_of(name: str, files: Mapping[str, Path]) -> str:
+    """Return the module that defines an imported name, or the name's first part if it is of another package."""
+    while name not in files and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _dotted(package: Path, module: Path) -> str:
+    return ".".join(module.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def circle_in(rooms: dict[str, set[str]]) -> list[str] | None:
@@ -59,6 +82,14 @@ def test_rooms_of_the_core_import_each_other_in_one_direction() -> None:
     assert circle_in(rooms) is None
 
 
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_modules_of_a_distribution_import_each_other_in_one_direction(package: Path) -> None:
+    """A reader can begin with a module that imports nothing, and needs nothing that comes later."""
+    modules = modules_of(package)
+    assert modules
+    assert circle_in(modules) is None
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -82,3 +113,6 @@ def test_a_circle_is_found(tmp_path: Path, statement: str) -> None:
     circle = circle_in(rooms_of(package))
     assert circle is not None
     assert {"lower", "middle"} <= set(circle)
+    modules = circle_in(modules_of(package))
+    assert modules is not None
+    assert {"txnframework.lower", "txnframework.middle"} <= set(modules)

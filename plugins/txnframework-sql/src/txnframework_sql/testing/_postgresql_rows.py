@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import asyncpg
 
 from txnframework.testing import OwnRows
 from txnframework_sql.testing._sqlite_rows import KEYS, PART, TABLES
 
-if TYPE_CHECKING:
-    from txnframework_sql.testing.postgresql import HarnessClient
-
 _EXISTS = "SELECT pg_catalog.to_regclass('suite_rows') IS NOT NULL"
 _DROP = "DROP TABLE IF EXISTS suite_parts, suite_rows"
+
+
+class BreakableConnection(Protocol):
+    """A way to the database that a test can break."""
+
+    @property
+    def url(self) -> str:
+        """The URL of the database by this way."""
+
+    def cut(self) -> None:
+        """Lose the next reply, then the connection."""
+
+    def cut_now(self) -> None:
+        """Lose the connection."""
 
 
 class AsyncpgRows(OwnRows):
@@ -23,9 +34,9 @@ class AsyncpgRows(OwnRows):
 
     refusal = asyncpg.ForeignKeyViolationError
 
-    def __init__(self, connection: Any, client: HarnessClient) -> None:
+    def __init__(self, connection: Any, way: BreakableConnection) -> None:
         self.connection: Any = connection
-        self._client = client
+        self._way = way
 
     async def insert(self, key: str) -> None:
         """Insert a row."""
@@ -48,20 +59,20 @@ class AsyncpgRows(OwnRows):
     async def lose_commit(self, applied: bool) -> None:
         """Cut the connection before the reply to the COMMIT, or now."""
         if applied:
-            self._client.cut()
+            self._way.cut()
         else:
-            self._client.cut_now()
+            self._way.cut_now()
 
 
 @asynccontextmanager
-async def connected(url: str, client: HarnessClient) -> AsyncIterator[AsyncpgRows]:
-    """Connect for the length of a block, through the client's proxy; create the tables at ``url`` if absent."""
+async def connected(url: str, way: BreakableConnection) -> AsyncIterator[AsyncpgRows]:
+    """Connect for the length of a block, through a breakable way; create the tables at ``url`` if absent."""
     async with _direct(url) as creating:
         for table in TABLES:
             await creating.execute(table)
-    connection = await asyncpg.connect(client.url)
+    connection = await asyncpg.connect(way.url)
     try:
-        yield AsyncpgRows(connection, client)
+        yield AsyncpgRows(connection, way)
     finally:
         connection.terminate()
 
