@@ -1,4 +1,4 @@
-"""No two rooms of the core, and no two modules of a distribution, import each other, directly or not, even for types."""
+"""No rooms of the core, and no modules of a distribution, import each other in a circle, not even for types."""
 
 from __future__ import annotations
 
