@@ -154,9 +154,10 @@ class StoredCursor:
     """
     The cursor record, and the part of the subscription record that must be written before it.
 
-    A stored cursor keeps no authoritative state in memory: each change reads, unites and compares. So any number of
-    processes may have one. ``own_writes`` only saves the reading of this process's own writes. With the segment's
-    ``ledger``, the mark-delete position also moves from the end of one ledger into the next.
+    A stored cursor keeps no authoritative state in memory: each change reads the record, merges its own
+    acknowledgments, and writes with compare-and-set. So any number of processes may have one. ``own_writes`` only
+    avoids a read after a write of this process. With the segment's ``ledger``, the mark-delete position also moves from
+    the end of one ledger into the next.
     """
 
     def __init__(

@@ -177,7 +177,7 @@ async def _described(client: Client, layout: Layout, segment: Segment) -> dict[s
 
 @topic.command()
 @click.argument("topic")
-@click.option("--force", is_flag=True, help="Delete it even if it has subscriptions, or open transactions wrote to it.")
+@click.option("--force", is_flag=True, help="Delete it even if it has subscriptions or messages of open transactions.")
 @yes_option
 @config_option
 @click.pass_obj

@@ -161,7 +161,7 @@ class Notebook:
         :raises Unavailable: an earlier line failed, so the end of the file is unknown.
         """
         if self._is_broken:
-            raise Unavailable(f"{self.path} failed to be written; close it and open it again")
+            raise Unavailable(f"an earlier write to {self.path} failed; close the store and open it again")
         data = encode(line)
         try:
             if os.write(self._file, data) != len(data):

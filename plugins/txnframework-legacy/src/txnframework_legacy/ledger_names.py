@@ -20,7 +20,7 @@ def ledger_name(kind: str, segment: str, life: int, name: str = "") -> str:
     """
     Return the name of a ledger beside a topic or segment, in the ``life`` of the topic; no topic can have such a name.
 
-    The name is never used again: a topic that is recreated under the same name has another life.
+    The name is never used again: a topic that is recreated under the same name begins a new life.
     """
     return f"{kind}:{escape(segment)}/{life}/{escape(name)}"
 

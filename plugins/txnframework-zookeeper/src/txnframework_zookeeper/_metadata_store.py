@@ -50,9 +50,9 @@ class ZooKeeperMetadataStore:
     A confirmed write is on disk at a majority of the servers. A version is the number of the transaction that wrote the
     record, so it also grows when a record is deleted and created again.
 
-    ZooKeeper itself compares the version of the node, which then starts again. A caller that names a version from an
-    earlier life of a record is refused, with one exception. The exception: this client read the earlier life but not
-    the later one, and the node was written equally often in both.
+    ZooKeeper itself compares the version of the node. When a record is deleted and created again, that version starts
+    again. A caller that names a version from before the deletion is refused, with one exception. The exception: this
+    client read the earlier record but not the later one, and both nodes were written equally often.
     """
 
     def __init__(

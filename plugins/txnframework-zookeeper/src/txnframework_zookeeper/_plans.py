@@ -128,9 +128,9 @@ class Plan(msgspec.Struct, gc=False):
         """
         Record whether an entry to be added exists already.
 
-        The entry exists without being named by its record in one case. Another client replaced or deleted the record
-        from its cached state of an earlier life, in which the record did not have this entry. While that is so, the
-        entry may be overwritten instead of created.
+        An entry can exist although its record does not name it. This happens if another client replaced or deleted the
+        record from an outdated cached state, in which the record did not have this entry. In this case the entry may
+        be overwritten instead of created.
         """
         if any(refusal.op.path == leaf.path for leaf in self.made):
             (self.orphans.add if isinstance(refusal.cause, NodeExists) else self.orphans.discard)(refusal.op.path)

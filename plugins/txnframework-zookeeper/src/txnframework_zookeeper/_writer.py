@@ -67,7 +67,7 @@ async def resolve_outcome(
 
 
 def _is_kept(node: Node, before: RecordState, is_removed: bool) -> bool:
-    """Return whether a record is unchanged, or, if the multi was to delete it, still in its earlier life."""
+    """Return whether a record is unchanged, or, if the multi was to delete it, not yet deleted."""
     return node.stat.mzxid == before.version or (is_removed and node.stat.czxid <= before.version)
 
 

@@ -124,7 +124,7 @@ class TopicDeletion:
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def life(self, topic: TopicName) -> int | None:
-        """Return the number of topics that had this name, the present or last one included; None: there was none."""
+        """Return how many topics have had this name, including the current one; None: there was never one."""
         found = await self._layouts.find(topic)
         return None if found is None else found[0].life
 
@@ -152,8 +152,8 @@ class TopicDeletion:
         except LedgerNotFound:
             return NO_LEDGER  # removed by another process, which has changed the mark; or lost
         try:
-            # The opened segment belongs to this life if the mark is unchanged after opening: the next life's segment is
-            # made later.
+            # The mark is unchanged after opening, so the opened segment belongs to this life: the segment of the next
+            # life is created later.
             found = await self._layouts.find(layout.topic)
             return (await ledger.seal()).open_ledger_id if found is not None and found[1] == version else None
         except LedgerNotFound:

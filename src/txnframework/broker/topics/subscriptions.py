@@ -58,9 +58,9 @@ class SubscriptionChanges:
         """
         Unlist a subscription, which ends its life; ``tombstone`` handles its records.
 
-        :raises SubscriptionNotFound: the subscription does not exist, and no record of an earlier life is left.
-        :raises OutcomeUnknown: the subscription may be unlisted; a repeated call may end another life that has begun
-            since.
+        :raises SubscriptionNotFound: the subscription does not exist, and no record of an earlier life remains.
+        :raises OutcomeUnknown: the subscription may be unlisted; a repeated call may delete a subscription
+            that was created again since.
         """
         layout, version = await self._layouts.load(topic)
         record = await self._store.get(paths.subscription_key(str(topic), name))
@@ -77,7 +77,7 @@ class SubscriptionChanges:
             except OutcomeUnknown as error:
                 unknown = error
             else:
-                return  # a subscription that is listed from here on is another life
+                return  # if the name is listed again from now on, that is the next life
             try:
                 layout, version = await self._layouts.load(topic)
             except Unavailable as error:

@@ -193,8 +193,8 @@ class Topics:
         """
         Delete a subscription; its cursors stay as tombstones, so that its acknowledgments cannot affect a later life.
 
-        A call that is repeated after a failure completes the deletion, but may end another life that began in the
-        meantime. A caller that retries therefore uses ``unlist`` and ``tombstone`` separately.
+        A call that is repeated after a failure completes the deletion, but may also delete a subscription that was
+        created again in the meantime. A caller that retries therefore uses ``unlist`` and ``tombstone`` separately.
 
         :raises SubscriptionNotFound: the subscription does not exist.
         """
@@ -203,10 +203,10 @@ class Topics:
 
     async def unlist(self, topic: TopicName, name: str) -> None:
         """
-        Unlist a subscription, which ends its life; the name may be subscribed again at once.
+        Unlist a subscription, which ends its life; the name may be used again at once.
 
         :raises SubscriptionNotFound: the subscription does not exist.
-        :raises OutcomeUnknown: its life may have ended.
+        :raises OutcomeUnknown: the subscription may be unlisted.
         """
         await self._subscriptions.unlist(topic, name)
 

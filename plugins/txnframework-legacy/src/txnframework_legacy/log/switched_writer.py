@@ -1,4 +1,4 @@
-"""The writers of a host's logs, with the configured bounds, controlled by switches, and observed by metrics."""
+"""Log writers of a host: they have configured limits and metrics, and switches turn batching on and off."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ class Intents:
     """
     One write operation for each (branch, open ledger), written before the branch's first append to it.
 
-    A branch is noted here only once its record is stored. These notes do not affect which entries may be read, so a
-    record that could not be written blocks no reader. A forgotten branch costs one more record.
+    A branch is remembered here after its record was stored. What is remembered does not decide which entries may be
+    read. So if a record could not be written, no reader is blocked. A forgotten branch costs one more record.
     """
 
     def __init__(

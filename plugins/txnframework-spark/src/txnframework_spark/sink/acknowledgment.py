@@ -1,7 +1,7 @@
 """Acknowledgment of a micro-batch that another sink has written: the last line of a ``foreachBatch`` function.
 
-The decision is that of our own sink, over a transaction without rows. So a replayed batch is found acknowledged, and a
-run that was fenced by a newer one acknowledges nothing.
+It commits like our own sink, in a transaction without rows. So if a batch is replayed, its acknowledgments are found to
+be committed already. A run that was fenced by a newer one acknowledges nothing.
 """
 
 from __future__ import annotations

@@ -111,7 +111,8 @@ class CoCommitRules(MetadataStoreRules):
     @requires(ICoCommitStore, CoCommitting)
     async def test_of_two_writers_one_wins(self) -> None:
         """
-        A write of the same record by another client, beside the uncommitted put, succeeds only if the rows are undone.
+        While a put with rows is uncommitted, another client writes the same record: this succeeds only if the rows are
+        rolled back.
 
         The framework finds out in this way whether a COMMIT was carried out whose reply was lost.
         """
@@ -229,7 +230,7 @@ class CoCommitRules(MetadataStoreRules):
         return await self._harness().committed_rows() - self._old
 
     async def _create(self, store: IMetadataStore) -> int:
-        """Create the record anew."""
+        """Delete the record if it exists, and create it again."""
         record = await store.get(Key(HEADER))
         if record is not None:
             await store.delete(Key(HEADER), record.version)

@@ -273,8 +273,8 @@ class CoveringRules(PendingAckRules):
         A cumulative acknowledgment is refused if a message that it covers was already acknowledged; nothing is
         recorded.
 
-        This holds for single messages and parts of batches, and for committed transactions, settled or not, and plain
-        acknowledgments. Other acknowledged messages below it are passed over.
+        The message may be a whole entry or a part of a batch. It may be acknowledged outside transactions, or in a
+        committed transaction, settled or not. Other acknowledged messages below it are skipped.
         """
         async with self.data.open() as world, self.data.open() as other:
             first = await begin(other)
