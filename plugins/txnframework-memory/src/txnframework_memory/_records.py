@@ -1,7 +1,8 @@
-"""The records of one space and their indexes, kept sorted; every change is one step without an await."""
+"""The records of one space, their indexes and their locks; every change is one step without an await."""
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from txnframework_memory._link import RecordWatch, Watches
 
 RecordID = tuple[str, str]
 """Path and partition. Python sorts text as its UTF-8 bytes sort, so paths are in the order that the role requires."""
+
+
+Row = tuple[str, str]
+"""The place of a row: its table and its key."""
 
 
 def record_id(key: Key) -> RecordID:
@@ -215,6 +220,45 @@ class Records:
         for entry in after - before:
             insort(self._indexes.setdefault(entry.index, []), (entry.key, place))
         return before | after
+
+
+class RowLocked(Exception):
+    """Another open transaction has written the row; roll back and try again."""
+
+
+class Locks:
+    """The records and rows that open transactions have written, each with the end of its transaction."""
+
+    def __init__(self) -> None:
+        self._records: dict[RecordID, asyncio.Event] = {}
+        self._rows: dict[Row, asyncio.Event] = {}
+
+    def of_batch(self, batch: Batch) -> asyncio.Event | None:
+        """Return the end of a transaction that has written a record of this batch, or None."""
+        if not self._records:
+            return None
+        keys = [check.key for check in batch.checks] + [delete.key for delete in batch.deletes]
+        keys += [put.key for put in batch.puts if isinstance(put, Put)]
+        return next((self._records[place] for place in map(record_id, keys) if place in self._records), None)
+
+    def take_record(self, place: RecordID, end: asyncio.Event) -> None:
+        """Lock a record until ``end`` is set."""
+        self._records[place] = end
+
+    def take_row(self, row: Row, end: asyncio.Event) -> None:
+        """
+        Lock a row until ``end`` is set.
+
+        :raises RowLocked: another transaction has it. It does not wait, so there are no deadlocks.
+        """
+        if self._rows.setdefault(row, end) is not end:
+            raise RowLocked(f"row {row[1]} of {row[0]} is locked by another transaction")
+
+    def release(self, end: asyncio.Event) -> None:
+        """Unlock everything of a transaction, and wake the callers that wait for it."""
+        self._records = {place: its for place, its in self._records.items() if its is not end}
+        self._rows = {row: its for row, its in self._rows.items() if its is not end}
+        end.set()
 
 
 def check_batch(batch: Batch) -> None:

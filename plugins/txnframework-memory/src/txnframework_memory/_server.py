@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from txnframework.environment import Environment
 from txnframework.model import Batch, Delete, Record
-from txnframework_memory._database import Locks, MemoryDatabase
+from txnframework_memory._database import MemoryDatabase
 from txnframework_memory._ledgers import LedgerCollection
-from txnframework_memory._records import Records
+from txnframework_memory._records import Locks, Records
 
 
 class Server:

@@ -18,9 +18,10 @@ from txnframework.testing import (
     Paired,
     VirtualEnvironment,
 )
-from txnframework_memory._database import MemoryDatabase, Row
+from txnframework_memory._database import MemoryDatabase
 from txnframework_memory._ledger_store import MemoryLedgerStore
 from txnframework_memory._metadata_store import MemoryMetadataStore
+from txnframework_memory._records import Row
 from txnframework_memory.space import MemorySpace
 
 
