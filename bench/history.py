@@ -21,7 +21,7 @@ from txnframework.model.indexes import abort_indexes
 from txnframework.model.paths import abort_record_key, header_key
 from txnframework.model.records import AbortRecord, TransactionHeader, encode
 from txnframework.model.transactions import State
-from txnframework_metadata.records.views import header_indexes
+from txnframework_metadata.records.headers import header_indexes
 
 TOPIC = "t"
 T = TypeVar("T")

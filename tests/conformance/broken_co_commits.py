@@ -10,9 +10,7 @@ from txnframework.errors import InvalidTransactionState, OutcomeUnknown, Transac
 from txnframework.interfaces import IDatabaseTransaction
 from txnframework.model import Action, Begin, End, State, Transaction
 from txnframework_metadata.coordinator.coordinator import MetadataCoordinator
-from txnframework_metadata.coordinator.ended_transactions import final_put
-from txnframework_metadata.records.operations import read_header
-from txnframework_metadata.records.views import transaction_of
+from txnframework_metadata.records.headers import final_put, read_header, transaction_of
 
 
 class CommitsBesideTheRows(MetadataCoordinator):

@@ -32,8 +32,8 @@ from txnframework.model.paths import abort_records_range
 from txnframework.plugin import Provider, SegmentContext
 from txnframework.testing import BufferSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
+from txnframework_metadata.buffer.abort_records import all_aborted_branches
 from txnframework_metadata.buffer.buffer import MetadataBuffer
-from txnframework_metadata.buffer.outcomes import all_aborted_branches
 from txnframework_metadata.plugin import txnframework_coordinators
 from txnframework_metadata.records.operations import operation_indexes, scan_operations
 

@@ -48,11 +48,10 @@ from txnframework.plugin import CoordinatorContext, Provider, TransactionIds
 from txnframework.testing import CoordinatorSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 from txnframework_metadata.coordinator.coordinator import MetadataCoordinator
-from txnframework_metadata.coordinator.ended_transactions import ended_header
 from txnframework_metadata.options import CoordinatorOptions
 from txnframework_metadata.plugin import txnframework_buffers, txnframework_pending_ack_stores
-from txnframework_metadata.records.operations import forget, read_header, scan_operations
-from txnframework_metadata.records.views import header_indexes, header_of, transaction_of
+from txnframework_metadata.records.headers import ended_header, header_indexes, header_of, read_header, transaction_of
+from txnframework_metadata.records.operations import forget, scan_operations
 
 # -- beginning ----------------------------------------------------------------------------------------
 

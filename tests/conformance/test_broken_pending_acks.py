@@ -26,8 +26,9 @@ from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.pending_acks.store import MetadataPendingAcks
 from txnframework_metadata.pending_acks.writer import Change, Draft
 from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
-from txnframework_metadata.records.operations import forget, read_header
-from txnframework_metadata.records.views import Header, StoredOperation, acks_of
+from txnframework_metadata.records.headers import Header, read_header
+from txnframework_metadata.records.operations import forget
+from txnframework_metadata.records.views import StoredOperation, acks_of
 
 Verdicts = tuple[list[Verdict], list[StoredOperation]]
 

@@ -19,10 +19,11 @@ from txnframework.model.layout import Layout
 from txnframework.model.paths import header_key
 from txnframework.plugin import SegmentAppender
 from txnframework_metadata.buffer import buffer
-from txnframework_metadata.coordinator import coordinator, ended_transactions
+from txnframework_metadata.coordinator import coordinator
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.pending_acks.store import MetadataPendingAcks
+from txnframework_metadata.records import headers
 
 
 def many_seeds(walked: Walked) -> Iterable[Point]:
@@ -152,7 +153,7 @@ def test_an_end_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
     def overwriting(key: Any, value: Any, _: Any, indexes: Any) -> Put:
         return Put(key, value, Expect.ANY, indexes)
 
-    monkeypatch.setattr(ended_transactions, "Put", overwriting)
+    monkeypatch.setattr(headers, "Put", overwriting)
     assert any("was told to be" in failed for failed in failures(races.CommitWhileAborted, many_seeds))
 
 

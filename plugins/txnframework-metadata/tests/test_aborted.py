@@ -13,7 +13,7 @@ from txnframework.model import EARLIEST, Branch, Expect, Limit, Put, ReadRequest
 from txnframework.model.paths import abort_record_key, header_key
 from txnframework.model.records import AbortRecord, encode
 from txnframework.testing.clock import run_ready
-from txnframework_metadata.buffer.outcomes import aborted_branches, branch_outcome
+from txnframework_metadata.buffer.abort_records import aborted_branches, branch_outcome
 from txnframework_metadata.options import BufferOptions
 
 ABORT_RECORDS = step("get scan", "/txn-aborted/")

@@ -13,9 +13,8 @@ from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge,
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of, unite
 from txnframework.model.records import TransactionHeader, encode
-from txnframework_metadata.buffer.outcomes import KnownOutcomes
-from txnframework_metadata.buffer.visibility import Intent, seen, undecided
-from txnframework_metadata.records.views import header_of
+from txnframework_metadata.buffer.visibility import Intent, KnownOutcomes, seen, undecided
+from txnframework_metadata.records.headers import header_of
 
 T1, T2, T3 = TxnID(0, 1), TxnID(0, 2), TxnID(0, 3)
 START = Cursor(1, Position(1, -1))

@@ -26,8 +26,8 @@ from txnframework.model.paths import all_operations_range, header_key, operation
 from txnframework.model.records import AckDocument, AckOperation, TransactionHeader, WriteOperation, decode, encode
 from txnframework.testing.clock import run_ready
 from txnframework_metadata.options import CoordinatorOptions
+from txnframework_metadata.records.headers import header_indexes
 from txnframework_metadata.records.operations import operation_indexes
-from txnframework_metadata.records.views import header_indexes
 
 RETENTION = TransactionsSection(retention_ms=10_000, max_clock_skew_ms=500)
 

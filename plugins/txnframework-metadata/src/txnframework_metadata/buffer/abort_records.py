@@ -1,11 +1,10 @@
-"""Outcomes of branches in one segment: the known ones, those in the metadata store, and how they are made durable."""
+"""Outcomes of branches in one segment, as the metadata store has them, and the abort records that make them durable."""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model import index_keys
@@ -18,7 +17,8 @@ from txnframework.model.reads import Visibility
 from txnframework.model.records import AbortRecord, WriteOperation, decode, encode
 from txnframework.model.transactions import State, Transaction
 from txnframework_metadata.buffer.visibility import outcome_of
-from txnframework_metadata.records.operations import forget, read_header, require_family, scan_all, scan_index_all
+from txnframework_metadata.records.headers import read_header
+from txnframework_metadata.records.operations import forget, require_family, scan_all, scan_index_all
 from txnframework_metadata.records.views import operation_of
 
 _GETS_TOGETHER_MAX = 4
@@ -121,74 +121,6 @@ def _branch_of(record: Record) -> Branch:
 def _order(branch: Branch) -> tuple[int, int, int]:
     """Return the sort key of abort records within one ledger."""
     return branch.txn_id.coordinator, branch.txn_id.number, branch.number
-
-
-class KnownOutcomes:
-    """
-    The known outcomes of branches: aborted ones, and those that count.
-
-    The outcome of a branch never changes. A bounded number of outcomes is remembered, and forgotten ones are looked up
-    again. All aborted branches of the last whole reading, and of the readings since, are kept. Their operations may
-    have no abort record yet, so a lookup would find nothing.
-    """
-
-    def __init__(self, branches_max: int) -> None:
-        self._branches_max = branches_max
-        self._unsettled: Mapping[int, frozenset[Branch]] = {}
-        self._ended: OrderedDict[Branch, bool] = OrderedDict()
-
-    @property
-    def unsettled(self) -> int:
-        """The number of kept operations whose branch does not count and may have no abort record yet."""
-        return sum(map(len, self._unsettled.values()))
-
-    def observe(
-        self, aborted: Mapping[int, frozenset[Branch]], counted: Iterable[Branch], *, is_whole: bool = True
-    ) -> None:
-        """
-        Store the result of one reading: the branches that do not count, by ledger, and the branches that count.
-
-        :param is_whole: the reading covered everything that is not settled, not only what came after the last reading.
-        """
-        self._unsettled = aborted if is_whole else _united(self._unsettled, aborted)
-        for branches in aborted.values():
-            self.note(branches, aborted=True)
-        self.note(counted, aborted=False)
-
-    def note(self, branches: Iterable[Branch], *, aborted: bool) -> None:
-        """Remember the outcome of branches, and forget the least recently used ones beyond the bound."""
-        for branch in branches:
-            self._ended[branch] = aborted
-        while len(self._ended) > self._branches_max:
-            self._ended.popitem(last=False)
-
-    def is_aborted(self, branch: Branch, ledger_id: int) -> bool | None:
-        """
-        Return whether a branch with decided entries in a ledger is aborted.
-
-        None means that only its abort record can show it.
-        """
-        if branch in self._unsettled.get(ledger_id, ()):
-            return True
-        known = self._ended.get(branch)
-        if known is not None:
-            self._ended.move_to_end(branch)
-        return known
-
-    def unsettled_between(self, first: int, last: int) -> frozenset[Branch]:
-        """Return the aborted branches of the last readings in the ledgers from ``first`` to ``last``."""
-        ledgers = [branches for ledger_id, branches in self._unsettled.items() if first <= ledger_id <= last]
-        return frozenset().union(*ledgers)
-
-
-def _united(
-    one: Mapping[int, frozenset[Branch]], other: Mapping[int, frozenset[Branch]]
-) -> Mapping[int, frozenset[Branch]]:
-    """Return the branches of both, by ledger."""
-    united = dict(one)
-    for ledger_id, branches in other.items():
-        united[ledger_id] = united.get(ledger_id, frozenset()) | branches
-    return united
 
 
 async def settle_writes(

@@ -17,7 +17,7 @@ from txnframework.model.paths import header_key
 from txnframework.model.positions import Position
 from txnframework.model.transactions import State, Transaction
 from txnframework_metadata.buffer.segment_view import Following, SegmentView
-from txnframework_metadata.records.views import ended_in_value
+from txnframework_metadata.records.headers import ended_in_value
 
 if TYPE_CHECKING:
     pass

@@ -21,10 +21,10 @@ from txnframework.model.reads import (
 )
 from txnframework.model.transactions import SweepResult, Transaction
 from txnframework.plugin import AbortRetention, SegmentAppender, SegmentContext, options_as
+from txnframework_metadata.buffer.abort_records import branch_outcome, settle_writes
 from txnframework_metadata.buffer.announcements import Announcements
 from txnframework_metadata.buffer.entry_reader import EntryReader, ReadAhead
 from txnframework_metadata.buffer.intents import Intents
-from txnframework_metadata.buffer.outcomes import branch_outcome, settle_writes
 from txnframework_metadata.buffer.retention import LedgerTrimmer
 from txnframework_metadata.buffer.segment_view import SegmentView
 from txnframework_metadata.buffer.visibility_times import VisibilityTimes

@@ -15,8 +15,8 @@ from txnframework.model.ids import METADATA_FAMILY, Branch
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework.plugin import AbortRetention, foreign_data
-from txnframework_metadata.buffer.outcomes import KnownOutcomes, aborted_branches, all_aborted_branches
-from txnframework_metadata.buffer.visibility import Intent
+from txnframework_metadata.buffer.abort_records import aborted_branches, all_aborted_branches
+from txnframework_metadata.buffer.visibility import Intent, KnownOutcomes
 
 BranchedEntry = tuple[LedgerEntry, Branch | None]
 

@@ -16,11 +16,12 @@ from txnframework.model.ledger import LedgerEntry, Tail
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.records import WriteOperation
 from txnframework.model.transactions import State, Transaction
+from txnframework_metadata.buffer.abort_records import highest_abort_bound
 from txnframework_metadata.buffer.entry_reader import ReadAhead
-from txnframework_metadata.buffer.outcomes import KnownOutcomes, highest_abort_bound
-from txnframework_metadata.buffer.visibility import Intent, Seen, seen, undecided
+from txnframework_metadata.buffer.visibility import Intent, KnownOutcomes, Seen, seen, undecided
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.operations import read_header, scan_index_all
+from txnframework_metadata.records.headers import read_header
+from txnframework_metadata.records.operations import scan_index_all
 from txnframework_metadata.records.views import operation_of
 
 

@@ -1,7 +1,7 @@
 """
 The coordinator ``metadata``: a transaction is one record in the metadata store, ended by one compare-and-set.
 
-``coordinator`` implements the role. ``ending`` is the compare-and-set. ``applications`` binds transactions to batches
-of applications; its pure part is ``application_record``. ``sweeps`` settles, times out and collects transactions.
-``outstanding`` finds ended transactions with unfinished operations.
+``coordinator`` implements the role. ``co_commit`` commits together with rows of the application. ``applications`` binds
+transactions to batches of applications; its pure part is ``application_record``. ``sweeps`` settles, times out and
+collects transactions. ``outstanding_transactions`` finds ended transactions with unfinished operations.
 """

@@ -19,16 +19,9 @@ from txnframework.model.records import (
 )
 from txnframework.model.transactions import Application, BatchID, Begin, SourceRange, State, Transaction
 from txnframework_metadata.coordinator import application_record as pure
-from txnframework_metadata.coordinator.ended_transactions import abort_open
 from txnframework_metadata.options import CoordinatorOptions
-from txnframework_metadata.records.operations import (
-    forget,
-    put_operations,
-    read_header,
-    require_open,
-    scan_operations,
-    withdraw,
-)
+from txnframework_metadata.records.headers import abort_open, read_header
+from txnframework_metadata.records.operations import forget, put_operations, require_open, scan_operations, withdraw
 from txnframework_metadata.records.views import StoredOperation
 
 

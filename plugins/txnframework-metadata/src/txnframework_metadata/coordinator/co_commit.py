@@ -28,9 +28,15 @@ from txnframework.model.ids import TxnID
 from txnframework.model.metadata import Put
 from txnframework.model.records import TransactionHeader
 from txnframework.model.transactions import Action, End, State, Transaction
-from txnframework_metadata.coordinator.ended_transactions import end_transaction, final_put
-from txnframework_metadata.records.operations import read_header, require_open
-from txnframework_metadata.records.views import Header, require_owner, transaction_of
+from txnframework_metadata.records.headers import (
+    Header,
+    end_transaction,
+    final_put,
+    read_header,
+    require_owner,
+    transaction_of,
+)
+from txnframework_metadata.records.operations import require_open
 
 
 def co_commit_store(store: IMetadataStore) -> ICoCommitStore:

@@ -41,25 +41,21 @@ from txnframework.model.transactions import (
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_with, join_connection
-from txnframework_metadata.coordinator.ended_transactions import end_transaction, find_outstanding
+from txnframework_metadata.coordinator.outstanding_transactions import find_outstanding
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.options import CoordinatorOptions
-from txnframework_metadata.records.operations import (
-    HeaderCache,
-    IHeaderCacheOwner,
-    read_header,
-    scan_operations,
-)
-from txnframework_metadata.records.views import (
+from txnframework_metadata.records.headers import (
     FAMILY,
     Header,
     TransactionCache,
+    end_transaction,
     header_indexes,
     header_of,
-    participants_of,
-    parts_of,
+    read_header,
     transaction_of,
 )
+from txnframework_metadata.records.operations import HeaderCache, IHeaderCacheOwner, scan_operations
+from txnframework_metadata.records.views import participants_of, parts_of
 from txnframework_metadata.watches import close_all, first_of
 
 _LOG = logging.getLogger(__name__)

@@ -27,10 +27,10 @@ from txnframework.model.metadata import Expect, IndexRange, KeyRange
 from txnframework.model.paths import abort_records_range, all_operations_range, header_key, trimmed_key
 from txnframework.model.transactions import Participant, State, SweepResult, Transaction
 from txnframework_metadata.coordinator.applications import Applications
-from txnframework_metadata.coordinator.ended_transactions import abort_open
 from txnframework_metadata.options import CoordinatorOptions
-from txnframework_metadata.records.operations import forget, read_header, scan_operations
-from txnframework_metadata.records.views import Header, StoredOperation, header_of, operation_of, participants_of
+from txnframework_metadata.records.headers import Header, abort_open, header_of, read_header
+from txnframework_metadata.records.operations import forget, scan_operations
+from txnframework_metadata.records.views import StoredOperation, operation_of, participants_of
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State
 from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
-from txnframework_metadata.records.operations import read_header
+from txnframework_metadata.records.headers import read_header
 from txnframework_metadata.records.views import StoredOperation
 
 

@@ -27,20 +27,9 @@ from txnframework_metadata.pending_acks.conflict_check import CheckSources, chec
 from txnframework_metadata.pending_acks.groups import AckGroups, Answers
 from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.pending_acks.writer import Change, Draft, admit, drafts, put_drafts, take_back
-from txnframework_metadata.records.operations import (
-    forget,
-    headers_begun_by,
-    read_header,
-    require_family,
-    scan_operations,
-)
-from txnframework_metadata.records.views import (
-    Header,
-    StoredOperation,
-    processed_document,
-    processed_of,
-    require_owner,
-)
+from txnframework_metadata.records.headers import Header, read_header, require_owner
+from txnframework_metadata.records.operations import forget, headers_begun_by, require_family, scan_operations
+from txnframework_metadata.records.views import StoredOperation, processed_document, processed_of
 
 
 @implementer(IPendingAckStore)

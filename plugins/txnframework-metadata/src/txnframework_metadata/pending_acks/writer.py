@@ -44,15 +44,15 @@ from txnframework.model.metadata import Batch, Check, Delete, Put
 from txnframework.model.paths import header_key
 from txnframework.model.records import AckDocument, AckOperation, encode
 from txnframework.model.transactions import State
+from txnframework_metadata.records.headers import Header, read_header
 from txnframework_metadata.records.operations import (
     STEPS_TOGETHER_MAX,
     operation_indexes,
     put_operations,
-    read_header,
     require_open,
     withdraw,
 )
-from txnframework_metadata.records.views import Header, StoredOperation, ack_document, operation_of
+from txnframework_metadata.records.views import StoredOperation, ack_document, operation_of
 
 Part = tuple[int, Ack]
 """An acknowledgment, with the number of its request in the group."""

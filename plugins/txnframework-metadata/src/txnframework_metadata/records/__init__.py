@@ -1,3 +1,5 @@
 """
-The family's records in the metadata store: ``views`` interprets them (pure), ``operations`` writes and reads them.
+The family's records in the metadata store.
+
+``headers`` reads and ends transactions. ``operations`` writes and reads what they did; ``views`` interprets it (pure).
 """

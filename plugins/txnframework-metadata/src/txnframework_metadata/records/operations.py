@@ -1,4 +1,4 @@
-"""Headers and operation records in the metadata store: reads, conditional writes, caches and deletions."""
+"""Operation records in the metadata store: reads, conditional writes and deletions."""
 
 from __future__ import annotations
 
@@ -32,30 +32,23 @@ from txnframework.model.metadata import (
     PutSequential,
     Record,
 )
-from txnframework.model.paths import header_key, operations_range
+from txnframework.model.paths import operations_range
 from txnframework.model.records import AckOperation, AnyOperation, WriteOperation, encode
 from txnframework.model.transactions import State
-from txnframework_metadata.records.views import (
+from txnframework_metadata.records.headers import (
     FAMILY,
     Header,
-    StoredOperation,
     TransactionCache,
-    header_of,
-    operation_of,
+    read_header,
     require_owner,
 )
+from txnframework_metadata.records.views import StoredOperation, operation_of
 
 STEPS_TOGETHER_MAX = 100
 """The most steps in one atomic batch; stores bound the size of a request."""
 
 
 # -- reading ------------------------------------------------------------------------------------------
-
-
-async def read_header(store: IMetadataStore, txn_id: TxnID) -> Header | None:
-    """Return a transaction's current header, or None."""
-    record = await store.get(header_key(txn_id))
-    return None if record is None else header_of(record)
 
 
 async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | None = None) -> Header:
