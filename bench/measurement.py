@@ -104,12 +104,12 @@ async def opened(config: Mapping[str, object], **sections: Mapping[str, object])
 def unsettled(client: txnframework.Client) -> Iterator[list[TxnID]]:
     """Defer the settling of commits to ``settle``, so that it does not run during the next measurement."""
     ended: list[TxnID] = []
-    host, settle_soon = client.host, client.host.settle_soon
-    host.settle_soon = ended.append  # type: ignore[assignment,method-assign]
+    own, settle_soon = client.host.own_transactions, client.host.own_transactions.settle_soon
+    own.settle_soon = ended.append  # type: ignore[assignment,method-assign]
     try:
         yield ended
     finally:
-        host.settle_soon = settle_soon  # type: ignore[method-assign]
+        own.settle_soon = settle_soon  # type: ignore[method-assign]
 
 
 async def settle(client: txnframework.Client, ended: list[TxnID]) -> None:

@@ -177,7 +177,7 @@ def test_a_short_timeout_fires_in_time_whoever_sweeps(memory: Stores, clock: Vir
             txns = [await begun(client, 5_000) for _ in range(1_000)]
             long, ended = await begun(client), await begun(client, 5_000)
             await ended.commit()
-            assert len(client.host._deadlines) == 1_001
+            assert len(client.host.own_transactions.deadlines) == 1_001
             await clock.advance(4_999)
             assert await client.outcome(txns[-1].id) is State.OPEN
             await clock.advance(200)

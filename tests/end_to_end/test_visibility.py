@@ -204,7 +204,7 @@ def test_what_takes_effect_at_the_same_time_is_bounded(memory: Stores) -> None:
             coordinator.settle = settle
             txns = [TxnID(0, number) for number in range(4)]
             for txn_id in txns:
-                client.host.settle_soon(txn_id)
+                client.host.own_transactions.settle_soon(txn_id)
             await run_ready()
             assert settled == txns[:2]
             gate.set()

@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING
 
 from txnframework.broker.backlog import Backlog
 from txnframework.broker.compaction.segment_compaction import SegmentCompaction
-from txnframework.broker.coordinators.coordinators import (
-    Coordinators,
-    HostParticipants,
-    KnownOutcomes,
-    coordinators_by_family,
-)
+from txnframework.broker.coordinators.coordinators import Coordinators, HostParticipants, coordinators_by_family
+from txnframework.broker.coordinators.own_transactions import OwnTransactions
 from txnframework.broker.coordinators.sessions import Sessions
-from txnframework.broker.coordinators.sweeps import Deadlines, Sweeps, open_with_retries
+from txnframework.broker.coordinators.sweeps import Sweeps, open_with_retries
 from txnframework.broker.dispatch.dispatches import Dispatches, SubscriptionRef
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts
 from txnframework.broker.dispatch.subscription_shares import SubscriptionShares
@@ -36,17 +32,12 @@ from txnframework.model.ids import TxnID
 from txnframework.model.layout import from_record
 from txnframework.model.names import TRANSACTION_DOMAINS, TopicName
 from txnframework.model.records import TopicRecord
-from txnframework.model.transactions import Transaction
 from txnframework.plugin import DispatcherContext, PluginRegistry, load_plugins
 from txnframework.runtime.steps import Steps
-from txnframework.runtime.tasks import BackgroundQueue, BackgroundTask
+from txnframework.runtime.tasks import BackgroundTask
 
 if TYPE_CHECKING:
     from txnframework.metrics import Metrics
-
-
-OUTCOMES_MAX = 10_000
-"""The number of branches whose outcomes a host remembers."""
 
 
 async def open_host(
@@ -106,12 +97,15 @@ class Host:
         self.segments = SegmentCache(self._opener, self._require_open, self._start_maintenance)
         """The segments that are open, and their subscriptions."""
         self.topics = Topics(metadata, ledgers, self.segments.segment, self._coordinator_of, self._release_segment)
-        self.outcomes = KnownOutcomes(OUTCOMES_MAX)
         self.participants = HostParticipants(
             self.segments.segment, self.subscription, self.topics.deletion.is_deleted, self._opener.plugins_of
         )
         self._coordinators = Coordinators(context, self.participants, lambda: self.sweeps.wake())
-        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.settle_soon)
+        self.own_transactions = OwnTransactions(
+            environment, config.transactions, self._coordinators.of, self._abort_overdue
+        )
+        """The transactions that began or ended here."""
+        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.own_transactions.settle_soon)
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
         self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
         self.shares = SubscriptionShares(metadata, environment)
@@ -121,14 +115,8 @@ class Host:
         self.hanging_transactions = HangingTransactions(self.coordinators, self.sessions, environment)
         self.status = StoreStatus(self.coordinators, self.topics, self.backlog, environment)
         self._trimming = Trimmer(metadata, self.segments.visit, self._opener.stores_outside_segment, environment)
-        self._deadlines = Deadlines(environment, config.transactions.timers_max, self._abort_overdue)
-        bounds = config.transactions
-        self._background = BackgroundQueue(
-            environment, bounds.settling_delay_ms, bounds.settling_max, bounds.settling_waiting_max
-        )
         self._starting = BackgroundTask(self._open_coordinators)
         self._closing: asyncio.Task[None] | None = None
-        self._settles = True
         self.closed = False
         """Whether the host is closed, so that its methods raise Closed."""
 
@@ -194,24 +182,6 @@ class Host:
         self._require_open()
         return await self.segments.subscription(topic, name, segment)
 
-    def abort_in_time(self, begun: Transaction) -> None:
-        """
-        At its deadline, abort a transaction that began in this process, unless ``settle_soon`` is called for it
-        earlier.
-        """
-        self._deadlines.set(begun.txn_id, begun.deadline_ms + self.config.transactions.max_clock_skew_ms)
-
-    def settle_soon(self, txn_id: TxnID) -> None:
-        """Settle an ended transaction in the background; the sweeps settle transactions that are missed here."""
-
-        async def settle() -> None:
-            for coordinator in self._coordinators.of(txn_id):
-                await coordinator.settle(txn_id)
-
-        self._deadlines.cancel(txn_id)
-        if self._settles:
-            self._background.start(settle)
-
     async def close(self) -> None:
         """
         Wait for steps and settling, then close everything; a second call waits for the first one.
@@ -228,15 +198,14 @@ class Host:
             last_first.push_async_callback(self.steps.close, 0)  # steps that began in the meantime find closed stores
             for close in (self.metadata.close, self.ledgers.close, self.sessions.close, self._close_opened):
                 last_first.push_async_callback(close)
-            for background in (self._starting, self.sweeps, self.maintenance, self._deadlines):
+            for background in (self._starting, self.sweeps, self.maintenance, self.own_transactions.deadlines):
                 await background.stop()
             await self.steps.close(self.config.client.close_timeout_ms)
             # First the dispatches: the shares would let consumers attach to further segments.
             await self.dispatches.close()
             await self.shares.close()
-            self._settles = False
             # Settling may still open segments and subscriptions.
-            await self._background.finish(self.config.client.close_timeout_ms)
+            await self.own_transactions.finish(self.config.client.close_timeout_ms)
 
     async def _close_opened(self) -> None:
         self.closed = True
@@ -263,7 +232,7 @@ class Host:
             self.sessions.start()
             self.sweeps.start()
             self.maintenance.start()
-            self._deadlines.start()
+            self.own_transactions.deadlines.start()
         return served.coordinator
 
     async def _open_coordinators(self) -> None:
@@ -313,7 +282,7 @@ class Host:
             store=self.metadata,
             environment=self.environment,
             bounds=self.config.subscriptions,
-            outcomes=self.outcomes,
+            outcomes=self.own_transactions.outcomes,
         )
 
     def _require_open(self) -> None:

@@ -110,12 +110,12 @@ class LostLeaseMessages:
     async def resolve(self) -> None:
         """Load the outcomes of the transactions in which the consumer acknowledged some of these messages."""
         for branch in sorted({one for one in self._messages.values() if one is not None}):
-            if self._host.outcomes.counts(branch) is None:
-                await self._host.outcomes.load(await self._host.coordinator_for(branch.txn_id), branch)
+            if self._host.own_transactions.outcomes.counts(branch) is None:
+                await self._host.own_transactions.outcomes.load(await self._host.coordinator_for(branch.txn_id), branch)
 
     def first(self, upto: Position | None = None) -> Position | None:
         """Return the first message up to here; messages acknowledged in a committed branch are excluded."""
-        counts = self._host.outcomes.counts
+        counts = self._host.own_transactions.outcomes.counts
         self._messages = {at: one for at, one in self._messages.items() if one is None or not counts(one)}
         first = min(self._messages, default=None)
         return None if first is None or (upto is not None and first > upto) else first

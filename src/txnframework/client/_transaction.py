@@ -155,7 +155,7 @@ class Transaction(TransactionPart):
         begun = await self._host.steps.finish(lambda: self._begin(coordinator), undo=self._forget)
         self._branch = Branch(begun.txn_id)
         self._coordinator = coordinator
-        self._host.abort_in_time(begun)
+        self._host.own_transactions.abort_in_time(begun)
 
     async def _begin(self, coordinator: ITransactionCoordinator) -> Begun:
         # The session is opened even if the transaction does not name it. Its end shows other processes that the timer
@@ -168,7 +168,7 @@ class Transaction(TransactionPart):
         """Abort a transaction that began for a cancelled caller."""
         coordinator = await self._host.coordinator(*self._place)
         await self._retry.run(lambda: coordinator.end(End(begun.txn_id, Action.ABORT, self.principal)))
-        self._host.settle_soon(begun.txn_id)
+        self._host.own_transactions.settle_soon(begun.txn_id)
 
     async def commit(self, branches: Iterable[int] = ()) -> None:
         """
@@ -239,13 +239,13 @@ class Transaction(TransactionPart):
 
     def _ended_by(self, end: End, state: State) -> None:
         assert self._branch is not None, "it has begun"
-        self._host.outcomes.note(self._branch, counts=end.action is Action.COMMIT)
+        self._host.own_transactions.outcomes.note(self._branch, counts=end.action is Action.COMMIT)
         self._ended(end.txn_id, state)
 
     def _ended(self, txn_id: TxnID, state: State) -> None:
         self._state = state
         self._closed_by = f"it has ended ({state.value}); begin another one"
-        self._host.settle_soon(txn_id)
+        self._host.own_transactions.settle_soon(txn_id)
 
     async def __aenter__(self) -> Self:
         await self.begin()

@@ -166,7 +166,7 @@ class TransactionOperations(ClientOperations):
 
         async def decide() -> None:
             await self._retry.run(lambda: coordinator.end(end))
-            self._host.settle_soon(end.txn_id)
+            self._host.own_transactions.settle_soon(end.txn_id)
 
         await self.host.steps.finish(decide, (end.txn_id,))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -29,82 +28,6 @@ async def first_completed(*waits: Awaitable[object]) -> int:
     first = came.index(True)
     tasks[first].result()
     return first
-
-
-QueuedWork = Callable[[], Coroutine[Any, Any, object]]
-
-
-class BackgroundQueue:
-    """
-    A bounded queue of optional work: work that a sweep finds again if it is dropped, above all settling.
-
-    Work starts after ``delay_ms``, so that it does not compete for the processor with callers that wait. At most
-    ``at_once_max`` items run and ``waiting_max`` wait; further items are dropped. An item that fails with an error of
-    the framework is dropped too. Any other exception is a defect, and goes to the loop's exception handler.
-    """
-
-    def __init__(self, environment: Environment, delay_ms: int, at_once_max: int, waiting_max: int) -> None:
-        self._environment = environment
-        self._delay_ms = delay_ms
-        self._slots = asyncio.Semaphore(at_once_max)
-        self._tasks_max = at_once_max + waiting_max
-        # Each item with the time at which it may start, in that order.
-        self._held: deque[tuple[int, QueuedWork]] = deque()
-        self._delayed_starts: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, work: QueuedWork) -> bool:
-        """Run ``work`` soon; return False if the queue is full."""
-        if len(self._tasks) + len(self._held) >= self._tasks_max:
-            return False
-        if not self._delay_ms:
-            self._begin(work)
-            return True
-        self._held.append((self._environment.now_ms() + self._delay_ms, work))
-        if self._delayed_starts is None:
-            self._delayed_starts = asyncio.ensure_future(self._start_delayed())
-        return True
-
-    async def finish(self, timeout_ms: int) -> None:
-        """Start all delayed items, wait at most ``timeout_ms`` for all items, and cancel the rest."""
-        self._delay_ms = 0
-        if self._delayed_starts is not None:
-            self._delayed_starts.cancel()
-        while self._held:
-            self._begin(self._held.popleft()[1])
-        due_ms = self._environment.now_ms() + timeout_ms
-        while self._tasks and self._environment.now_ms() < due_ms:
-            await first_completed(asyncio.wait(tuple(self._tasks)), self._environment.sleep_until(due_ms))
-        while self._tasks:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(tuple(self._tasks))
-
-    async def _start_delayed(self) -> None:
-        """Start each item when its delay has passed, until none is left."""
-        while self._held:
-            await self._environment.sleep_until(self._held[0][0])
-            now_ms = self._environment.now_ms()
-            while self._held and self._held[0][0] <= now_ms:
-                self._begin(self._held.popleft()[1])
-        self._delayed_starts = None
-
-    def _begin(self, work: QueuedWork) -> None:
-        task = asyncio.ensure_future(self._run(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    async def _run(self, work: QueuedWork) -> None:
-        async with self._slots:
-            try:
-                await work()
-            except TxnFrameworkError:
-                return
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            task.get_loop().call_exception_handler({"message": "background work failed", "exception": error})
 
 
 RETRY_DELAY_MS = 100

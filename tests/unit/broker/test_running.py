@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from txnframework.broker.coordinators.coordinators import ServedCoordinator
+from txnframework.broker.coordinators.own_transactions import SettlingQueue
 from txnframework.broker.coordinators.sweeps import BUSY_DELAY_MS, Sweeps
 from txnframework.broker.dispatch.acknowledgments import CursorAckWriter
 from txnframework.config import TransactionsSection
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Ack, Position, SweepResult
 from txnframework.runtime.concurrency import SharedOpenings
-from txnframework.runtime.tasks import BackgroundQueue
 from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
 
 
@@ -79,7 +79,7 @@ def test_background_work_is_bounded() -> None:
     """What is too much is dropped, what fails as it may is forgotten, what is started is waited for."""
 
     async def run() -> None:
-        background = BackgroundQueue(VirtualEnvironment(), delay_ms=0, at_once_max=1, waiting_max=1)
+        background = SettlingQueue(VirtualEnvironment(), delay_ms=0, at_once_max=1, waiting_max=1)
         gate, done = asyncio.Event(), []
 
         async def work() -> None:
@@ -100,7 +100,7 @@ def test_background_work_is_held_back() -> None:
 
     async def run() -> None:
         environment, done = VirtualEnvironment(), []
-        background = BackgroundQueue(environment, delay_ms=2, at_once_max=2, waiting_max=1)
+        background = SettlingQueue(environment, delay_ms=2, at_once_max=2, waiting_max=1)
 
         async def work() -> None:
             done.append(environment.now_ms() - START_MS)

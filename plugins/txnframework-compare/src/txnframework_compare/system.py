@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import txnframework
-from txnframework import Client, Message, Producer, Transaction, TxnID
+from txnframework import Client, Message, Producer, Transaction
 from txnframework.broker import Host, HostContext, open_host
 from txnframework.client import Consumer
 from txnframework.config import Config, check_config, load_config
@@ -136,13 +136,6 @@ class System:
         await self.client.host.close()
 
 
-class _UnsettledHost(Host):
-    """A host that never settles transactions in the background."""
-
-    def settle_soon(self, txn_id: TxnID) -> None:
-        """Do nothing; the measure settles explicitly."""
-
-
 @asynccontextmanager
 async def opened_system(
     family: Family, urls: StoreUrls, workload: Workload, registry: PluginRegistry, transactions: Mapping[str, object]
@@ -156,7 +149,8 @@ async def opened_system(
     inner = await open_host(config, registry)
     counts = Counts()
     metadata, ledgers = counting_metadata(inner.metadata, counts), counting_ledgers(inner.ledgers, counts)
-    host = _UnsettledHost(HostContext(config, registry, inner.environment, metadata, ledgers))
+    host = Host(HostContext(config, registry, inner.environment, metadata, ledgers))
+    host.own_transactions.settles = False  # the measure settles explicitly
     system = System(family, workload, config, host, counts)
     try:
         yield system

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,11 +15,11 @@ from txnframework.broker.metrics import measured_coordinator
 from txnframework.broker.segments import OpenSegment, SegmentSubscription
 from txnframework.broker.stores import HostContext
 from txnframework.config import Config
-from txnframework.errors import LedgerNotFound, TransactionNotFound, Unavailable, UnknownPlugin
+from txnframework.errors import LedgerNotFound, Unavailable, UnknownPlugin
 from txnframework.interfaces import IParticipants, ITransactionCoordinator
-from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, Branch, TxnID
+from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, TxnID
 from txnframework.model.names import topic_of
-from txnframework.model.transactions import Participant, State, Transaction
+from txnframework.model.transactions import Participant, Transaction
 from txnframework.plugin import CoordinatorContext, PluginRegistry
 from txnframework.runtime.concurrency import SharedOpenings
 
@@ -47,40 +46,6 @@ def coordinators_by_family(config: Config, registry: PluginRegistry) -> dict[str
         for family in sorted(families):
             found.setdefault(family, name)
     return found
-
-
-class KnownOutcomes:
-    """A bounded cache of outcomes, which never change; the oldest ones are dropped first and can be requested again."""
-
-    def __init__(self, branches_max: int) -> None:
-        self._branches_max = branches_max
-        self._counts: OrderedDict[Branch, bool] = OrderedDict()
-
-    def note(self, branch: Branch, *, counts: bool) -> None:
-        """Note that the branch's transaction has ended, and whether its writes and acknowledgments count."""
-        self._counts[branch] = counts
-        self._counts.move_to_end(branch)
-        if len(self._counts) > self._branches_max:
-            self._counts.popitem(last=False)
-
-    def counts(self, branch: Branch) -> bool | None:
-        """Return whether a branch counts; None: the outcome is not cached, or its transaction is open."""
-        return self._counts.get(branch)
-
-    async def load(self, coordinator: ITransactionCoordinator, branch: Branch) -> None:
-        """
-        Ask the coordinator for the outcome of a transaction that is not cached, and note it if the transaction has
-        ended.
-
-        A forgotten transaction cannot be distinguished from an aborted one, so callers must not rely on its outcome.
-        """
-        try:
-            found = await coordinator.describe(branch.txn_id)
-        except TransactionNotFound:
-            self.note(branch, counts=False)
-            return
-        if found.state in (State.COMMITTED, State.ABORTED):
-            self.note(branch, counts=found.counts(branch.number))
 
 
 @implementer(IParticipants)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
@@ -12,15 +11,9 @@ from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import ITransactionCoordinator
-from txnframework.model.ids import TxnID
 from txnframework.model.transactions import SweepResult
 from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, first_completed
-
-AT_ONCE_MAX = 16
-"""The most overdue transactions that are aborted concurrently."""
-STALE_MAX = 1_000
-"""The most timers of ended transactions that are kept, in addition to the number of live timers."""
 
 _LOG = logging.getLogger(__name__)
 DELAY_MS = 1_000
@@ -28,79 +21,6 @@ DELAY_MS_MAX = 30_000
 """The longest wait before the first attempt, and after many failures."""
 BUSY_DELAY_MS = 20
 """The wait before a sweep with work left continues, so that it does not spin on work that is blocked."""
-
-
-class Deadlines:
-    """
-    Aborts each transaction at its deadline, unless the transaction ended before and its timer was cancelled.
-
-    At most ``timers_max`` timers are kept. The elected sweep finds further transactions, and those that could not be
-    aborted in time.
-    """
-
-    def __init__(self, environment: Environment, timers_max: int, abort: Callable[[TxnID], Awaitable[None]]) -> None:
-        self._environment = environment
-        self._timers_max = timers_max
-        self._abort = abort
-        self._due_ms: dict[TxnID, int] = {}
-        self._queue: list[tuple[int, TxnID]] = []
-        self._sooner = asyncio.Event()
-        self._work = BackgroundTask(self._run)
-
-    def __len__(self) -> int:
-        return len(self._due_ms)
-
-    def set(self, txn_id: TxnID, due_ms: int) -> None:
-        """Set a timer that aborts a transaction at ``due_ms``."""
-        if len(self._due_ms) >= self._timers_max:
-            return
-        if not self._queue or due_ms < self._queue[0][0]:
-            self._sooner.set()
-        self._due_ms[txn_id] = due_ms
-        heapq.heappush(self._queue, (due_ms, txn_id))
-
-    def cancel(self, txn_id: TxnID) -> None:
-        """Cancel the timer of a transaction that has ended."""
-        if self._due_ms.pop(txn_id, None) is not None and len(self._queue) > 2 * len(self._due_ms) + STALE_MAX:
-            self._queue = [(due_ms, one) for one, due_ms in self._due_ms.items()]
-            heapq.heapify(self._queue)
-
-    def start(self) -> None:
-        """Start the timers; a second call does nothing."""
-        self._work.start()
-
-    async def stop(self) -> None:
-        """Stop; a running abort is cancelled, which is safe at any point."""
-        await self._work.stop()
-
-    async def _run(self) -> None:
-        while True:
-            self._sooner.clear()
-            if not self._queue:
-                await self._sooner.wait()
-            elif self._queue[0][0] > self._environment.now_ms():
-                await first_completed(self._environment.sleep_until(self._queue[0][0]), self._sooner.wait())
-            else:
-                await asyncio.gather(*(self._end(txn_id) for txn_id in self._take_overdue()))
-
-    def _take_overdue(self) -> list[TxnID]:
-        """Return some overdue transactions, and drop their timers."""
-        now_ms = self._environment.now_ms()
-        overdue: list[TxnID] = []
-        while self._queue and self._queue[0][0] <= now_ms and len(overdue) < AT_ONCE_MAX:
-            _, txn_id = heapq.heappop(self._queue)
-            if self._due_ms.pop(txn_id, None) is not None:
-                overdue.append(txn_id)
-        return overdue
-
-    async def _end(self, txn_id: TxnID) -> None:
-        try:
-            await self._abort(txn_id)
-        except TxnFrameworkError:
-            return  # the elected sweep finds it
-        except Exception as error:
-            report = {"message": f"transaction {txn_id} was not aborted at its deadline", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(report)
 
 
 async def open_with_retries(

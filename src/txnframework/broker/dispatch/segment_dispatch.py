@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from txnframework.broker.coordinators.coordinators import KnownOutcomes
+from txnframework.broker.coordinators.own_transactions import KnownOutcomes
 from txnframework.broker.dispatch.ack_state import OpenAcks
 from txnframework.broker.dispatch.acknowledgments import AckRecorder, CursorAckWriter, SizedPosition
 from txnframework.broker.dispatch.consumers import AttachedConsumers, AttachRequest, Listener

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from txnframework.broker.coordinators.sweeps import AT_ONCE_MAX, STALE_MAX, Deadlines
+from txnframework.broker.coordinators.own_transactions import AT_ONCE_MAX, STALE_MAX, Deadlines
 from txnframework.errors import Unavailable
 from txnframework.model import TxnID
 from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from txnframework.broker.coordinators.coordinators import KnownOutcomes
+from txnframework.broker.coordinators.own_transactions import KnownOutcomes
 from txnframework.errors import TransactionNotFound
 from txnframework.model import Branch, TxnID
 from txnframework.model.transactions import State, Transaction

@@ -1,0 +1,256 @@
+"""
+The transactions that began or ended in a host: their timers, their settling, and their outcomes.
+
+None of this is needed for correctness. What is lost here is done by the sweeps, of this or another host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+from txnframework.config import TransactionsSection
+from txnframework.environment import Environment
+from txnframework.errors import TransactionNotFound, TxnFrameworkError
+from txnframework.interfaces import ITransactionCoordinator
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.transactions import State, Transaction
+from txnframework.runtime.tasks import BackgroundTask, first_completed
+
+AT_ONCE_MAX = 16
+"""The most overdue transactions that are aborted concurrently."""
+STALE_MAX = 1_000
+"""The most timers of ended transactions that are kept, in addition to the number of live timers."""
+OUTCOMES_MAX = 10_000
+"""The number of branches whose outcomes a host remembers."""
+
+QueuedWork = Callable[[], Coroutine[Any, Any, object]]
+
+
+class OwnTransactions:
+    """
+    The transactions that began or ended in this process: aborted at their deadlines, and settled after their ends.
+
+    ``abort`` aborts a transaction whose deadline has passed. ``coordinators_of`` returns the open coordinators that may
+    have begun a transaction.
+    """
+
+    def __init__(
+        self,
+        environment: Environment,
+        bounds: TransactionsSection,
+        coordinators_of: Callable[[TxnID], Iterable[ITransactionCoordinator]],
+        abort: Callable[[TxnID], Awaitable[None]],
+    ) -> None:
+        self.outcomes = KnownOutcomes(OUTCOMES_MAX)
+        self.settles = True
+        """Whether transactions are settled here; otherwise the sweeps settle them."""
+        self.deadlines = Deadlines(environment, bounds.timers_max, abort)
+        self._coordinators_of = coordinators_of
+        self._clock_skew_ms_max = bounds.max_clock_skew_ms
+        self._settling = SettlingQueue(
+            environment, bounds.settling_delay_ms, bounds.settling_max, bounds.settling_waiting_max
+        )
+
+    def abort_in_time(self, begun: Transaction) -> None:
+        """At its deadline, abort a transaction, unless ``settle_soon`` is called for it earlier."""
+        self.deadlines.set(begun.txn_id, begun.deadline_ms + self._clock_skew_ms_max)
+
+    def settle_soon(self, txn_id: TxnID) -> None:
+        """Settle an ended transaction in the background; the sweeps settle transactions that are missed here."""
+        self.deadlines.cancel(txn_id)
+        if self.settles:
+            self._settling.start(partial(self._settle, txn_id))
+
+    async def finish(self, timeout_ms: int) -> None:
+        """Wait at most ``timeout_ms`` for the settlings, and begin no others."""
+        self.settles = False
+        await self._settling.finish(timeout_ms)
+
+    async def _settle(self, txn_id: TxnID) -> None:
+        for coordinator in self._coordinators_of(txn_id):
+            await coordinator.settle(txn_id)
+
+
+class Deadlines:
+    """
+    Aborts each transaction at its deadline, unless the transaction ended before and its timer was cancelled.
+
+    At most ``timers_max`` timers are kept. The elected sweep finds further transactions, and those that could not be
+    aborted in time.
+    """
+
+    def __init__(self, environment: Environment, timers_max: int, abort: Callable[[TxnID], Awaitable[None]]) -> None:
+        self._environment = environment
+        self._timers_max = timers_max
+        self._abort = abort
+        self._due_ms: dict[TxnID, int] = {}
+        self._queue: list[tuple[int, TxnID]] = []
+        self._sooner = asyncio.Event()
+        self._work = BackgroundTask(self._run)
+
+    def __len__(self) -> int:
+        return len(self._due_ms)
+
+    def set(self, txn_id: TxnID, due_ms: int) -> None:
+        """Set a timer that aborts a transaction at ``due_ms``."""
+        if len(self._due_ms) >= self._timers_max:
+            return
+        if not self._queue or due_ms < self._queue[0][0]:
+            self._sooner.set()
+        self._due_ms[txn_id] = due_ms
+        heapq.heappush(self._queue, (due_ms, txn_id))
+
+    def cancel(self, txn_id: TxnID) -> None:
+        """Cancel the timer of a transaction that has ended."""
+        if self._due_ms.pop(txn_id, None) is not None and len(self._queue) > 2 * len(self._due_ms) + STALE_MAX:
+            self._queue = [(due_ms, one) for one, due_ms in self._due_ms.items()]
+            heapq.heapify(self._queue)
+
+    def start(self) -> None:
+        """Start the timers; a second call does nothing."""
+        self._work.start()
+
+    async def stop(self) -> None:
+        """Stop; a running abort is cancelled, which is safe at any point."""
+        await self._work.stop()
+
+    async def _run(self) -> None:
+        while True:
+            self._sooner.clear()
+            if not self._queue:
+                await self._sooner.wait()
+            elif self._queue[0][0] > self._environment.now_ms():
+                await first_completed(self._environment.sleep_until(self._queue[0][0]), self._sooner.wait())
+            else:
+                await asyncio.gather(*(self._end(txn_id) for txn_id in self._take_overdue()))
+
+    def _take_overdue(self) -> list[TxnID]:
+        """Return some overdue transactions, and drop their timers."""
+        now_ms = self._environment.now_ms()
+        overdue: list[TxnID] = []
+        while self._queue and self._queue[0][0] <= now_ms and len(overdue) < AT_ONCE_MAX:
+            _, txn_id = heapq.heappop(self._queue)
+            if self._due_ms.pop(txn_id, None) is not None:
+                overdue.append(txn_id)
+        return overdue
+
+    async def _end(self, txn_id: TxnID) -> None:
+        try:
+            await self._abort(txn_id)
+        except TxnFrameworkError:
+            return  # the elected sweep finds it
+        except Exception as error:
+            report = {"message": f"transaction {txn_id} was not aborted at its deadline", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
+
+
+class SettlingQueue:
+    """
+    A bounded queue of settlings; a sweep settles what is dropped here.
+
+    Work starts after ``delay_ms``, so that it does not compete for the processor with callers that wait. At most
+    ``at_once_max`` items run and ``waiting_max`` wait; further items are dropped. An item that fails with an error of
+    the framework is dropped too. Any other exception is a defect, and goes to the loop's exception handler.
+    """
+
+    def __init__(self, environment: Environment, delay_ms: int, at_once_max: int, waiting_max: int) -> None:
+        self._environment = environment
+        self._delay_ms = delay_ms
+        self._slots = asyncio.Semaphore(at_once_max)
+        self._tasks_max = at_once_max + waiting_max
+        # Each item with the time at which it may start, in that order.
+        self._held: deque[tuple[int, QueuedWork]] = deque()
+        self._delayed_starts: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: QueuedWork) -> bool:
+        """Run ``work`` soon; return False if the queue is full."""
+        if len(self._tasks) + len(self._held) >= self._tasks_max:
+            return False
+        if not self._delay_ms:
+            self._begin(work)
+            return True
+        self._held.append((self._environment.now_ms() + self._delay_ms, work))
+        if self._delayed_starts is None:
+            self._delayed_starts = asyncio.ensure_future(self._start_delayed())
+        return True
+
+    async def finish(self, timeout_ms: int) -> None:
+        """Start all delayed items, wait at most ``timeout_ms`` for all items, and cancel the rest."""
+        self._delay_ms = 0
+        if self._delayed_starts is not None:
+            self._delayed_starts.cancel()
+        while self._held:
+            self._begin(self._held.popleft()[1])
+        due_ms = self._environment.now_ms() + timeout_ms
+        while self._tasks and self._environment.now_ms() < due_ms:
+            await first_completed(asyncio.wait(tuple(self._tasks)), self._environment.sleep_until(due_ms))
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(tuple(self._tasks))
+
+    async def _start_delayed(self) -> None:
+        """Start each item when its delay has passed, until none is left."""
+        while self._held:
+            await self._environment.sleep_until(self._held[0][0])
+            now_ms = self._environment.now_ms()
+            while self._held and self._held[0][0] <= now_ms:
+                self._begin(self._held.popleft()[1])
+        self._delayed_starts = None
+
+    def _begin(self, work: QueuedWork) -> None:
+        task = asyncio.ensure_future(self._run(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def _run(self, work: QueuedWork) -> None:
+        async with self._slots:
+            try:
+                await work()
+            except TxnFrameworkError:
+                return
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            task.get_loop().call_exception_handler({"message": "background work failed", "exception": error})
+
+
+class KnownOutcomes:
+    """A bounded cache of outcomes, which never change; the oldest ones are dropped first and can be requested again."""
+
+    def __init__(self, branches_max: int) -> None:
+        self._branches_max = branches_max
+        self._counts: OrderedDict[Branch, bool] = OrderedDict()
+
+    def note(self, branch: Branch, *, counts: bool) -> None:
+        """Note that the branch's transaction has ended, and whether its writes and acknowledgments count."""
+        self._counts[branch] = counts
+        self._counts.move_to_end(branch)
+        if len(self._counts) > self._branches_max:
+            self._counts.popitem(last=False)
+
+    def counts(self, branch: Branch) -> bool | None:
+        """Return whether a branch counts; None: the outcome is not cached, or its transaction is open."""
+        return self._counts.get(branch)
+
+    async def load(self, coordinator: ITransactionCoordinator, branch: Branch) -> None:
+        """
+        Ask the coordinator for the outcome of a transaction that is not cached, and note it if the transaction has
+        ended.
+
+        A forgotten transaction cannot be distinguished from an aborted one, so callers must not rely on its outcome.
+        """
+        try:
+            found = await coordinator.describe(branch.txn_id)
+        except TransactionNotFound:
+            self.note(branch, counts=False)
+            return
+        if found.state in (State.COMMITTED, State.ABORTED):
+            self.note(branch, counts=found.counts(branch.number))
