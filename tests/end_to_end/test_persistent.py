@@ -10,12 +10,14 @@ import pytest
 from installed import without_log_family
 
 from txnframework import Client, Message, TopicName, TxnID
+from txnframework.broker import AttachRequest, Listener, SubscriptionRef
 from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.errors import (
     ConsumerBusy,
     InvalidInput,
     InvalidName,
     LayoutConflict,
+    LedgerNotFound,
     LedgerSealed,
     OutcomeUnknown,
     ReceiveTimeout,
@@ -638,6 +640,30 @@ def test_a_name_that_returns_is_another_topic(stores: Stores) -> None:
             async with await elsewhere.consumer(ORDERS, "late") as late:
                 await (await client.producer(ORDERS)).send(b"newer")
                 assert await stores.receive(late, 1) == [b"newer"]
+
+    stores.run(work())
+
+
+def test_a_consumer_of_a_deleted_topic_gets_nothing_of_the_next_one(stores: Stores) -> None:
+    """A name that returns: who joined the deleted topic is not attached to the new one, and ends with an error."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            for life in range(2):
+                if life:
+                    await client.delete_topic(ORDERS, force=True)
+                await client.create_topic(ORDERS)
+                await client.subscribe(ORDERS, "billing", start="earliest")
+                place = SubscriptionRef(ORDERS, "billing", ORDERS, "failover", (await client.layout(ORDERS)).life)
+                if not life:
+                    former = place
+            await (await client.producer(ORDERS)).send(b"new")
+            listener = Listener(lambda *_: pytest.fail("delivered"), lambda: None, lambda: None, lambda _: None)
+            with pytest.raises(LedgerNotFound):
+                await elsewhere.host.dispatches.attach(former, AttachRequest("worker", 10), listener)
+            assert not elsewhere.host.dispatches.segments_of("billing")
+            async with await elsewhere.consumer(ORDERS, "billing", type="failover") as consumer:
+                assert await stores.receive(consumer, 1) == [b"new"]
 
     stores.run(work())
 

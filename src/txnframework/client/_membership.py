@@ -475,7 +475,8 @@ class Membership:
 
     def _new_feed(self, segment: str, topic: TopicName, at: Segment) -> Feed:
         options = self._options
-        place = SubscriptionRef(str(topic), options.subscription, segment, options.type.name)
+        life = self.layouts[topic].life
+        place = SubscriptionRef(str(topic), options.subscription, segment, options.type.name, life)
         lost = self.feeds.get(segment)
         missed = LostLeaseMessages(self._host) if lost is None else lost.missed
         follows = partial(self._follows, topic, at) if self._in_order and at.parents else None

@@ -19,6 +19,7 @@ from txnframework.errors import (
     Closed,
     Conflict,
     LeaseHeld,
+    LedgerNotFound,
     OutcomeUnknown,
     SubscriptionOwnedElsewhere,
     TxnFrameworkError,
@@ -66,12 +67,17 @@ class DeliveryCountCache:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRef:
-    """A subscription on a segment, with its subscription type."""
+    """
+    A subscription on a segment, with its subscription type.
+
+    ``life``: the life of the topic that the consumer joined; see ``OpenSegment.is_of``.
+    """
 
     topic: str
     subscription: str
     segment: str
     subscription_type: str
+    life: int
 
     @property
     def key(self) -> tuple[str, str]:
@@ -121,6 +127,7 @@ class Dispatches:
 
         :raises SubscriptionOwnedElsewhere: another process dispatches this subscription on this segment.
         :raises SubscriptionNotFound: the subscription does not exist.
+        :raises LedgerNotFound: the segment does not exist, or belongs to another life of the topic.
         :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
         :raises Conflict: the subscription is used with another type in this process.
         :raises UnknownPlugin: no installed plugin provides the subscription type.
@@ -157,7 +164,7 @@ class Dispatches:
             if self._closed:
                 raise Closed("the host was closed")
             dispatch = self._open.get(key)
-            if dispatch is not None and dispatch.ended is not None:
+            if dispatch is not None and (dispatch.ended is not None or dispatch.is_before(ref.life)):
                 await self._close(key, dispatch)
                 dispatch = None
             if dispatch is None:
@@ -172,6 +179,8 @@ class Dispatches:
                 # late.
                 await dispatch.refresh()
             try:
+                if not dispatch.is_of(ref.life):
+                    raise LedgerNotFound(ref.segment)
                 if dispatch.subscription_type != ref.subscription_type:
                     raise Conflict(
                         f"subscription {ref.subscription} is used as {dispatch.subscription_type} here, "

@@ -105,6 +105,14 @@ class SegmentDispatch:
         if self._may_be_replaced:
             self._tasks.start(self._until_replaced)
 
+    def is_of(self, life: int) -> bool:
+        """Return whether the segment belongs to this life of its topic."""
+        return self._parts.segment.is_of(life)
+
+    def is_before(self, life: int) -> bool:
+        """Return whether the segment belongs to an earlier life of its topic, so that it was deleted."""
+        return not self.is_of(life) and self._parts.segment.life < life
+
     def drained_by(self, consumer_id: int) -> bool:
         """Return whether the segment is sealed and delivered, and no other consumer has any of its messages."""
         return self.drained and self._deliveries.consumers() <= {consumer_id}
