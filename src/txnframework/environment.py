@@ -15,7 +15,7 @@ class Environment(Protocol):
         """Return milliseconds since 1970."""
 
     async def sleep_until(self, at_ms: int) -> None:
-        """Return at ``at_ms`` or a little later; at once if it has passed."""
+        """Return at ``at_ms`` or a little later; immediately if it has passed."""
 
     def random_bits(self, count: int) -> int:
         """Return ``count`` random bits as an integer."""
@@ -29,7 +29,7 @@ class SystemEnvironment:
         return time.time_ns() // 1_000_000
 
     async def sleep_until(self, at_ms: int) -> None:
-        """Return at ``at_ms`` or a little later; at once if it has passed."""
+        """Return at ``at_ms`` or a little later; immediately if it has passed."""
         await asyncio.sleep(max(0, at_ms - self.now_ms()) / 1000)
 
     def random_bits(self, count: int) -> int:

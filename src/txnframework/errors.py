@@ -140,7 +140,7 @@ class VersionMismatch(Conflict):
         self.key = key
         self.actual = actual
         found = "is absent" if actual is None else f"has version {actual}"
-        super().__init__(f"record {key.path} {found}, which is not what was expected")
+        super().__init__(f"record {key.path} {found}, which was not expected")
 
 
 class TransactionConflict(Conflict):
@@ -258,7 +258,7 @@ class LayoutConflict(Conflict):
 
 
 class CommitOrderUnknown(Conflict):
-    """Messages of ``segment`` cannot be sorted by commit time; ``reason`` says what is not known."""
+    """Messages of ``segment`` cannot be sorted by commit time; ``reason`` says which information is missing."""
 
     def __init__(self, segment: str, reason: str) -> None:
         self.segment = segment

@@ -1,5 +1,5 @@
 """
-What a process measures, in Prometheus' terms.
+Metrics of a process, in Prometheus' terms.
 
 ::
 

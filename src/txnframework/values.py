@@ -62,7 +62,7 @@ class Branch:
     number: int = 0
 
     def __hash__(self) -> int:
-        # Branches are looked up all the time: at once, without that of the transaction's id by itself.
+        # Branches are looked up all the time, so this avoids computing the hash of the transaction's id.
         return hash((self.txn_id.coordinator, self.txn_id.number, self.number))
 
 

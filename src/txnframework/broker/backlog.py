@@ -70,7 +70,7 @@ class Backlog:
 
     async def lag(self, layout: Layout, subscription: str) -> Lag:
         """
-        Return the backlog of a subscription; ``SegmentLag`` defines what is counted.
+        Return the backlog of a subscription; ``SegmentLag`` defines which messages are counted.
 
         :raises SubscriptionNotFound: the topic does not list the subscription.
         """

@@ -22,8 +22,9 @@ class Roster:
     """
     One host's membership of a group of hosts, without a central authority.
 
-    Each member holds a lease of its own, so all members see who is alive. What they divide are further leases. The
-    names of all these leases begin with ``prefix``. A member acts whenever one of them is acquired or released.
+    Each member holds a lease of its own, so all members see who is alive. The leases that they divide are separate
+    ones. The names of all these leases begin with ``prefix``. A member acts whenever one of them is acquired or
+    released.
     """
 
     def __init__(self, store: IMetadataStore, environment: Environment, prefix: str) -> None:

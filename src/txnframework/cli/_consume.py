@@ -24,7 +24,7 @@ BATCH_MESSAGES = 1_000
 @click.argument("topic")
 @click.option(
     "--subscription",
-    help="Receive from this subscription and acknowledge what was printed; it is created if it does not exist.",
+    help="Receive from this subscription and acknowledge the printed messages; it is created if it does not exist.",
 )
 @click.option(
     "--type",

@@ -124,8 +124,8 @@ def seek(loaded: LoadedPlugins, topic: str, name: str, to: str, config: Path | N
     """
     Move subscription NAME of TOPIC to another position.
 
-    TO is 'earliest', 'latest', the id of the message to deliver next (as 'topic consume --output json' prints it), or
-    a time such as 2026-01-31T12:00:00Z. Consumers continue there at once. Earlier acknowledgments, also those of open
+    TO is 'earliest', 'latest', the id of the message to deliver next (as 'topic consume --output json' prints it), or a
+    time such as 2026-01-31T12:00:00Z. Consumers continue there immediately. Earlier acknowledgments, also those of open
     transactions, lose their effect.
     """
     target = _target(to)

@@ -28,7 +28,7 @@ class ITransactionBuffer(Interface):
 
     async def recover() -> Position:
         """
-        Read what is open and return max_read_position; the other methods wait for the recovery, or start it.
+        Read the open transactions and return max_read_position; other methods wait for the recovery, or start it.
 
         :raises StoreMismatch: ledger and metadata do not belong together: an ``after`` or an abort record is past the
             ledger's end.
@@ -71,7 +71,7 @@ class ITransactionBuffer(Interface):
         """
 
     async def max_read_position() -> Position:
-        """Read again what is open now, and return the announced position."""
+        """Read the open transactions again, and return the announced position."""
 
     async def advanced(beyond: Position) -> Position:
         """
@@ -86,7 +86,7 @@ class ITransactionBuffer(Interface):
         """Return whether the segment is sealed and everything in it is at or before ``at``."""
 
     async def resolve(branch: Branch) -> Visibility:
-        """Return what is known of a branch that wrote to this segment, by reading, never by guessing."""
+        """Return the stored state of a branch that wrote to this segment."""
 
     async def settle(ended: Transaction) -> None:
         """Make an outcome take effect here; idempotent, in any order, from any process; after a failure repeat it."""
@@ -95,8 +95,8 @@ class ITransactionBuffer(Interface):
         """
         Trim whole ledgers, never past max_read_position, and then the abort records that no entry can need any more.
 
-        If ``ledger_id`` is the first ledger that is left, the segment loses nothing, but what the buffer keeps beside
-        it is trimmed.
+        If ``ledger_id`` is the first existing ledger, the segment loses no entry, but data of the buffer that it does
+        not need any more is removed.
         """
 
     async def close() -> None:
@@ -119,9 +119,9 @@ class ICommitOrderBuffer(ITransactionBuffer):
 
     They are read in the order of the commits, and those of one transaction are adjacent: an entry of several messages
     is at the position of the commit. Before the commit they have no position in the segment and hold nothing back.
-    Messages outside transactions are read at once, whatever is open. Aborted messages are never encountered. A reader
-    of uncommitted messages receives the committed ones. For a message in a transaction ``append`` returns a position
-    after every ledger of the segment: nothing is read there, and nothing will be stored there.
+    Messages outside transactions are read immediately, whatever is open. Aborted messages are never encountered. A
+    reader of uncommitted messages receives the committed ones. For a message in a transaction ``append`` returns a
+    position after every ledger of the segment: nothing is read there, and nothing will be stored there.
     """
 
 

@@ -28,10 +28,9 @@ class IParticipants(Interface):
         """
         Make the outcome take effect at the participant; idempotent, from any process.
 
-        :raises Unavailable: the participant cannot be settled now; what is left will be found again.
-        :raises LedgerNotFound: the segment was deleted permanently, with its entries and cursors. There is
-            nothing left for the outcome to take effect on, and the coordinator forgets what it keeps of the
-            participant.
+        :raises Unavailable: the participant cannot be settled now; a later call finds the remaining operations.
+        :raises LedgerNotFound: the segment was deleted permanently, with its entries and cursors. No data
+            remains on which the outcome could take effect, and the coordinator deletes its data about the participant.
         """
 
 
@@ -107,8 +106,8 @@ class ITransactionCoordinator(Interface):
         the same End or by ``settle``.
 
         :raises EndTransactionTimeout: the transaction is decided, and not every participant was notified in that time.
-            The error is raised neither sooner nor later than that time after the decision. A sweep continues to notify
-            them, and so does the same End again.
+            The error is raised exactly that time after the decision. A sweep continues to notify them; repeating the
+            same End does so too.
         :raises InvalidTransactionState: the transaction ended otherwise; the error carries the real outcome.
         :raises TransactionConflict: the transaction was begun with ``co_commit``, is open, and ``request`` commits it;
             nothing was changed.
@@ -173,16 +172,16 @@ class ITransactionCoordinator(Interface):
         Forget a bounded number of transactions that ended longer than ``retention_ms`` ago and have nothing left to
         settle.
 
-        What is left is settled first; a transaction that cannot be settled stays. Never deletes a record whose effect
-        is not durable.
+        Remaining operations are settled first; a transaction that cannot be settled stays. Never deletes a record whose
+        effect is not durable.
         """
 
     async def forget_segment(segment: str, upto_ledger_id: int | None) -> None:
         """
-        Forget what the family keeps of a segment that was deleted permanently; idempotent, from any process.
+        Delete the data that the family keeps of a permanently deleted segment; idempotent, from any process.
 
-        ``upto_ledger_id``: the segment's name may have returned since with higher ledger ids; what is kept of those
-        ledgers stays.
+        ``upto_ledger_id``: a new segment of this name may exist, with higher ledger ids; the data of those ledgers
+        stays.
 
         Transactions that took part there are unchanged: when they end, their parts there are forgotten.
         """
@@ -209,7 +208,7 @@ class IApplicationCoordinator(ITransactionCoordinator):
     """
 
     async def application(name: str) -> Application | None:
-        """Return what is known of an application; the effect of a transaction that has ended is included."""
+        """Return the stored state of an application; it includes the effect of a transaction that has ended."""
 
     async def claim(name: str, run: str) -> Application:
         """
@@ -242,7 +241,7 @@ class IApplicationCoordinator(ITransactionCoordinator):
 
     async def finish_batch(batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
         """
-        Record durably, in the transaction, what the batch consumed, directly before the commit.
+        Record durably, in the transaction, the positions that the batch consumed; called directly before the commit.
 
         :raises TransactionConflict: the transaction has ended.
         """

@@ -88,4 +88,4 @@ class IDispatcher(Interface):
         """
 
     def released(positions: frozenset[Position]) -> None:
-        """Note that messages were acknowledged or given back, outstanding or not; what they blocked is free."""
+        """Accept that messages were acknowledged or given back, outstanding or not; they block no others any more."""

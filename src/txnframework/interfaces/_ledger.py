@@ -70,9 +70,9 @@ class IManagedLedger(Interface):
 
     async def remembered(producer: str, sequence: int) -> WindowState:
         """
-        Return what is remembered of a producer, and how much of it above a sequence; also when sealed.
+        Return which messages of a producer are remembered, and how many above a sequence; also when sealed.
 
-        Used to count what may have been stored twice; nothing is decided by it.
+        Used only to count messages that may have been stored twice.
         """
 
     async def tail() -> Tail:
@@ -130,7 +130,7 @@ class IManagedLedger(Interface):
         """Return an armed watch on the tail."""
 
     async def close() -> None:
-        """Release the ledger; what was confirmed stays, appends in flight raise OutcomeUnknown; may be repeated."""
+        """Release the ledger; confirmed entries stay, appends in flight raise OutcomeUnknown; may be repeated."""
 
 
 class ILedgerStore(Interface):
@@ -158,11 +158,11 @@ class ILedgerStore(Interface):
         Delete a managed ledger with its data; an absent one succeeds.
 
         Its ledger ids are not used again when the name is created again. Open objects of the deleted one, in any
-        process, raise LedgerNotFound (or Closed) from then on. They never read or change what is created under the name
-        later.
+        process, raise LedgerNotFound (or Closed) from then on. They never read or change a ledger that is created under
+        the name later.
 
         ``upto_ledger_id``: delete only if the open ledger has no higher id, which is decided atomically. Ids are never
-        used again. So a process that read the id and was paused does not delete what was created under this name since.
+        used again. So a process that read the id and was paused does not delete a ledger that was created since.
         """
 
     async def list_names(prefix: str, after: str, items_max: int) -> tuple[str, ...]:

@@ -24,11 +24,11 @@ class IWatch(Interface):
     How it is used: 1. open the watch, 2. read, 3. decide, 4. wait for ``changed`` if there is nothing to do, 5. go to
     2. The watch is armed before the read, so no change falls between the two.
 
-    Obligations. ``changed`` returns after any change to what is watched, by any process. It also returns after anything
-    that may have hidden a change: a lost connection, a missed notification.
+    Obligations. ``changed`` returns after any change of the watched record or range, by any process. It also returns
+    after anything that may have hidden a change: a lost connection, a missed notification.
 
     Freedoms. Wake-ups may coalesce, repeat, and come without a change. Anyone who can reach the backend's notifications
-    may cause a wake-up, whatever their rights. So a wake-up decides nothing but to read.
+    may cause a wake-up, whatever their rights. So after a wake-up the watcher only reads the store.
     """
 
     async def changed() -> None:
@@ -53,8 +53,8 @@ class IValueWatch(IWatch):
     transaction. For everything else the watcher reads.
 
     Obligations. This process read the value from the store itself, with its own rights, and never took it from a
-    notification. The value is what a confirmed write of the watched record has written, complete. It is never a value
-    that was refused or undone.
+    notification. The value is the complete value that a confirmed write stored in the watched record. It is never a
+    value that was refused or undone.
 
     Freedoms. Before any change, ``value`` may hold the value that the record had when the watch was armed.
     """
@@ -156,7 +156,7 @@ class IMetadataStore(Interface):
 
     async def acquire_lease(name: str, holder: str) -> ILease:
         """
-        Acquire the lease, or raise LeaseHeld at once, with the holder's name and the key to watch for its end.
+        Acquire the lease, or raise LeaseHeld immediately, with the holder's name and the key to watch for its end.
 
         While the lease is held, its record is stored at ``paths.lease_key(name)``, appears in scans and wakes watches
         like any other record. Its value is a JSON object whose ``holder`` is this name. If the reply is lost, this
@@ -187,7 +187,7 @@ class IAtomicBatchStore(IMetadataStore):
 
     async def apply(batch: Batch) -> tuple[Record, ...]:
         """
-        Apply every step, or none; return what the puts wrote, in their order.
+        Apply every step, or none; return the records that the puts wrote, in their order.
 
         :raises VersionMismatch: a record is not as expected; the error names the first such key; nothing was changed.
         :raises OutcomeUnknown: all or nothing was applied; read before trying again.

@@ -48,7 +48,7 @@ class IPendingAckStore(Interface):
 
     async def recover() -> PendingAcks:
         """
-        Return what open transactions hold, and settle what has ended: operations, then headers, then the cursor last.
+        Return the acks of open transactions, and settle those of ended ones: operations, then headers, then the cursor.
 
         The caller reads the cursor after this returned.
         """
@@ -65,9 +65,9 @@ class IPendingAckStore(Interface):
         :raises TransactionConflict: nothing is recorded, and nothing takes effect. The transaction has ended, or acks
             of another transaction overlap, or the cursor has passed, or it has another incarnation. Or a cumulative ack
             names a message that is done. This includes the last message of a batch whose other messages are not done;
-            exempt is the ack that ends what a pipeline consumed. Or a message in ``received`` is done, by any process
+            the ack at the end of a pipeline's batch is exempt. Or a message in ``received`` is done, by any process
             and however late: these messages are checked after the put, like the acks of others. A named message that a
-            cumulative ack of the same branch covers is judged separately, because that ack may have skipped it.
+            cumulative ack of the same branch covers is checked separately, because that ack may have skipped it.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is recorded.
         :raises TransactionDomainMismatch: the transaction is of another family; nothing is recorded.
         :raises OutcomeUnknown: the acks may be recorded, as after a cancelled call. Also raised if the transaction was

@@ -50,7 +50,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 class WindowState(msgspec.Struct, frozen=True, gc=False):
     """
-    What a row of ledgers remembers of one producer.
+    The remembered messages of one producer in a managed ledger.
 
     ``window``: the least number of its last sequences whose copies are recognised. ``highest``: the highest remembered
     sequence; None: none is remembered. ``above``: the number of remembered sequences above the requested one. If it is

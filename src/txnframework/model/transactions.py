@@ -74,7 +74,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
 
 class Transaction(msgspec.Struct, frozen=True, gc=False):
     """
-    What the coordinator knows of a transaction; times in ms since 1970 by the environment's clock.
+    State of a transaction, as the coordinator returns it; times in ms since 1970 by the environment's clock.
 
     ``branches``: those that count; None before the commit, because they are not known before, and after an abort.
     ``participants`` and ``parts``: the participants, and the branches through which they take part, as far as they were
@@ -187,7 +187,7 @@ class CommittedBatch:
 @dataclass(frozen=True, slots=True)
 class Application:
     """
-    What is known of an application.
+    State of an application.
 
     ``run``: the current run; ``past_runs`` are fenced. ``query``, ``version``, ``txn_id``: the batch that was begun
     last. ``committed``: the batches that were committed last, oldest first, bounded.

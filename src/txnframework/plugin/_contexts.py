@@ -86,8 +86,8 @@ class TransactionsSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
         int,
         Meta(
             ge=0,
-            description="Delay between the end of a transaction and settling it. The outcome is visible at once; the"
-            " delay keeps settling from slowing down readers of the outcome.",
+            description="Delay between the end of a transaction and settling it. The outcome is visible earlier;"
+            " the delay keeps settling from slowing down readers of the outcome.",
         ),
     ] = 2
     settling_max: Annotated[

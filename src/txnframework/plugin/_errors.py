@@ -82,6 +82,6 @@ def foreign_data(segment: str, what: str, serve: str) -> ConfigurationError:
     domain = PERSISTENT if topic.domain == PERSISTENT else "segment"
     reason = (
         f"{segment} holds {what}; let {serve} serve it, in its domain or for the namespace"
-        f" {topic.tenant}/{topic.namespace}, or send what is to be kept to another topic"
+        f" {topic.tenant}/{topic.namespace}, or send the messages that are to be kept to another topic"
     )
     return ConfigurationError(f"domains.{domain}", reason)

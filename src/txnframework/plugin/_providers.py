@@ -109,7 +109,7 @@ class Server:
     """
     A server that was started: ``url`` is the URL of an empty store in it.
 
-    ``kill`` ends it at once, in any state; ``start`` starts it again on its existing data. Both block, and raise
+    ``kill`` ends it immediately, in any state; ``start`` starts it again on its existing data. Both block, and raise
     OSError or RuntimeError.
     """
 

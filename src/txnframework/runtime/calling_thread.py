@@ -32,7 +32,7 @@ class CallingThread:
 
     def serve(self, done: concurrent.futures.Future[Any]) -> None:
         """
-        Execute posted calls until ``done`` is done; an interrupt is raised at once, and serving may be repeated.
+        Execute posted calls until ``done`` is done; an interrupt is raised immediately, and serving may be repeated.
 
         A call that was interrupted is not executed again: its outcome is unknown.
         """

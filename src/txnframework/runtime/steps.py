@@ -29,10 +29,10 @@ class Steps:
     """
     Runs steps with side effects as tasks of the host, so that a cancelled caller leaves nothing half done.
 
-    A cancelled caller returns at once. Its step is *abandoned*: the host completes the step or, if an undo was given,
-    undoes its result. A step waits for earlier abandoned steps that share a key with it, so abandoned steps keep their
-    order. A nested step has the place of its outer step. It does not wait for steps that began after the outer step,
-    because these may wait for the outer step.
+    A cancelled caller returns immediately. Its step is *abandoned*: the host completes the step or, if an undo was
+    given, undoes its result. A step waits for earlier abandoned steps that share a key with it, so abandoned steps keep
+    their order. A nested step has the place of its outer step. It does not wait for steps that began after the outer
+    step, because these may wait for the outer step.
 
     An abandoned step that fails with an error of the framework leaves the same state as a crash at that point. Any
     other exception is a defect, and goes to the loop's exception handler.
@@ -92,7 +92,7 @@ class Steps:
         """
         Wait at most ``timeout_ms`` for all steps, cancel the rest, and wait for their end.
 
-        Steps with an undo are cancelled at once: their callers no longer need the results.
+        Steps with an undo are cancelled immediately: their callers no longer need the results.
         """
         for task in self._undoable.intersection(self._others()):
             task.cancel()

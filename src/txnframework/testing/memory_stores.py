@@ -82,7 +82,7 @@ class MemoryStores:
             return [message async for message in reader]
 
     async def advance(self, by_ms: int) -> None:
-        """Advance the clock by ``by_ms``, and let the program do what is due until then."""
+        """Advance the clock by ``by_ms``, and let the program run everything that is due until then."""
         await self.clock.advance(by_ms)
 
     def lose_next_commit_reply(self) -> None:

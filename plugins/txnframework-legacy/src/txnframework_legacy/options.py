@@ -40,7 +40,7 @@ class CoordinatorOptions(LogOptions, frozen=True, kw_only=True):
 
     id_block_size: Annotated[
         int,
-        Meta(ge=1, description="Transaction ids that a process reserves at once; unused ids are lost."),
+        Meta(ge=1, description="Transaction ids that a process reserves together; unused ids are lost."),
     ] = 1_000
     participants_together_max: Annotated[
         int, Meta(ge=1, description="Participants of one transaction that are settled concurrently.")

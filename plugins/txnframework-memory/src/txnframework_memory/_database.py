@@ -12,7 +12,7 @@ from txnframework_memory._link import Link, Pause, yield_once
 from txnframework_memory._records import Locks, Records, Row, record_id
 
 Constraint = Callable[[Mapping[Row, bytes]], None]
-"""Called by each COMMIT with the rows as they would be; what it raises makes the COMMIT fail."""
+"""Called by each COMMIT with the rows after it; an error that it raises makes the COMMIT fail."""
 
 
 LostCommit = Literal["applied", "dropped", "late"]
@@ -90,7 +90,7 @@ class MemoryConnection:
         Commit the open transaction; without one do nothing.
 
         :raises OutcomeUnknown: the reply was lost.
-        :raises Exception: what a constraint raised; the transaction was rolled back.
+        :raises Exception: the error of a constraint; the transaction was rolled back.
         """
         if self._loses is not None:
             await self._lose(self._loses)
@@ -105,7 +105,7 @@ class MemoryConnection:
         self.crash()
 
     def crash(self) -> None:
-        """Lose the connection at once; the database rolls back what is not committed."""
+        """Lose the connection immediately; the database rolls back everything that is not committed."""
         self.link.close()
         self._rollback()
 
@@ -176,7 +176,7 @@ class MemoryConnection:
             self._commit(transaction)
 
     def _commit(self, transaction: OpenTransaction) -> None:
-        """Make everything count at once: without an await, nothing sees the rows without the records."""
+        """Make everything take effect atomically: without an await, nothing sees the rows without the records."""
         database = self.database
         after = _with(database.rows, transaction.rows.items())
         try:

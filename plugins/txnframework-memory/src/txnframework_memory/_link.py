@@ -29,7 +29,7 @@ async def yield_once() -> None:
 
 class Link:
     """
-    Runs steps on a space like a connection: wait, apply the whole step at once, wait for the reply.
+    Runs steps on a space like a connection: wait, apply the whole step atomically, wait for the reply.
 
     While the link is cut, the first write is applied and its reply is lost; every other step fails.
     """

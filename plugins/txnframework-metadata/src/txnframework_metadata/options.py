@@ -25,7 +25,7 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
 
     id_block_size: Annotated[
         int,
-        Meta(ge=1, description="How many transaction ids a process reserves at once; unused ids are lost."),
+        Meta(ge=1, description="How many transaction ids a process reserves together; unused ids are lost."),
     ] = 1_000
     participants_together_max: Annotated[
         int,
@@ -61,7 +61,7 @@ class BufferOptions(Options, frozen=True, kw_only=True):
         bool,
         Meta(
             description="Read the transaction's state before every append, so that a send in an ended transaction is"
-            " refused at once. False saves this read; such a send is then refused by the commit at the latest."
+            " refused immediately. False saves this read; such a send is then refused by the commit at the latest."
         ),
     ] = True
     plan_wait_ms_max: Annotated[

@@ -158,7 +158,7 @@ def worker_nursery(folder: Path) -> Iterator[None]:
     """
     Run a nursery, from which a JVM that is started in the block forks its Python workers; stop it after the block.
 
-    The nursery starts at once, so it has imported all modules when the JVM is ready. Its socket is in ``folder``.
+    The nursery starts immediately, so it has imported all modules when the JVM is ready. Its socket is in ``folder``.
     """
     path = folder / f"workers-{os.getpid()}"
     if len(os.fsencode(path)) > _PATH_BYTES_MAX:

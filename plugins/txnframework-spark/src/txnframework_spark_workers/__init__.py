@@ -5,8 +5,8 @@ Spark starts a daemon for each kind of worker (planning, reading and writing, co
 demand, and each worker imports its modules. That takes most of a second, ten or more times before a query reads its
 first row. ``spark.python.daemon.module=txnframework_spark_workers.daemon`` moves the imports:
 
-* A daemon imports all modules first, so that its workers start at once. The imported objects are excluded from garbage
-  collection, which Spark runs after every task of a worker.
+* A daemon imports all modules first, so that its workers start immediately. The imported objects are excluded from
+  garbage collection, which Spark runs after every task of a worker.
 * If driver and executors are one process, one *nursery* starts beside the JVM. It has imported all modules when the JVM
   is ready, and daemons are forked from it. A daemon that finds no nursery, or one with other settings, continues alone.
 

@@ -104,7 +104,7 @@ class EntrySteps:
         return await self._executor.read(lambda: reads.read(managed, range_, limit))
 
     async def close(self) -> None:
-        """Return at once: the executor waits for its own running operations."""
+        """Return immediately: the executor waits for its own running operations."""
 
 
 class Joins(Protocol):

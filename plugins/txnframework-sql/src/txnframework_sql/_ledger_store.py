@@ -193,7 +193,7 @@ class SqlManagedLedger:
 
 @implementer(ILedgerStore, IRestorable)
 class SqlLedgerStore:
-    """Managed ledgers in a SQL database that several processes use at once; confirmed writes are on disk."""
+    """Managed ledgers in a SQL database that several processes use at the same time; confirmed writes are on disk."""
 
     def __init__(self, database: Database, environment: Environment, options: LedgerOptions, identity: str) -> None:
         self.identity = identity

@@ -47,10 +47,10 @@ _AFTER_LEASES = "/lease0"
 @implementer(IAtomicBatchStore, ICoCommitStore, ISharedStore, IDurableStore, IRestorable)
 class SqlMetadataStore:
     """
-    Records in a SQL database that several processes use at once.
+    Records in a SQL database that several processes use at the same time.
 
     A confirmed write is on disk: it survives the kill of every process and a power failure. Writes of this process wake
-    its watches at once. In SQLite, writes of other processes wake them within ``poll_ms``.
+    its watches immediately. In SQLite, writes of other processes wake them within ``poll_ms``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Watches: commits of this store wake them at once, and its wake-ups do so after commits of other processes."""
+"""Watches: commits of this store wake them immediately, and its wake-ups do so after commits of other processes."""
 
 from __future__ import annotations
 

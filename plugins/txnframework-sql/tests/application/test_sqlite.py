@@ -171,7 +171,7 @@ def test_refused_connections(tmp_path: Path) -> None:
             other = sqlite3.connect(tmp_path / "other.db")
             await refused(other, "not connected to the file of the metadata store")
             other.execute(f"ATTACH '{mine.path}' AS framework")
-            await refused(other, "does not commit two files at once")
+            await refused(other, "does not commit two files together")
             other.close()
             weak = sqlite3.connect(mine.path)
             weak.execute("PRAGMA synchronous = NORMAL")

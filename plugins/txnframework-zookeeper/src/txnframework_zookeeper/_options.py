@@ -69,7 +69,7 @@ class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
         int,
         Meta(
             ge=1,
-            description="How many numbers of sequential records a process reserves at once; unused numbers are lost.",
+            description="How many numbers of sequential records a process reserves together; unused numbers are lost.",
         ),
     ] = 10_000
     index_entries_together_max: Annotated[

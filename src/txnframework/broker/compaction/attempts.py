@@ -121,7 +121,7 @@ class Attempts:
             first, *further = found.ledgers
             with contextlib.suppress(LedgerNotFound):  # compacted again at this moment
                 return CompactedPart(found.upto, self._ledgers, await self._ledgers.open(first), tuple(further))
-        raise Unavailable(f"what was compacted of {segment} changed {ATTEMPTS_MAX} times while it was being opened")
+        raise Unavailable(f"the compacted copy of {segment} changed {ATTEMPTS_MAX} times while it was being opened")
 
     async def begin(self, segment: str) -> Attempt:
         """

@@ -62,8 +62,8 @@ class SegmentCompaction:
         * Parents are finished before their children are read for the last time. A child drops a null only if all its
           ancestors were compacted to their ends in this run, with knowledge of the null. After a crash in between, the
           null is still stored.
-        * A compactor that keeps nulls finishes children first. What it newly finds in a parent may be deleted by a null
-          that another compactor had dropped from the child.
+        * A compactor that keeps nulls finishes children first. A message that it newly finds in a parent may be
+          deleted by a null that another compactor had dropped from the child.
 
         :raises CommitOrderUnknown: the messages can no longer be sorted by commit time.
         :raises CompactedInOtherOrder: the messages were compacted in the order of commits, and the first ones were

@@ -1,7 +1,7 @@
 """
 The transactions that began or ended in a host: their timers, their settling, and their outcomes.
 
-None of this is needed for correctness. What is lost here is done by the sweeps, of this or another host.
+None of this is needed for correctness. If something here is lost, the sweeps of this or another host do the work.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Deadlines:
 
 class SettlingQueue:
     """
-    A bounded queue of settlings; a sweep settles what is dropped here.
+    A bounded queue of transactions to settle; a sweep settles those that are dropped here.
 
     Work starts after ``delay_ms``, so that it does not compete for the processor with callers that wait. At most
     ``at_once_max`` items run and ``waiting_max`` wait; further items are dropped. An item that fails with an error of

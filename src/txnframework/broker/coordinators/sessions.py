@@ -128,7 +128,7 @@ class Sessions:
         return not own and session_lease(session) not in living
 
     async def _watch_ends(self) -> None:
-        """Wake at once, because sessions may have ended before the watch began, and then at every change."""
+        """Wake immediately, because sessions may have ended before the watch began, and then at every change."""
         watch = await self._store.watch(leases_range(SESSION))
         try:
             while True:

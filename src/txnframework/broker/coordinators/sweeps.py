@@ -55,7 +55,7 @@ class Sweeps:
 
     A sweep runs when a deadline is due, when a process ends, and at an interval. Any number of processes may sweep the
     same transactions: each decision is a compare-and-set. The timer of the process that set a deadline enforces it. If
-    that process is gone, the next sweep enforces it at once.
+    that process is gone, the next sweep enforces it immediately.
     """
 
     def __init__(

@@ -203,7 +203,7 @@ class Topics:
 
     async def unlist(self, topic: TopicName, name: str) -> None:
         """
-        Unlist a subscription, which ends its life; the name may be used again at once.
+        Unlist a subscription, which ends its life; the name may be used again immediately.
 
         :raises SubscriptionNotFound: the subscription does not exist.
         :raises OutcomeUnknown: the subscription may be unlisted.

@@ -60,8 +60,8 @@ class Proxy:
     """
     Listens on a port of its own and forwards each connection to ``target``; each connection has its own tap.
 
-    ``path``: listen on this Unix socket instead. Data sent over a Unix socket arrives at once, while TCP may delay it
-    on a loaded machine. So use a path in a harness that counts the bytes in flight.
+    ``path``: listen on this Unix socket instead. Data sent over a Unix socket arrives immediately, while TCP may delay
+    it on a loaded machine. So use a path in a harness that counts the bytes in flight.
     """
 
     def __init__(

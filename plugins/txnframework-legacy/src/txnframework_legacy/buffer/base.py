@@ -1,4 +1,4 @@
-"""What the transaction buffers of the family have in common."""
+"""Base class of the transaction buffers of the family."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LogBuffer(ABC):
 
     async def recover(self) -> Position:
         """
-        Read the topic to its end, starting at the last snapshot; later calls return at once.
+        Read the topic to its end, starting at the last snapshot; later calls return immediately.
 
         :raises ConfigurationError: the topic was written through another buffer.
         """

@@ -39,8 +39,8 @@ class GroupAppender:
     """
     Appends to one ledger, one call at a time, in the order of the calls.
 
-    If no append is in progress, an append is sent at once and alone. Appends that arrive during another one wait for
-    it, and are then sent as one call. So no append waits for company, and a ledger that commits each append commits
+    If no append is in progress, an append is sent immediately and alone. Appends that arrive during another one wait
+    for it, and are then sent as one call. So no append waits for company, and a ledger that commits each append commits
     once for many. The entries and the bytes of such a call are bounded, unless a single append is larger.
 
     Each caller gets the results for its own entries. An error of the ledger that concerns the whole call is raised to

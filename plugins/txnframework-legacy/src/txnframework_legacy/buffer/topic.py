@@ -46,7 +46,7 @@ class TopicReader:
         """
         Forget the entries before a ledger, after the time in which a reader may still hold some of them.
 
-        A recovering process holds none of them. Snapshots therefore omit them at once, and the next snapshot is due
+        A recovering process holds none of them. Snapshots therefore omit them immediately, and the next snapshot is due
         now.
         """
         if first_ledger_id > self._first_ledger_id and self._snapshots.exist:

@@ -92,7 +92,7 @@ class MetadataBuffer:
         """
         Check that ledger and metadata store belong together, and read the open transactions.
 
-        Later calls return at once.
+        Later calls return immediately.
         """
         self._require_open()
         async with self._recovering:
@@ -173,7 +173,7 @@ class MetadataBuffer:
         """
         Make an outcome take effect in this segment.
 
-        Callers that wait for entries see it at once.
+        Callers that wait for entries see it immediately.
         """
         await self._ready()
         self._intents.forget(ended.txn_id)

@@ -1,4 +1,4 @@
-"""Headers of transactions: what they say, a cache of them, and the compare-and-set that decides a transaction."""
+"""Headers of transactions: their content, a cache of them, and the compare-and-set that decides a transaction."""
 
 from __future__ import annotations
 

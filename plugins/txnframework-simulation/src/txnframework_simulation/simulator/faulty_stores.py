@@ -118,7 +118,7 @@ class FaultyTailWatch(FaultyWatch):
 
 @implementer(ILease)
 class FaultyLease(ForwardingProxy):
-    """A lease whose release goes through ``StoreCalls``; a loss is reported at once, as the interface requires."""
+    """A lease whose release goes through ``StoreCalls``; a loss is reported immediately, as the interface requires."""
 
     def __init__(self, lease: ILease, calls: StoreCalls) -> None:
         super().__init__(lease)

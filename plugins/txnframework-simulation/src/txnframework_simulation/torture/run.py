@@ -72,7 +72,7 @@ async def _settled(client: Client, workload: Workload[Any]) -> str:
 
 
 async def _unsettled(client: Client, workload: Workload[Any]) -> str:
-    """Return a description of what has not settled yet, or an empty text."""
+    """Return why the run has not settled yet, or an empty text."""
     try:
         await client.maintain()
         hanging = await client.find_hanging(0)

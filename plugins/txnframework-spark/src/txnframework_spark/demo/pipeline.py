@@ -4,7 +4,7 @@ It reads a topic as a stream and enriches every row; some rows produce an alert.
 topics. One micro-batch is one transaction over both outputs and the acknowledgment of its input. This module has no
 code for kills: the options ``groupId`` and ``txnAppId`` make the pipeline exactly once.
 
-It stops when all input that existed at its start is read, and at once when its parent process has ended.
+It stops when all input that existed at its start is read, and immediately when its parent process has ended.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def pipeline() -> None:
 @click.option(
     "--reset",
     is_flag=True,
-    help="Continue although it is unknown what was processed before (NotJudgeable, StateLost); for one start only.",
+    help="Continue although it is unknown which messages were processed (NotJudgeable, StateLost); for one start only.",
 )
 @log_option
 @click.pass_context

@@ -102,7 +102,7 @@ async def is_committed(coordinator: ITransactionCoordinator, txn_id: TxnID, stag
 
 
 async def settle(coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
-    """Settle the transaction at once; if that fails, the next reader settles it."""
+    """Settle the transaction immediately; if that fails, the next reader settles it."""
     with contextlib.suppress(Unavailable, OutcomeUnknown):
         await coordinator.settle(txn_id)
 

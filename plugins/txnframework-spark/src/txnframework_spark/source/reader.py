@@ -1,4 +1,4 @@
-"""An executor's part of reading: ledger entries to Arrow, a page at a time and whole columns at once."""
+"""An executor's part of reading: ledger entries to Arrow, one page and whole columns at a time."""
 
 from __future__ import annotations
 

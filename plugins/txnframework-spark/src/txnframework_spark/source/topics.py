@@ -99,7 +99,7 @@ class SegmentWatcher:
     async def _begin(self, segment: str) -> WatchedSegment:
         announced = await self.read_end(segment)
         # Checked here and not by the task. A query may begin or restart at the end of a split segment. It must then
-        # continue with the children at once, before the task has run.
+        # continue with the children immediately, before the task has run.
         begun = WatchedSegment(announced, await self._ends_at(segment, announced))
         if not begun.ended:
             begun.task = asyncio.create_task(self._run(segment, begun))

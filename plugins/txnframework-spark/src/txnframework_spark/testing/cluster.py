@@ -137,7 +137,7 @@ class StandaloneCluster:
         return started.process.pid
 
     def kill_worker(self, pid: int) -> None:
-        """Kill a worker with its executors and their Python workers at once, as a power failure does."""
+        """Kill a worker with its executors and their Python workers together, as a power failure does."""
         (worker,) = (worker for worker in self._workers if worker.process.pid == pid)
         self._workers.remove(worker)
         self._kill(worker)

@@ -1,6 +1,6 @@
 """A pipeline as a program: ``python -m txnframework_spark.testing.program JOB``, with the job as JSON.
 
-It runs until all input that existed at its start is read, and ends at once when its parent process has ended.
+It runs until all input that existed at its start is read, and ends immediately when its parent process has ended.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ async def _require_file(connection: ApplicationConnection, location: Location) -
         if any(path and file_id(Path(path)) == wanted for path in found.values()):
             raise InvalidInput(
                 f"{connection.what} has attached the file of the metadata store to another one, and SQLite does not"
-                " commit two files at once; open the file of the store itself"
+                " commit two files together; open the file of the store itself"
             )
         raise _another(connection, location)
     if (await connection.execute("PRAGMA main.synchronous"))[0][0] < _FULL:

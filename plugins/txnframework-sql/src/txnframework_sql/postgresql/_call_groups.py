@@ -41,9 +41,9 @@ class CallGroups(Generic[C, T]):
     :param attempt: performs one call, and raises Locked after a short wait for a lock. If a group was locked, its calls
         are attempted one by one, and only those that wait for the lock continue to wait. None: the group fails.
     :param take: returns how many calls from the front may go together, at least one; calls are started in their order.
-    :param may_be_alone: if the last call met no other, a call runs at once, in its caller's own task. That saves the
-        turns of the event loop to another task and back. A cancelled caller then cancels the statement. As soon as two
-        calls meet, calls are grouped again.
+    :param may_be_alone: if the last call met no other, a call runs immediately, in its caller's own task. That saves
+        the turns of the event loop to another task and back. A cancelled caller then cancels the statement. As soon as
+        two calls meet, calls are grouped again.
     """
 
     def __init__(
@@ -69,10 +69,9 @@ class CallGroups(Generic[C, T]):
         # The last call found no other call running, and none has arrived since.
         self._was_alone = False
         self._under_way = 0
-        # Calls that were separated from a group, and the number of those that are performed at once. Each has a
-        # connection of its own, and some connections must be left for other calls.
-        self._apart = 0
-        self._attempts_apart, self._slots_apart = (asyncio.Semaphore(_APART_MAX) for _ in range(2))
+        # Calls that were separated from a group, and the number of those that are performed at the same time. Each has
+        # a connection of its own, and some connections must be left for other calls. lf._apart = 0 lf._attempts_apart,
+        # self._slots_apart = (asyncio.Semaphore(_APART_MAX) for _ in range(2))
         # A task was created that has not yet read the waiting calls.
         self._is_starting = False
         self._waiting: deque[_QueuedCall[C, T]] = deque()

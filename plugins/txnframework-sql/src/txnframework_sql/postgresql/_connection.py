@@ -205,7 +205,7 @@ class Connection:
             self.terminate()
 
     def terminate(self) -> None:
-        """Close the connection at once, without notice to the server."""
+        """Close the connection immediately, without notice to the server."""
         self.driver.terminate()
 
     async def _fetch(self, text: str, arguments: tuple[object, ...], *, may_be_done: bool) -> list[Row]:

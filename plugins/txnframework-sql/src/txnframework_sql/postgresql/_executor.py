@@ -79,7 +79,7 @@ class PostgresqlExecutor:
             self.changed(tuple(changes))
 
     def changed(self, changes: tuple[Change, ...]) -> None:
-        """Report local changes to the observers at once, without waiting for the database's notification."""
+        """Report local changes to the observers immediately, without waiting for the database's notification."""
         if changes:
             for observer in self._observers:
                 observer(changes)

@@ -19,7 +19,7 @@ from txnframework_sql.postgresql._payloads import ANYTHING_CHANGED, changes_of
 from txnframework_sql.steps.statements import Change
 
 _FIRST_PAUSE_MS = 20
-# If more notifications than this arrive at once, they are not compared: every watch is woken.
+# If more notifications than this arrive together, they are not compared: every watch is woken.
 _RECEIVED_MAX = 64
 
 
@@ -116,7 +116,7 @@ class Listener:
         """
         Wait for a reply of the server: notifications of earlier commits have then been received.
 
-        The server sends notifications before the reply. Without a connection, the call returns at once.
+        The server sends notifications before the reply. Without a connection, the call returns immediately.
 
         :raises Unavailable: no reply came within ``heartbeat_ms``, and the connection is replaced.
         """

@@ -25,7 +25,7 @@ from txnframework_sql.postgresql._payloads import channel_of
 from txnframework_sql.schema import VERSION_TABLE
 
 # The numbers of the advisory locks: any numbers that other programs are unlikely to lock. If several processes open a
-# new database at once, one of them creates the tables, and one the functions.
+# new database at the same time, one of them creates the tables, and one the functions.
 _TABLES_LOCK, _FUNCTIONS_LOCK = 7_291_604_151, 7_291_604_150
 # Read from the catalog tables: to_regproc may return a result that was cached before the wait for the lock. Trusted
 # owners are the owner of the tables, this user, and superusers.
@@ -91,7 +91,7 @@ async def ensure_functions(connection: Connection, shown_url: str) -> None:
     if not await _missing(connection, shown_url):
         return
     async with connection.transaction():
-        # If several processes start at once, one of them creates the functions.
+        # If several processes start at the same time, one of them creates the functions.
         await connection.write(_LOCK, _FUNCTIONS_LOCK)
         for function in await _missing(connection, shown_url):
             await connection.script(function.text)

@@ -61,7 +61,7 @@ class SqliteRecords:
         return await self._executor.read(lambda: records.scan_index_entries(entries, items_max))
 
     async def close(self) -> None:
-        """Return at once: the executor waits for its own running operations."""
+        """Return immediately: the executor waits for its own running operations."""
 
 
 T = TypeVar("T")

@@ -23,8 +23,8 @@ def ensure_current(connection: SqliteConnection, new_identity: str) -> None:
     """
     Create the schema in an empty file; a current database costs one query.
 
-    Several processes may call this at once: the one that gets the write lock creates the schema. All of it is one
-    transaction, so a crash leaves the earlier state.
+    Several processes may call this at the same time: the one that gets the write lock creates the schema. All of it is
+    one transaction, so a crash leaves the earlier state.
 
     :raises InvalidInput: the database belongs to another program, or to an earlier release.
     :raises UnknownFormat: the database was created or upgraded by a later release.

@@ -139,7 +139,7 @@ class DatabaseThread:
         self._jobs.put(None)
 
     def join(self) -> None:
-        """Wait for the end of the thread, which follows ``stopped`` at once."""
+        """Wait for the end of the thread, which follows ``stopped`` immediately."""
         self._thread.join()
 
     def observe(self, observer: Observer) -> None:

@@ -61,7 +61,7 @@ class HarnessClient:
         self._target = target or database.url
         self._listening = 0
         self.wires = Wires(self.cut_now)
-        # A Unix socket: requests of this client are counted at once, and data sent to it has arrived at once.
+        # A Unix socket: requests of this client are counted immediately, and data sent to it has arrived immediately.
         self._place = tempfile.TemporaryDirectory(prefix="txn-")
         self.proxy = Proxy(database.address, self.wires.tap, path=Path(self._place.name) / f".s.PGSQL.{_PORT}")
 

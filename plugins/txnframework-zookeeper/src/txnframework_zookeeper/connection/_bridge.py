@@ -209,7 +209,7 @@ class KazooBridge(SequentialThreadingHandler):  # type: ignore[misc]
         """
         Return the ready sockets.
 
-        If their buffers have data, return at once, without a system call.
+        If their buffers have data, return immediately, without a system call.
         """
         if write:
             return [], write if wait_for_room(write[0], timeout) else [], []

@@ -1,7 +1,7 @@
 """
 One client of an ensemble, through kazoo: reads and writes, awaited in the event loop.
 
-Many requests may run at once. They are sent and answered in the order of the calls.
+Many requests may run at the same time. They are sent and answered in the order of the calls.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class SessionSocket:
         self.setblocking, self.getpeername = connected.setblocking, connected.getpeername
 
     def recv(self, size: int) -> bytes:
-        """Return received bytes, at most ``size``; all that have arrived are taken from the kernel at once."""
+        """Return received bytes, at most ``size``; all that have arrived are taken from the kernel in one call."""
         if self._read_bytes == len(self._received):
             self._received, self._read_bytes = self._socket.recv(max(size, _RECEIVE_BYTES)), 0
             if self.agreed_ms is None:

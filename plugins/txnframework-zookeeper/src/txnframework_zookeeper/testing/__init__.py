@@ -72,7 +72,7 @@ class Chroot:
         await asyncio.to_thread(with_client, self.hosts, None, remove)
 
     async def end(self, session: SessionCredentials) -> None:
-        """End a client's session at once, as its timeout would."""
+        """End a client's session immediately, as its timeout would."""
         await asyncio.to_thread(end_session, self.hosts, session.number, session.password)
 
 

@@ -15,7 +15,7 @@ from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._session import SessionState
 
 WAIT_S = 30
-"""How long a test waits for an event that should occur at once."""
+"""How long a test waits for an event that should occur immediately."""
 
 
 @asynccontextmanager
@@ -90,7 +90,7 @@ async def expire(zookeeper: ZooKeeperClient) -> None:
 
 
 def end_session(hosts: str, number: int, password: bytes) -> None:
-    """End a session at once, as its timeout would; blocks."""
+    """End a session immediately, as its timeout would; blocks."""
     # A client that resumes the session and closes it ends it. A session that has already ended cannot be resumed.
     with suppress(KazooTimeoutError):
         with_client(hosts, (number, password), lambda _: None)

@@ -34,7 +34,7 @@ class AnnouncementRules(BufferRules):
                     assert await self.soon(waiting) >= position
 
     async def test_answers_at_once_when_it_is_beyond(self) -> None:
-        """A wait for an announced position returns at once."""
+        """A wait for an announced position returns immediately."""
         async with self.data.open() as world:
             position = await send(world, "x")
             before = Position(position.ledger_id, position.entry_id - 1)

@@ -28,7 +28,8 @@ class CommitOrderRules(BufferRules):
     @requires(ICommitOrderBuffer)
     async def test_open_holds_nothing_back(self) -> None:
         """
-        A message outside transactions is readable at once, despite open transactions; theirs follow at their commit.
+        A message outside transactions is readable immediately, despite open transactions; theirs follow at their
+        commit.
         """
         async with self.data.open() as world, self.data.open() as other:
             txn = await begin(world)

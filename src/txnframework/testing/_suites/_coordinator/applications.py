@@ -207,7 +207,7 @@ class ApplicationRules(CoordinatorRules):
 
     @requires(IApplicationCoordinator)
     async def test_outcome_is_carried(self) -> None:
-        """The ranges of a committed batch are known at once, after settling, and to the next batch, run and process."""
+        """The next batch, run and process know the ranges of a committed batch, before and after settling."""
         expected: list[tuple[str, int, tuple[SourceRange, ...]]] = []
         async with self.data.open() as world, self.data.open() as other:
             for version in range(4):

@@ -252,7 +252,7 @@ class CollectRules(CoordinatorRules):
             await world.coordinator.describe(txn)
 
     async def test_settle(self) -> None:
-        """Settle makes an outcome take effect at all participants at once, and may be repeated by any process."""
+        """Settle makes an outcome take effect at all participants immediately, and may be repeated by any process."""
         async with self.data.open() as world, self.data.open() as other:
             position = await committed_entry(world)
             kept, dropped = await begin(world), await begin(world)

@@ -148,7 +148,7 @@ class EndedWatchRules(CoordinatorRules):
     """``watch_ended`` reports the end of transactions."""
 
     async def test_ended_already(self) -> None:
-        """Transactions that have already ended are returned at once; open ones are not included."""
+        """Transactions that have already ended are returned immediately; open ones are not included."""
         async with self.data.open() as world, self.data.open() as other:
             kept, dropped, still = await begin(world), await begin(world), await begin(world)
             await commit(world, kept)

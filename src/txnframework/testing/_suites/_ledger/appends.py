@@ -225,7 +225,7 @@ LIMITS = (100, 101, 500, 501, 1_000, 2_000)
 """The largest answer that a family requests has 1,000 entries."""
 
 LEDGERS = 110
-"""More ledgers than most callers request at once; not more, because rolling is slow on most backends."""
+"""More ledgers than most callers request together; not more, because rolling is slow on most backends."""
 
 FAR = Position(1_000_000, 0)
 

@@ -52,7 +52,7 @@ class RaceRules(LedgerStoreRules):
 
     async def test_nothing_appears_below_the_last_confirmed_position(self) -> None:
         """
-        What a reader finds up to a last confirmed position never changes.
+        The entries up to a last confirmed position never change.
 
         If this fails, check that positions become visible in order: a gap that is filled later loses messages.
         """

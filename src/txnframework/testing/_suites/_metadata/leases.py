@@ -31,7 +31,7 @@ class LeaseRules(MetadataStoreRules):
 
     async def test_held_by_one(self) -> None:
         """
-        While a session holds a lease, another session gets LeaseHeld at once, with the holder's name and a key to
+        While a session holds a lease, another session gets LeaseHeld immediately, with the holder's name and a key to
         watch.
 
         If this fails, check that the lease's record is created by a put that expects absence.
@@ -112,7 +112,8 @@ class LeaseRules(MetadataStoreRules):
 
     async def test_broken(self) -> None:
         """
-        A broken lease is free at once and gets a higher fencing number; a release by the former holder has no effect.
+        A broken lease is free immediately and gets a higher fencing number; a release by the former holder has no
+        effect.
 
         Watches on its record wake. Breaking another version, or a lease that is not held, changes nothing.
         """

@@ -160,7 +160,7 @@ class AddRules(PendingAckRules):
             await world.acks.add(AckRequest(Branch(anybody), single(1), 1, principal="eve"))
 
     async def test_cursor_has_passed(self) -> None:
-        """Acknowledging what the cursor has acknowledged, singly or below its mark-delete position, is a conflict."""
+        """Acknowledging a message is a conflict if the cursor has it, singly or below its mark-delete position."""
         async with self.data.open() as world:
             await world.cursor.apply(1, (*single(0, 1), *single(5)), None)
             txn = await begin(world)

@@ -108,7 +108,7 @@ class GrowRules(PendingAckRules):
             assert await deleted(world, at(100)) == [True]
 
     async def test_one_cancelled_of_many(self) -> None:
-        """If one of several concurrent calls is cancelled, the others return, and what they confirmed takes effect."""
+        """If one of several concurrent calls is cancelled, the others return, and their confirmed acks take effect."""
         async with self.data.open() as world:
             txn = await begin(world)
             held = world.connection.hold(1)

@@ -114,7 +114,7 @@ def _psql() -> Path:
 
 
 _left: list[str] = []
-"""The unused databases; as many as the tests of this process used at once. They are removed with its server."""
+"""The unused databases; as many as the tests of this process used concurrently. They are removed with its server."""
 
 
 @contextmanager

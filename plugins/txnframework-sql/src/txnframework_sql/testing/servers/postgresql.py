@@ -196,7 +196,7 @@ class PostgresServer:
 
     def kill(self) -> None:
         """
-        End all processes of the server at once, like a power failure; do nothing if it has ended.
+        End all processes of the server together, like a power failure; do nothing if it has ended.
 
         The processes of the connections are killed as well: one in the middle of a commit does not complete it.
         """

@@ -145,7 +145,7 @@ class ZooKeeperServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the server on its existing data, and return at once."""
+        """Start the server on its existing data, and return immediately."""
         assert not self.is_running, f"the server in {self.directory} is running"
         self.kill()  # Remove the remains of a process that has ended.
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -165,7 +165,7 @@ class ZooKeeperServer:
         self.is_paused = False
 
     def kill(self) -> None:
-        """End the server at once, like ``kill -9``; confirmed writes are on disk. Do nothing if it has ended."""
+        """End the server immediately, like ``kill -9``; confirmed writes are on disk. Do nothing if it has ended."""
         if self._process is not None and self._guard is not None:
             self._process.kill()
             self._process.wait()
