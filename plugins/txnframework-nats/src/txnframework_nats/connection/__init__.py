@@ -1,8 +1,9 @@
 """
 Connections to NATS servers, through nats-py's public API.
 
-``_connection`` is the connection of one store: requests, replies and subscriptions. ``_failures`` turns the errors of
-the client and of the servers into those of the framework.
+The layers, lowest first: ``_failures`` contains the outcomes of a request that are not a reply. ``_client`` connects,
+and says in one sentence why the servers cannot be used. ``_connection`` is the connection of one store: requests,
+messages to streams, and subscriptions. ``_jetstream`` makes and checks streams.
 """
 
 from __future__ import annotations
