@@ -33,7 +33,7 @@ from txnframework.errors import (
 )
 from txnframework.model import Append, Branch
 from txnframework.model.entries import EntryMessage, encode_entry
-from txnframework.model.layout import with_family
+from txnframework.model.layout import deleted, with_family
 from txnframework.model.paths import abort_records_range
 from txnframework.plugin import PluginRegistry, load_plugins
 
@@ -664,6 +664,32 @@ def test_a_consumer_of_a_deleted_topic_gets_nothing_of_the_next_one(stores: Stor
             assert not elsewhere.host.dispatches.segments_of("billing")
             async with await elsewhere.consumer(ORDERS, "billing", type="failover") as consumer:
                 assert await stores.receive(consumer, 1) == [b"new"]
+
+    stores.run(work())
+
+
+def test_created_while_it_is_deleted(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is deleted after the creator found that it exists: the new one does not get the sealed segment."""
+
+    async def work() -> None:
+        async with stores.open() as client, stores.open() as elsewhere:
+            await client.create_topic(ORDERS)
+            await (await client.producer(ORDERS)).send(b"old")
+            find = StoredLayouts.find
+
+            async def find_then_delete(layouts: StoredLayouts, topic: TopicName) -> Any:
+                found = await find(layouts, topic)
+                monkeypatch.setattr(StoredLayouts, "find", find)
+                assert found is not None
+                assert await layouts.put_if(deleted(found[0]), found[1])  # its process ends here
+                return found
+
+            monkeypatch.setattr(StoredLayouts, "find", find_then_delete)
+            with pytest.raises(TopicExists):
+                await elsewhere.create_topic(ORDERS)
+            await elsewhere.create_topic(ORDERS)
+            await (await client.producer(ORDERS)).send(b"new")
+            assert await stores.read(elsewhere, ORDERS) == [b"new"]
 
     stores.run(work())
 

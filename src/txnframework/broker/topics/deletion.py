@@ -107,12 +107,17 @@ class TopicDeletion:
                 return
             page = await coordinator.list_open(OpenQuery(after=page[-1].txn_id, limit=PAGE))
 
-    async def finish(self, topic: TopicName) -> None:
-        """Remove the rest of a deleted topic; do nothing if nothing is left or the topic exists."""
+    async def finish(self, topic: TopicName) -> tuple[Layout, int] | None:
+        """
+        Remove the rest of a deleted topic; do nothing if nothing is left or the topic exists.
+
+        Return the layout and its version, as last read: of the topic that exists, or of the deleted one of which
+        nothing is left; None: there was never a topic of this name.
+        """
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(topic)
             if found is None or not found[0].deleted or not found[0].segments:
-                return
+                return found
             layout, version = found
             if layout.name_returns and layout.last_ledger is None:
                 last = await self._last_ledger(layout, version)

@@ -70,8 +70,8 @@ class Topics:
         """
         if topic.internal:
             raise InvalidName(str(topic), f"names that begin with {INTERNAL_PREFIX!r} are reserved for internal topics")
-        await self.deletion.finish(topic)
-        before = await self._layouts.find(topic)
+        # Not read again: if the topic is deleted after this, its ledger must not become the ledger of the new topic.
+        before = await self.deletion.finish(topic)
         if before is not None and not before[0].deleted:
             raise TopicExists(str(topic))
         check_new_topic(topic)
