@@ -1,8 +1,8 @@
 """
 From tables to typed values, with errors that name the place in the file.
 
-msgspec checks single values; the tables are walked here, because msgspec's own paths do not name the keys of a
-mapping (``$.namespaces[...]``) and its errors do not know the nearest key.
+msgspec checks single values, and this module visits the tables. The reason: msgspec's own paths do not name the keys of
+a mapping (``$.namespaces[...]``), and its errors do not suggest the nearest key.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def settle(ctx: click.Context, loaded: LoadedPlugins, transaction_id: str, confi
     type=click.IntRange(min=0),
     default=60_000,
     show_default=True,
-    help="Only transactions that have been open, or ended without having taken effect, for at least this time.",
+    help="Show transactions that have been open this long, or ended this long ago and are not settled.",
 )
 @click.option(
     "--limit", type=click.IntRange(min=1), default=1_000, show_default=True, help="Maximum number of transactions."

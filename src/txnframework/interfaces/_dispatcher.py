@@ -28,8 +28,8 @@ class IDispatcher(Interface):
       or not. Outstanding messages are not offered, so no message is ever assigned twice at a time.
     * A consumer is assigned as many messages as it has permits and no more. Each assignment takes one permit, and a
       release returns none.
-    * Order. Of the messages that a type keeps in order, a call assigns only a first part of those that are offered: if
-      one cannot be assigned now, none of the following ones is. Messages that were given back are offered before those
+    * Order. A type that keeps messages in order assigns them in that order: if one message cannot be assigned now, the
+      call assigns none of the following messages. Messages that were given back are offered before those
       behind them. So a consumer that asks for redelivery receives the messages in order again from there.
     * Messages that a type keeps in order go to one consumer at a time. While one of them is outstanding at a consumer,
       none is assigned to another one, even if the first consumer has left.

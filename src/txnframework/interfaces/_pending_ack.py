@@ -39,8 +39,9 @@ class IPendingAckStore(Interface):
     """
     Durable storage of the pending acknowledgments of one (segment, subscription).
 
-    How it is used: any process adds, by *put, then look*. Of two transactions that acknowledge one message at most one
-    succeeds; if two processes see each other, both may fail. After a transaction has ended, any process settles it.
+    How it is used: any process adds, by *put, then look*: it stores its record, and then looks for conflicting records
+    of other transactions. Of two transactions that acknowledge one message, at most one succeeds. If two processes find
+    each other's records, both may fail. After a transaction has ended, any process settles it.
     """
 
     segment: str = Attribute("Full name of the segment.")
@@ -59,8 +60,8 @@ class IPendingAckStore(Interface):
 
         On an IAtomicBatchStore the number of records does not depend on the number of calls. All acks of one process in
         a branch need one record for single acks and one for cumulative acks. A further record is needed only when one
-        is full; configuration names this bound. Concurrent calls may be recorded together; each call receives its own
-        conflict.
+        is full; the configuration limits its size. Concurrent calls may be recorded together; each call receives its
+        own conflict.
 
         :raises TransactionConflict: nothing is recorded, and nothing takes effect. The transaction has ended, or acks
             of another transaction overlap, or the cursor has passed, or it has another incarnation. Or a cumulative ack

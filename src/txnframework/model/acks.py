@@ -29,7 +29,7 @@ class ProcessedRange:
     """
     What one batch of a query consumed of a segment; stored with the subscription so that a replay finds it.
 
-    ``start`` and ``end`` are positions of the one segment that is acknowledged; ``epoch`` is that of the take-over.
+    ``start`` and ``end`` are positions of the one segment that is acknowledged; ``epoch`` is that of the takeover.
     """
 
     query: str

@@ -96,7 +96,8 @@ def _mark_of(ack: Ack, partial: dict[Position, frozenset[int]]) -> Position:
     """
     Return the new mark-delete position of a cumulative ack.
 
-    In the middle of a batch it is before the entry, whose first indexes become partial.
+    If the ack ends in the middle of a batch, the mark-delete position is before that entry, and the acknowledged
+    indexes of the entry are added to ``partial``.
     """
     position = ack.position
     entry = position.entry

@@ -1,7 +1,7 @@
 """The stored form of an entry: one batch of messages of one producer, in columns.
 
-Little-endian throughout. A header of 72 bytes is followed by the buffers below; each begins at a multiple of 8 bytes
-from the start of the entry, zeros between them, so that Arrow can wrap every one of them without copying.
+Little-endian throughout. A header of 72 bytes is followed by the buffers below. Each buffer begins at a multiple of 8
+bytes from the start of the entry, with zeros in between. So Arrow can wrap the buffers without copying them.
 
 ======  ====  =====================================================================
 offset  size  header field

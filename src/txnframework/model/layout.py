@@ -93,7 +93,7 @@ class Layout:
 
     def route(self, key_hash: int) -> Segment:
         """
-        Return the segment for new messages with this hash: its range holds the hash and it was not replaced.
+        Return the segment for new messages with this hash: the active segment whose range contains the hash.
 
         While a change is planned, the parent is still returned. A caller that finds it sealed finishes the change and
         routes again.

@@ -222,7 +222,7 @@ class SubscriptionRecord(Document):
     """
     A subscription of a topic.
 
-    ``epoch`` and ``token``: those of the take-over that holds it. ``registrations`` and ``history`` are bounded.
+    ``epoch`` and ``token``: those of the takeover that holds it. ``registrations`` and ``history`` are bounded.
     ``deleted``: unsubscribed; the record stays so that its version never starts over.
     """
 

@@ -1,8 +1,8 @@
 """
 Stores in memory for tests of programs (``MemoryStores``); conformance suites and a virtual clock for plugin authors.
 
-To test a backend: 1. write a harness that opens it; 2. subclass the suite and set ``harness``; 3. run pytest with the
-extra ``txnframework[testing]`` installed, which brings the pytest plugin that runs the tests.
+To test a backend: 1. write a harness that opens it; 2. subclass the suite and set ``harness``; 3. run pytest. The extra
+``txnframework[testing]`` installs the pytest plugin that runs the tests.
 
     class SqlHarness(Harness[IMetadataStore]):
         @asynccontextmanager

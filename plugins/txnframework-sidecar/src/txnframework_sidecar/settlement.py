@@ -97,7 +97,7 @@ class Settlement:
         await self._ledgers.read_sidecar()
 
     async def _trying(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run ``work``, and again if a ledger was closed during it."""
+        """Run ``work``; repeat it if a ledger was closed meanwhile."""
         for _ in range(self._options.attempts_max):
             try:
                 await work()

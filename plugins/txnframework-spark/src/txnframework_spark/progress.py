@@ -29,8 +29,8 @@ def lag(progress: Mapping[str, Any] | None) -> int | None:
     """
     Return the number of readable messages that are in no batch yet, over all sources of a query.
 
-    None if the number is unknown: before the first progress, if a source has another format, or if Spark has not asked
-    for the latest offset, as in the batch that it replays after a start.
+    None if the number is unknown: before the first progress, or if a source has another format. It is also unknown if
+    Spark has not asked for the latest offset, for example in a batch that is replayed after a start.
     """
     if progress is None:
         return None

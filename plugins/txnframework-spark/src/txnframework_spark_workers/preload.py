@@ -40,7 +40,7 @@ def preload_modules() -> None:
 
 
 def _reseed() -> None:
-    """Seed numpy's random numbers anew in each worker, because numpy was imported before the fork; Python reseeds."""
+    """Reseed numpy in each worker, because numpy was imported before the fork; Python reseeds its own."""
     random = sys.modules.get("numpy.random")
     if random is not None:
         random.seed()

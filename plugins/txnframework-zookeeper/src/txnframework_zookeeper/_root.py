@@ -167,7 +167,7 @@ async def take_identity(zookeeper: ZooKeeperClient, identity: str, attempts_max:
         with contextlib.suppress(MultiFailed):
             await zookeeper.multi([SetNode(STORE, data, found.stat.version)])
             return
-    raise Conflict(f"{zookeeper.shown_url}: others changed the identity of the store in every attempt")
+    raise Conflict(f"{zookeeper.shown_url}: another process changed the identity of the store during every attempt")
 
 
 def _decode_store(node: Node | None) -> _Store:

@@ -28,8 +28,8 @@ class Compactor:
     Every message is passed to ``look`` first, in order, then every message to ``keeps``, in the same order. Messages
     that an earlier compaction kept come first, then the later ones. The same messages must lead to the same decisions.
 
-    A compactor that drops a key together with the null that deletes it also implements ``deleted`` and ``relate``:
-    after a split, the null is in another segment than the message that it deletes.
+    A compactor may drop a key together with the null that deletes it. Such a compactor also implements ``deleted`` and
+    ``relate``, because after a split the null is in another segment than the message that it deletes.
     """
 
     name = ""

@@ -249,8 +249,8 @@ async def _require_alone(metadata: IMetadataStore) -> None:
     others = [name for name in await held_leases(metadata, "") if name != LEASE]
     if others:
         raise Unavailable(
-            f"another process has these stores open: it holds the lease {others[0]!r}; stop it, and repeat this when"
-            " the sessions of processes that were killed, or alive when the backup was taken, have expired"
+            f"another process has these stores open: it holds the lease {others[0]!r}; stop it and repeat this; if it"
+            " was killed, or ran only when the backup was taken, wait until its session has expired"
         )
 
 
@@ -262,8 +262,8 @@ async def _identity_to_take(host: Host, request: RestoreRequest, begun: records.
         if begun.restored and (begun.restored, begun.forced) != (request.restored.value, request.forced):
             forced = ", forced" if begun.forced else ""
             raise InvalidInput(
-                f"a restore of these stores was interrupted, for which the {begun.restored} store was the older one"
-                f"{forced}; repeat it with the same request, because another request would contradict what it decided"
+                f"an earlier restore was interrupted, for which the {begun.restored} store was the older one{forced};"
+                " repeat it with the same request, because its decisions must not change"
             )
         return begun.to
     if metadata.identity != ledgers.identity:

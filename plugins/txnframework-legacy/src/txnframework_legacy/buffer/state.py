@@ -1,6 +1,7 @@
 """
-The state that follows from a topic's entries and markers. There is no I/O, and every process that reads them in order
-gets the same state.
+The state of a topic, computed from its entries and markers, without I/O.
+
+Every process that reads the entries and markers in order gets the same state.
 """
 
 from __future__ import annotations

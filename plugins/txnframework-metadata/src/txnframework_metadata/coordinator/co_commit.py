@@ -1,12 +1,13 @@
 """
 Commits together with rows of the application: the decision is part of the application's database transaction.
 
-One COMMIT makes the header, the rows, the messages and the acknowledgments count, or none of them. Crash windows:
+One COMMIT makes the header, the rows, the messages and the acknowledgments take effect, or none of them. Crash windows:
 
 * Before the COMMIT reaches the database, the database rolls back. The header stays OPEN, and the timeout aborts it.
 * After the COMMIT, the header is COMMITTED, and any process settles it.
-* If the reply is lost, ``end_with`` tries to abort the header by the store's own connection. The put has locked the
-  header, so the abort waits for the end of the database transaction. Then exactly one of the two has won.
+* If the reply is lost, ``end_with`` tries to abort the transaction over the store's own connection. The put has locked
+  the header, so the abort waits for the end of the database transaction. Then exactly one of the two has taken effect:
+  the COMMIT or the abort.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 Writes of acknowledgment records: new ones, and extensions of a branch's existing record.
 
 *Put, then look* also holds for a record that grows. A record grows by a compare-and-set in one atomic batch with the
-check that the header is OPEN, and the look begins after it. So of two transactions that acknowledge one message, the
-one that wrote last sees the other's acknowledgment, in a new record or in a grown one. The record keeps its key and its
-index entry, so no scan can miss it. Three more rules apply:
+check that the header is OPEN, and the process looks for conflicts afterwards. So of two transactions that acknowledge
+one message, the one that wrote last sees the other's acknowledgment, in a new record or in a grown one. The record
+keeps its key and its index entry, so no scan can miss it. Three more rules apply:
 
-* Only the process that wrote a record lets it grow, and only from a version of which it confirmed everything. The
+* Only the process that wrote a record lets it grow, and only from a version all of whose acks it has confirmed. The
   previous content is therefore known, and withdrawing a part means writing the rest.
 * A part is withdrawn on condition that the header is still OPEN. So a record whose transaction has ended never changes.
   An error that reports that nothing was recorded is therefore true.
@@ -14,7 +14,8 @@ index entry, so no scan can miss it. Three more rules apply:
   record read before the end may hold a part that was withdrawn since, or lack one that was added.
 
 Crash windows: a lost reply is resolved by reading the record; its version and value show the outcome. A transaction
-that ends between put and look is detected by the header check of a withdrawal, and by the cursor in the look. A process
+that ends between the two steps is detected by the header check of a withdrawal, and by the cursor that the process
+reads in the second step. A process
 that dies after its put leaves a part that was never confirmed. The part counts if the commit lists the branch, and is
 removed with the transaction. Without atomic batches no record grows, because the new part would count before the header
 is read again.

@@ -99,12 +99,12 @@ class History:
             name = (event.client, event.number)
             if event.kind is EventKind.INVOKE:
                 if name in asked or event.operation is None:
-                    raise Corrupt(f"call {event.number} of {event.client} begins twice, or asks for nothing")
+                    raise Corrupt(f"call {event.number} of {event.client} begins twice, or has no request")
                 asked[name] = index
             else:
                 began = asked.get(name)
                 if began is None or began in told:
-                    raise Corrupt(f"call {event.number} of {event.client} ends without having begun, or twice")
+                    raise Corrupt(f"call {event.number} of {event.client} ends twice, or never began")
                 told[began] = index
         return [self._call(began, told.get(began)) for began in asked.values()]
 

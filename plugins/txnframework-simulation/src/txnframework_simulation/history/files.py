@@ -68,9 +68,8 @@ def read(path: Path) -> History:
     """
     Read a history.
 
-    A last line without an end was being written when its process died. It is left out, which is correct in both cases:
-    an ``invoke`` that was not written was not carried out, and a call whose reply was not written has an unknown
-    outcome.
+    An incomplete last line was being written when its process died. It is ignored, which is correct in both cases. If
+    it is an ``invoke``, the call was not carried out. If it is a reply, the outcome of the call is unknown.
 
     :raises UnknownFormat: another release wrote the file.
     :raises Corrupt: the file is no history, or a line is damaged.

@@ -152,7 +152,7 @@ class DemoStores:
         return self._run(self._load(rows))
 
     def load_batch_records(self, checkpoint: Path, report: PauseReport) -> BatchRecords:
-        """Return the records while the pipeline waits."""
+        """Return the records of the batch at which the pipeline is paused."""
         subscription = (self._names.input, self._names.group)
         return self._run(load_batch_records(self._client.host.metadata, checkpoint, subscription, report))
 

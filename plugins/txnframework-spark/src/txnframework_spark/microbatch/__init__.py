@@ -25,10 +25,10 @@ step  process                     what happens
 Crash windows, and what the next run finds:
 
 * Before the compare-and-set of step 7: an open transaction. If it holds acknowledgments, the next run aborts it during
-  the take-over, otherwise when the run begins its own transaction. Cursors have not moved. The batch is planned or
+  the takeover, otherwise when the run begins its own transaction. Cursors have not moved. The batch is planned or
   replayed with the same range, and is *fresh*.
 * After the compare-and-set, before ``commits/N``: a committed batch. The next run applies its acknowledgments during
-  the take-over. Spark replays the batch; its range lies before the cursor, so it is a *replay*. The new transaction is
+  the takeover. Spark replays the batch; its range lies before the cursor, so it is a *replay*. The new transaction is
   aborted, and the sink reports success.
 * At any point, if the checkpoint is lost: a new query begins at the cursor, exactly after the last committed batch.
 * At any point, if only this process is *paused*: after it resumes, its commit finds a newer run or epoch and stops. Or

@@ -33,7 +33,7 @@ _PAGE: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The ranges that a batch reads of one subscription, and the epoch of the take-over that planned them."""
+    """The ranges that a batch reads of one subscription, and the epoch of the takeover that planned them."""
 
     topic: str
     subscription: str

@@ -91,8 +91,8 @@ def validate(file: Path, log: Path | None, output: str) -> None:
     Check the pipeline in FILE and show what it would do, without running it.
 
     Checks the file, the stores, the named topics, and the query as Spark analyses it. It starts a small local Spark for
-    that, whatever master the file names. No code that the file names is run: a command instead of a query is refused, a
-    Python function is searched but not called, and Spark settings that may load code are ignored.
+    that, whatever master the file names. No code that the file names is run: a command instead of a query is refused.
+    A Python function is searched but not called. Spark settings that may load code are ignored.
     """
     described = load_pipeline(file)
     sources = asyncio.run(check_topics(described))

@@ -62,7 +62,7 @@ class InputPlanner:
 
     @classmethod
     def of(cls, host: Host, options: SourceOptions, holder: str) -> InputPlanner:
-        """Return the planner of a load, before any take-over."""
+        """Return the planner of a load, before any takeover."""
         options = options.for_stream()
         assert options.starting is not None
         watcher = SegmentWatcher(host, options.isolation is Isolation.READ_UNCOMMITTED)
@@ -243,7 +243,7 @@ class InputPlanner:
         return SegmentOffset(cursor.mark_delete, cursor.incarnation)
 
     async def _cursor(self, name: str) -> Cursor:
-        """Return the cursor as of the take-over; the cursor of a child created since is read now."""
+        """Return the cursor as of the takeover; the cursor of a child created since is read now."""
         if name not in self.cursors:
             topic = SegmentName.parse(name).topic
             assert self.options.group_id is not None

@@ -107,7 +107,7 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = None
 
     def _planner(self, begins: bool = False) -> InputPlanner:
-        """Return the planner after the take-over of the subscriptions; ``begins``: the query is new."""
+        """Return the planner after the takeover of the subscriptions; ``begins``: the query is new."""
         planner = self._made()
         if not self._has_taken:
             process.run(planner.take(begins))

@@ -1,4 +1,4 @@
-"""Subscriptions of a load: their take-over by a run, and the detection of missing acknowledgments.
+"""Subscriptions of a load: their takeover by a run, and the detection of missing acknowledgments.
 
 Take-over: a run claims a subscription, so that no earlier run can commit on it. The order of steps matters: *first* the
 epoch is raised, *second* transactions that hold acknowledgments are searched, *last* cursors are read. The commit of an
@@ -73,7 +73,7 @@ _WAIT_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class HeldSubscription:
-    """A subscription of one topic after its take-over by a run; ``cursors`` by segment, as of the take-over."""
+    """A subscription of one topic after its takeover by a run; ``cursors`` by segment, as of the takeover."""
 
     topic: TopicName
     subscription: str
@@ -177,7 +177,7 @@ async def _end_open_transactions(host: Host, topic: str, subscription: str, segm
             for txn_id in sorted(held):
                 # It ended in the meantime: the next round settles it.
                 with contextlib.suppress(InvalidTransactionState, TransactionNotFound):
-                    # Regardless of its owner: a consumer's transaction blocks the take-over like an earlier run's.
+                    # Regardless of its owner: a consumer's transaction blocks the takeover like an earlier run's.
                     await coordinator.end(End(txn_id, Action.ABORT, operator=True))
         else:
             raise Unavailable(f"transactions keep acknowledging on subscription {subscription} of {segment}")

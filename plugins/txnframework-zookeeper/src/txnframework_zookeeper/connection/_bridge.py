@@ -1,8 +1,8 @@
 """
 The bridge from kazoo's thread to the event loop: a handler as kazoo documents it (``kazoo.interfaces.IHandler``).
 
-Results, watch events and states go into one inbox in the order in which the server sent them. kazoo's thread wakes the
-loop once for all that have arrived, before it waits for more.
+kazoo's thread puts results, watch events and states into one queue, in the order in which the server sent them. Before
+it waits for more, it wakes the loop once for all queued ones.
 """
 
 from __future__ import annotations
