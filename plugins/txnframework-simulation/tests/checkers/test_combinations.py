@@ -130,6 +130,7 @@ ACCEPTED = {
         .commit(U)
     ),
     "moved": letters().letter("a", txn=V).drain("a", "b").left("b"),
+    "moved, and reported as done": letters().letter("a", txn=V).ask_ack("a", "DELETED").drain("a", "b").left("b"),
     "moved and not acknowledged yet": letters().letter("a").drain("a", "b").left("a", "b"),
     "moved anew after somebody sought": letters().letter("a", txn=V).seek().letter("a", 1, txn=U),
     "dropped, a mover held it": letters().ack("a").drain("a", "b").left("a", "b"),
@@ -196,6 +197,7 @@ REJECTED = {
         .commit(U),
     ),
     "given up in vain, and lost": ("stuck reader", given_up_in_vain().drain("a", "b").left()),
+    "one moved, another one reported as done": ("early ack", letters().letter("a", txn=V).ask_ack("b", "DELETED")),
     "moved twice": ("duplicate", letters().letter("a", txn=V).letter("a", 1, txn=U)),
     "moved and still delivered": ("dead letter", letters().letter("a", txn=V).drain("a", "b").left("a", "b")),
     "moved and committed": (
