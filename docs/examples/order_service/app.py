@@ -94,7 +94,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     scheme, _, rest = DATABASE_URL.partition("://")
     engine = create_async_engine(f"{DRIVERS[scheme]}://{rest}")
     async with txnframework.open({"metadata": {"url": STORES_URL}}) as client:
-        async with engine.begin() as connection:  # after the framework, which has to find a new SQLite file empty
+        async with engine.begin() as connection:  # after the framework, which has to find a new schema empty
             for table in Base.metadata.sorted_tables:
                 await connection.execute(CreateTable(table, if_not_exists=True))
         await client.create_topic("orders", segments=4, exist_ok=True)

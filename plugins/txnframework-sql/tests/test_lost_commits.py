@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -92,6 +93,26 @@ def test_lost_commit_is_decided_before_it_is_read(url: str, tmp_path: Path) -> N
             await store.put(Put(KEY, b"", Expect.ABSENT))
         found = await store.get(KEY)
         assert await after_a_crash(url, tmp_path / "crashed") == found
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_user_version_is_left_to_the_application(url: str) -> None:
+    """What decides a lost commit changes no field of the file that an application may use."""
+
+    class Kind(FailingSync):
+        pass
+
+    async def main() -> None:
+        store = await opened(url, Kind)
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as application:
+            application.execute("PRAGMA user_version = 7")
+            Kind.fails = True
+            with pytest.raises(OutcomeUnknown):
+                await store.put(Put(KEY, b"", Expect.ABSENT))
+            await store.get(KEY)
+            assert application.execute("PRAGMA user_version").fetchone() == (7,)
         await store.close()
 
     asyncio.run(main())

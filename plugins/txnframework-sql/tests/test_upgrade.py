@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,18 +74,56 @@ def test_later_format_is_refused(url: str) -> None:
     assert caught.value.version == "9999"
 
 
-def test_database_of_another_program_is_refused(url: str) -> None:
-    """A database with other tables is refused and not changed."""
-    path = path_of(url)
-    path.parent.mkdir()
-    connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE songs (title TEXT)")
-    connection.close()
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("PRAGMA application_id = 1196444487; CREATE TABLE songs (title TEXT)", "another program.*0x47504b47"),
+        ("CREATE TABLE Records (title TEXT)", "name records"),
+        ("CREATE VIEW store AS SELECT 1 AS one", "name store"),
+        ("CREATE TABLE songs (title TEXT); CREATE INDEX leases_by_session ON songs (title)", "name leases_by_session"),
+        ("PRAGMA encoding = 'UTF-16le'; CREATE TABLE songs (title TEXT)", "UTF-16le"),
+    ],
+)
+def test_database_of_another_program_is_refused(url: str, script: str, sentence: str) -> None:
+    """A file that another program has marked, or whose tables have names of ours, is refused and not changed."""
+    path = made_by_another_program(url, script)
     before = path.read_bytes()
-    with pytest.raises(InvalidInput, match="another program"):
+    with pytest.raises(InvalidInput, match=sentence):
         asyncio.run(make(url))
     assert path.read_bytes() == before
     assert [found.name for found in path.parent.iterdir()] == [path.name]
+
+
+def test_database_of_an_application_is_adopted(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The tables of the framework are created beside those of an application, which are left as they are."""
+    caplog.set_level("INFO")
+    script = "PRAGMA user_version = 7; CREATE TABLE songs (title TEXT); INSERT INTO songs VALUES ('Take Five')"
+    path = made_by_another_program(url, script)
+    identity = asyncio.run(make(url))
+    assert asyncio.run(make(url)) == identity
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT title FROM songs").fetchall() == [("Take Five",)]
+        assert connection.execute("PRAGMA user_version").fetchone() == (7,)
+    assert sum("were created beside them" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_adopted_database_of_a_later_release_is_refused(url: str) -> None:
+    """A later release of ours is recognized beside the tables of an application too, and its file is not changed."""
+    path = made_by_another_program(url, "CREATE TABLE songs (title TEXT)")
+    asyncio.run(make(url))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    with pytest.raises(UnknownFormat):
+        asyncio.run(make(url))
+
+
+def made_by_another_program(url: str, script: str) -> Path:
+    """Make the file by another program's statements; return its path."""
+    path = path_of(url)
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
+    return path
 
 
 def test_file_that_is_no_database_is_refused(url: str) -> None:

@@ -104,6 +104,25 @@ def test_ended_inside_the_block(tmp_path: Path, kind: Any) -> None:
     run(test)
 
 
+def test_ended_inside_the_block_and_begun_again(tmp_path: Path, kind: Any) -> None:
+    """The application's next transaction is another one: it is neither committed nor rolled back."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await opened.run(INSERT)
+            await opened.commit()
+            await opened.run(INSERT)
+            with pytest.raises(InvalidInput, match="inside the block"):
+                await joined.put(ended(version))
+            await joined.rollback()
+            await opened.commit()
+            assert (mine.rows(), await mine.state()) == (2, b"open")
+
+    run(test)
+
+
 def test_a_driver_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its errors would not show whether a COMMIT was carried out, so it is refused when the block begins."""
 

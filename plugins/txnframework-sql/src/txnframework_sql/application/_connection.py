@@ -104,6 +104,15 @@ async def roll_back(connection: ApplicationConnection) -> None:
         return
 
 
+async def undo_savepoint(connection: ApplicationConnection, name: str) -> None:
+    """Undo and remove a savepoint; without a connection or a usable transaction, nothing is left to undo."""
+    try:
+        await connection.execute(f"ROLLBACK TO {name}")
+        await connection.execute(f"RELEASE {name}")
+    except Exception:  # Whatever the driver raises, the error before it is raised.
+        return
+
+
 def sqlstate(error: BaseException) -> str | None:
     """
     Return the code of a PostgreSQL server's answer with severity ERROR, which rolled back what it answers.

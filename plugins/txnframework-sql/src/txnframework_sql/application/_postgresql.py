@@ -23,6 +23,7 @@ from txnframework_sql.application._connection import (
     require_joined,
     roll_back,
     sqlstate,
+    undo_savepoint,
 )
 from txnframework_sql.application._kinds import connection_of
 from txnframework_sql.application._witness import Witness
@@ -38,6 +39,7 @@ T = TypeVar("T")
 _INSUFFICIENT_PRIVILEGE, _FAILED_TRANSACTION, _READ_ONLY, _SERIALIZATION_FAILURE = "42501", "25P02", "25006", "40001"
 _NOT_THERE = frozenset({"3F000", "42P01", "42703"})
 _SNAPSHOTS = frozenset({"repeatable read", "serializable"})
+_SAVEPOINT = "txnframework_join"
 
 # Every name has its schema, because the search path is the application's. A transaction is identified by its server
 # process and the time of its beginning. An id would have to be assigned, also to a transaction that writes nothing.
@@ -115,7 +117,8 @@ class PostgresqlJoins:
                 raise self._another(connection)
             if await connection.has_savepoint():
                 raise in_savepoint(connection)
-            return PostgresqlTransaction(self, connection, await self._prove(connection, header, version))
+            prove = self._prove if is_own else self._prove_in_savepoint
+            return PostgresqlTransaction(self, connection, await prove(connection, header, version))
         except BaseException:
             if is_own:
                 await roll_back(connection)
@@ -148,6 +151,17 @@ class PostgresqlJoins:
             return Unavailable(f"{connection.what} broke down before its COMMIT was sent: {reason(error)}; try again")
         return error
 
+    async def _prove_in_savepoint(self, connection: ApplicationConnection, header: Key, version: int) -> _Joined:
+        """As ``_prove``, in a transaction of the application that must stay usable after a refusal."""
+        await self._tried(connection, f"SAVEPOINT {_SAVEPOINT}")
+        try:
+            joined = await self._prove(connection, header, version)
+            await self._tried(connection, f"RELEASE {_SAVEPOINT}")
+        except BaseException:
+            await undo_savepoint(connection, _SAVEPOINT)
+            raise
+        return joined
+
     async def _prove(self, connection: ApplicationConnection, header: Key, version: int) -> _Joined:
         """Return the joined transaction, which is proved to be one of the store's own database."""
         found = await self._look(connection, await self._witness.key(), header)
@@ -170,8 +184,13 @@ class PostgresqlJoins:
         return _Joined(pid, began_us, header, version, decode_indexes(header, indexes), pause_ms)
 
     async def _look(self, connection: ApplicationConnection, key: int, header: Key) -> Row:
+        rows = await self._tried(connection, self.qualified(_JOIN), key, header.path, partition_of(header))
+        return rows[0]
+
+    async def _tried(self, connection: ApplicationConnection, text: str, *arguments: object) -> list[Row]:
+        """Return the rows of a statement of the join; an error says what is wrong with the connection."""
         try:
-            rows = await connection.execute(self.qualified(_JOIN), key, header.path, partition_of(header))
+            return await connection.execute(text, *arguments)
         except TxnFrameworkError:
             raise
         except Exception as error:
@@ -183,7 +202,6 @@ class PostgresqlJoins:
                     f"a statement in the transaction of {connection.what} failed before; roll it back before the block"
                 ) from error
             raise self.explained(connection, error) from error
-        return rows[0]
 
     def _another(self, connection: ApplicationConnection) -> InvalidInput:
         return InvalidInput(

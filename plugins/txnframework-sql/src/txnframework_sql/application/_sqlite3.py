@@ -22,10 +22,15 @@ class Sqlite3Connection:
         self._driver = driver
         self._run = run
         self._is_marked = False
-        self._changes_before = 0
+        self._is_lost = False
 
     async def begin(self) -> bool:
-        """Join the open transaction; without one, the driver begins one with the first row, or this method does."""
+        """
+        Join the open transaction, or begin one.
+
+        By default the driver begins one itself, with the first row that is written. But a COMMIT of the application
+        would then not be noticed if another row follows: the driver begins another transaction, which looks the same.
+        """
         return bool(await self._run(self._begin))
 
     async def execute(self, text: str, *arguments: object) -> list[Row]:
@@ -37,7 +42,7 @@ class Sqlite3Connection:
         """Do nothing: a connection keeps no rows back."""
 
     async def is_joined(self) -> bool:
-        """Return False if the joined transaction has ended; asked once."""
+        """Return False if the joined transaction has ended; the first call removes the mark."""
         return bool(await self._run(self._is_joined))
 
     async def has_savepoint(self) -> bool:
@@ -60,11 +65,6 @@ class Sqlite3Connection:
         """Roll back."""
         await self._run(self._roll_back)
 
-    @property
-    def _is_modern(self) -> bool:
-        """Whether the driver has the attribute ``autocommit`` of Python 3.12, and it is set to True or False."""
-        return isinstance(getattr(self._driver, "autocommit", None), bool)
-
     def _commit(self) -> None:
         if self._keeps_one_open:
             self._driver.commit()
@@ -85,12 +85,8 @@ class Sqlite3Connection:
     def _begin(self) -> bool:
         try:
             is_in_transaction = self._driver.in_transaction
-            self._changes_before = self._driver.total_changes
         except sqlite3.ProgrammingError as error:
             raise InvalidInput(f"{self.what} cannot be used here ({error}); pass an open one of this thread") from None
-        if not is_in_transaction and self._driver.isolation_level is not None and not self._is_modern:
-            # The driver begins a transaction itself, with the first row that is written.
-            return True
         if not is_in_transaction:
             self._execute("BEGIN")
         self._execute(f"SAVEPOINT {_MARK}")
@@ -103,9 +99,8 @@ class Sqlite3Connection:
             try:
                 self._execute(f"RELEASE {_MARK}")
             except sqlite3.OperationalError:
-                return False
-            return True
-        return self._driver.in_transaction or self._driver.total_changes == self._changes_before
+                self._is_lost = True
+        return not self._is_lost and self._driver.in_transaction
 
     def _execute(self, text: str, *arguments: object) -> list[Row]:
         cursor = self._driver.cursor()

@@ -66,7 +66,6 @@ _PRAGMAS = (
 )
 # A checkpoint copies frequently changed pages into the file once per this many bytes of the log.
 _LOG_BYTES = 16 << 20
-_USER_VERSIONS = 1 << 31
 _FIRST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.004
 # A process that has waited this long for the write lock acquires the fairness lock, and the other processes hold back.
@@ -82,6 +81,22 @@ class Location:
 
     path: Path
     shown_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileContents:
+    """
+    What a file contains.
+
+    ``tables``: their names. ``names``: those of tables, views and indexes; SQLite ignores the case of names, and they
+    are in lower case. ``application_id``: the number by which a program marks a file as its own; 0: none. ``encoding``:
+    of all texts in the file.
+    """
+
+    tables: frozenset[str]
+    names: frozenset[str]
+    application_id: int
+    encoding: str
 
 
 def locate(url: str) -> Location:
@@ -205,12 +220,12 @@ class SqliteConnection:
 
     def overwrite_lost(self) -> None:
         """
-        Change the header of the file, in a field that SQLite leaves to applications.
+        Skip a number, which is a commit without a visible effect.
 
         A COMMIT whose sync failed leaves its pages in the log, but not in the log's index. They are therefore
         invisible, but a recovery after a crash would find them complete. The next commit overwrites them.
         """
-        self._driver.execute(f"PRAGMA user_version = {(self._one('PRAGMA user_version') + 1) % _USER_VERSIONS}")
+        self._answer(NewNumber())
 
     @property
     def in_transaction(self) -> bool:
@@ -222,10 +237,15 @@ class SqliteConnection:
         """The number of rows that this connection has changed."""
         return self._driver.total_changes
 
-    def table_names(self) -> frozenset[str]:
-        """Return the names of all tables."""
-        found = self._driver.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-        return frozenset(name for (name,) in found)
+    def contents(self) -> FileContents:
+        """Return what the file contains."""
+        found = self._driver.execute("SELECT type, lower(name) FROM sqlite_schema WHERE type <> 'trigger'").fetchall()
+        return FileContents(
+            frozenset(name for kind, name in found if kind == "table"),
+            frozenset(name for _, name in found),
+            self._one("PRAGMA application_id"),
+            self._one("PRAGMA encoding"),
+        )
 
     def close(self) -> None:
         """Close the connection; the last connection of all processes moves the log into the file."""

@@ -56,6 +56,46 @@ def test_other_databases(run: Run) -> None:
     run(test)
 
 
+def test_an_open_transaction_stays_usable(run: Run, kind: Any) -> None:
+    """A refusal does not take the rows of a transaction that was open before the block."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        with fresh_database() as url:
+            await asked(url, "CREATE TABLE mine (id serial PRIMARY KEY, text text NOT NULL)")
+            async with kind(url) as opened:
+                if opened.begins:
+                    await opened.run("BEGIN")
+                await opened.run(INSERT)
+                await refused(application, opened.given, version, "not connected to the database of the metadata store")
+                await opened.run(INSERT)
+                await opened.run("COMMIT")
+            assert int(await asked(url, "SELECT count(*) FROM mine")) == 2
+
+    run(test)
+
+
+def test_an_open_transaction_without_rights(run: Run) -> None:
+    """A login that lacks the rights keeps its open transaction as well."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        await asked(application.url, "DROP ROLE IF EXISTS guest")
+        await asked(application.url, "CREATE ROLE guest")
+        connection = await asyncpg.connect(application.url)
+        try:
+            await connection.execute("GRANT INSERT ON mine TO guest; GRANT USAGE ON SEQUENCE mine_id_seq TO guest")
+            await connection.execute("SET ROLE guest; BEGIN")
+            await refused(application, connection, version, "lacks rights on the tables")
+            await connection.execute(f"{INSERT}; COMMIT")
+            assert await application.rows() == 1
+        finally:
+            await connection.execute("RESET ROLE; DROP OWNED BY guest")
+            await connection.close()
+
+    run(test)
+
+
 def test_what_people_pass_by_mistake(run: Run) -> None:
     """Each sentence says what to pass instead."""
 
