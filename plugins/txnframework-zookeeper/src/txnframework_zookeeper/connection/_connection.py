@@ -61,7 +61,8 @@ class Connection:
     another session. A request made at the moment at which a session ends may never be answered. With one client for
     each connection, no request of a connection takes effect after its end.
 
-    ``receive`` is called in the loop: with Connected, if a server accepted the connection, and then with Disconnected.
+    ``receive`` is called in the loop: first with Connected, if a server accepts the connection, and at the end with
+    Disconnected.
     """
 
     def __init__(
