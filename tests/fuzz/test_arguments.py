@@ -167,6 +167,16 @@ CALLS: dict[str, Call] = {
     "ping": lambda client, one: client.ping(timeout_ms=one),
     "settle": lambda client, one: client.settle(one),
     "find_hanging": lambda client, one: client.find_hanging(one),
+    "list_topics": lambda client, one: client.list_topics(one),
+    "list_topics domain": lambda client, one: client.list_topics(domain=one),
+    "list_topics after": lambda client, one: client.list_topics(after=one),
+    "list_topics topics": lambda client, one: client.list_topics(topics_max=one),
+    "describe_topic": lambda client, one: client.describe_topic(one),
+    "describe_subscription": lambda client, one: client.describe_subscription("hostile", one),
+    "describe_transaction": lambda client, one: client.describe_transaction(one),
+    "leases": lambda client, one: client.leases(one),
+    "leases after": lambda client, one: client.leases(after=one),
+    "leases number": lambda client, one: client.leases(leases_max=one),
     "find_hanging transactions": lambda client, one: client.find_hanging(transactions_max=one),
 }
 """Every call that takes something from its caller, with one of its arguments left open."""

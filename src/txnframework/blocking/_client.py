@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from txnframework import client as asynchronous
 from txnframework.blocking._messages import Consumer, Producer, Reader
 from txnframework.blocking._transactions import JoinedTransaction, Transaction
-from txnframework.broker import Compactor, HangingTransaction, Lag, LatestByKey, Order, Start
+from txnframework.broker import (
+    Compactor,
+    FamilyStatus,
+    HangingTransaction,
+    HeldLease,
+    Lag,
+    LatestByKey,
+    Order,
+    Start,
+    SubscriptionPosition,
+    TopicDescription,
+)
 from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name, Ping
 from txnframework.model.acks import AckStatus
 from txnframework.model.dispatch import DEFAULT_TYPE
@@ -16,6 +27,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.reads import Isolation
 from txnframework.model.transactions import State
+from txnframework.model.transactions import Transaction as TransactionFacts
 
 if TYPE_CHECKING:
     from txnframework.serializers import Serializer
@@ -272,6 +284,37 @@ class Client:
     def layout(self, topic: Name) -> Layout:
         """Return a topic's segments."""
         return self._loop.run(self._client.layout(topic))
+
+    def list_topics(
+        self,
+        namespace: str = "",
+        *,
+        domain: str = "",
+        after: Name | None = None,
+        topics_max: int = 1_000,
+    ) -> tuple[Layout, ...]:
+        """Return the layouts of a page of topics."""
+        return self._loop.run(self._client.list_topics(namespace, domain=domain, after=after, topics_max=topics_max))
+
+    def describe_topic(self, topic: Name) -> TopicDescription:
+        """Return the segments of a topic with their positions, and its subscriptions with their backlogs."""
+        return self._loop.run(self._client.describe_topic(topic))
+
+    def describe_subscription(self, topic: Name, subscription: str) -> tuple[SubscriptionPosition, ...]:
+        """Return the positions of a subscription, and the open transactions that acknowledged messages there."""
+        return self._loop.run(self._client.describe_subscription(topic, subscription))
+
+    def describe_transaction(self, txn_id: TxnID | str) -> TransactionFacts:
+        """Return what the stores know of a transaction: its state, times, owner and participants."""
+        return self._loop.run(self._client.describe_transaction(txn_id))
+
+    def count_transactions(self) -> tuple[FamilyStatus, ...]:
+        """Return the numbers of open transactions and of unsettled operations, by family."""
+        return self._loop.run(self._client.count_transactions())
+
+    def leases(self, prefix: str = "", *, after: str = "", leases_max: int = 1_000) -> tuple[HeldLease, ...]:
+        """Return a page of the leases that are held now."""
+        return self._loop.run(self._client.leases(prefix, after=after, leases_max=leases_max))
 
     def split(self, topic: Name, segment_id: int) -> tuple[int, int]:
         """Split an active segment, and return the ids of the two children."""

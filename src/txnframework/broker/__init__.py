@@ -25,6 +25,13 @@ from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
 from txnframework.broker.dispatch.subscription_shares import SubscriptionShare
 from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker.host import Host, open_host
+from txnframework.broker.inspection import (
+    HeldLease,
+    SegmentDescription,
+    SubscriptionDescription,
+    SubscriptionPosition,
+    TopicDescription,
+)
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease, dispatching_leases
@@ -56,6 +63,7 @@ __all__ = [
     "FamilyStatus",
     "ForwardingProxy",
     "HangingTransaction",
+    "HeldLease",
     "HeldMessage",
     "Host",
     "HostContext",
@@ -71,14 +79,18 @@ __all__ = [
     "RestoreRequest",
     "Restored",
     "RetryingTasks",
+    "SegmentDescription",
     "SegmentDispatch",
     "SegmentLag",
     "SegmentSubscription",
     "Start",
     "StatusReport",
     "StoredCursor",
+    "SubscriptionDescription",
+    "SubscriptionPosition",
     "SubscriptionRef",
     "SubscriptionShare",
+    "TopicDescription",
     "TopicStatus",
     "Topics",
     "ack_status",

@@ -81,7 +81,7 @@ class Backlog:
             # not before it.
             cursor = await cursor_on(self._store, layout, segment_id, subscription)
             async with self._visit(str(layout.name_of(segment_id))) as opened:
-                found.append(await _lag_of(opened, cursor))
+                found.append(await lag_of(opened, cursor))
         return Lag(tuple(found))
 
     async def undecided(self, layout: Layout) -> dict[str, int]:
@@ -90,7 +90,7 @@ class Backlog:
         for segment_id in layout.made():
             async with self._visit(str(layout.name_of(segment_id))) as opened:
                 readable = await opened.buffer.max_read_position()
-                found[opened.name] = await _count(opened, readable, (await opened.ledger.tail()).last_confirmed)
+                found[opened.name] = await count_messages(opened, readable, (await opened.ledger.tail()).last_confirmed)
         return found
 
     async def peek(self, layout: Layout, subscription: str, messages_max: int) -> tuple[Peeked, ...]:
@@ -134,16 +134,18 @@ def _require_listed(layout: Layout, subscription: str) -> None:
         raise SubscriptionNotFound(str(layout.topic), subscription)
 
 
-async def _lag_of(opened: OpenSegment, cursor: Cursor) -> SegmentLag:
+async def lag_of(opened: OpenSegment, cursor: Cursor) -> SegmentLag:
+    """Return the backlog behind a cursor that was read before this call."""
     readable = await opened.buffer.max_read_position()
-    messages = await _count(opened, cursor.mark_delete, readable)
+    messages = await count_messages(opened, cursor.mark_delete, readable)
     for first, last in cursor.deleted:
-        messages -= await _count(opened, Position(first.ledger_id, first.entry_id - 1), min(last, readable))
+        messages -= await count_messages(opened, Position(first.ledger_id, first.entry_id - 1), min(last, readable))
     messages -= sum(len(indexes) for entry, indexes in cursor.partial.items() if entry <= readable)
     return SegmentLag(opened.name, max(0, messages), await _is_exact(opened, cursor.mark_delete, readable))
 
 
-async def _count(opened: OpenSegment, after: Position, upto: Position) -> int:
+async def count_messages(opened: OpenSegment, after: Position, upto: Position) -> int:
+    """Return the number of stored messages after one position, up to and including another."""
     if after >= upto:
         return 0
     return (await opened.ledger.count(EntryRange(after, upto), COUNT_MAX)).messages

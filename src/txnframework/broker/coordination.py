@@ -10,7 +10,7 @@ from txnframework.environment import Environment
 from txnframework.errors import CorruptRecord, LeaseHeld, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.metadata import Expect, Expected, IndexRange, Key, KeyRange, Put, Record
-from txnframework.model.paths import lease_of, leases_range
+from txnframework.model.paths import behind, lease_key, lease_of, leases_range
 from txnframework.model.records import UNREADABLE
 from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed
 
@@ -81,6 +81,22 @@ async def held_leases(store: IMetadataStore, prefix: str) -> dict[str, Record]:
     left: KeyRange | IndexRange | None = leases_range(prefix)
     while isinstance(left, KeyRange):
         page = await store.scan(left, PAGE_RECORDS)
+        found.update({lease_of(record.key.path): record for record in page.records})
+        left = page.resume
+    return found
+
+
+async def lease_page(store: IMetadataStore, prefix: str, after: str, leases_max: int) -> dict[str, Record]:
+    """
+    Return the records of the first held leases behind the lease ``after``, by name; a shorter page is the last.
+
+    ``prefix``: only leases whose names begin with it. ``after``: empty for the first page.
+    """
+    whole = leases_range(prefix)
+    left: KeyRange | IndexRange | None = behind(lease_key(after), whole) if after else whole
+    found: dict[str, Record] = {}
+    while isinstance(left, KeyRange) and len(found) < leases_max:
+        page = await store.scan(left, leases_max - len(found))
         found.update({lease_of(record.key.path): record for record in page.records})
         left = page.resume
     return found

@@ -17,6 +17,7 @@ from txnframework.broker.dispatch.dispatches import Dispatches, SubscriptionRef
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts
 from txnframework.broker.dispatch.subscription_shares import SubscriptionShares
 from txnframework.broker.domains import DomainPlugins, NoPlugins
+from txnframework.broker.inspection import Inspection
 from txnframework.broker.maintenance import Maintenance
 from txnframework.broker.metrics import measured_store
 from txnframework.broker.retention import Trimmer
@@ -113,6 +114,7 @@ class Host:
         self.backlog = Backlog(metadata, self.segments.visit, config.subscriptions.read_entries_max)
         self.compaction = SegmentCompaction(metadata, ledgers, self.segments.visit, self._coordinator_of, environment)
         self.hanging_transactions = HangingTransactions(self.coordinators, self.sessions, environment)
+        self.inspection = Inspection(metadata, self.segments)
         self.status = StoreStatus(self.coordinators, self.topics, self.backlog, environment)
         self._trimming = Trimmer(metadata, self.segments.visit, self._opener.stores_outside_segment, environment)
         self._starting = BackgroundTask(self._open_coordinators)

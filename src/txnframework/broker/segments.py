@@ -270,6 +270,20 @@ class SegmentCache:
         finally:
             await _close(visited)
 
+    @asynccontextmanager
+    async def visit_subscription(self, topic: str, name: str, segment: str) -> AsyncIterator[SegmentSubscription]:
+        """Yield the open subscription on a segment, or open it for the duration of the block only."""
+        opened = self._subscriptions.opened((segment, name))
+        if opened is not None:
+            yield opened
+            return
+        async with self.visit(segment) as visited:
+            subscription = await self._opener.subscription(topic, name, visited)
+            try:
+                yield subscription
+            finally:
+                await subscription.pending_acks.close()
+
     async def release(self, name: str) -> None:
         """Close a deleted segment."""
         opened = self._segments.opened(name)

@@ -186,14 +186,18 @@ class StoreStatus:
 
     async def report(self) -> StatusReport:
         """Return the status; the time grows with the number of open transactions, segments and subscriptions."""
-        families = [await self._family(coordinator) for coordinator in await self._coordinators()]
+        families = await self.families()
         topics = []
         for topic in await self._topics.list():
             try:
                 topics.append(await self._topic(await self._topics.layout(topic)))
             except NotFound:
                 continue  # deleted or changed during the report
-        return StatusReport(tuple(families), tuple(topics))
+        return StatusReport(families, tuple(topics))
+
+    async def families(self) -> tuple[FamilyStatus, ...]:
+        """Return the status of each family; the time grows with the number of open transactions."""
+        return tuple([await self._family(coordinator) for coordinator in await self._coordinators()])
 
     async def _family(self, coordinator: ITransactionCoordinator) -> FamilyStatus:
         open_count, first_ms = 0, None

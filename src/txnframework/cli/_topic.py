@@ -13,13 +13,10 @@ from txnframework.cli._options import confirm, yes_option
 from txnframework.cli._produce import produce
 from txnframework.cli.output import output_option, print_facts, print_json, print_records
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
-from txnframework.client import Client
+from txnframework.client import Client, SegmentDescription
 from txnframework.errors import InvalidInput
-from txnframework.model.layout import HASH_MAX, Layout, Segment
+from txnframework.model.layout import HASH_MAX, Layout
 from txnframework.model.names import TOPIC_DOMAINS
-from txnframework.model.positions import EARLIEST, EntryRange
-
-ALL_MESSAGES = 2**62
 
 
 @click.group(no_args_is_help=True)
@@ -123,14 +120,10 @@ def describe(loaded: LoadedPlugins, topic: str, config: Path | None, output: str
     """
 
     async def work(client: Client) -> tuple[Layout, str, list[dict[str, object]]]:
-        layout = await client.layout(topic)
-        name = layout.topic
+        described = await client.describe_topic(topic)
+        name = described.layout.topic
         section = client.host.config.domain(f"{name.tenant}/{name.namespace}", name.domain)
-        return (
-            layout,
-            domain_summary(section, loaded.registry),
-            [await _described(client, layout, segment) for segment in layout.in_order()],
-        )
+        return described.layout, domain_summary(section, loaded.registry), list(map(_document_of, described.segments))
 
     layout, plugins, segments = with_client(loaded, config, work)
     subscriptions = list(layout.subscriptions)
@@ -157,21 +150,18 @@ def describe(loaded: LoadedPlugins, topic: str, config: Path | None, output: str
     print_records(segments)
 
 
-async def _described(client: Client, layout: Layout, segment: Segment) -> dict[str, object]:
-    opened = await client.host.segment(str(layout.name_of(segment.id)))
-    tail = await opened.ledger.tail()
-    readable = await opened.buffer.max_read_position()
-    stored = await opened.ledger.count(EntryRange(EARLIEST, tail.last_confirmed), ALL_MESSAGES)
+def _document_of(described: SegmentDescription) -> dict[str, object]:
+    segment = described.segment
     return {
         "segment": segment.id,
         "range": f"{segment.start:04x}-{segment.end:04x}",
         "state": segment.state.value,
         "parents": list(segment.parents),
         "children": list(segment.children),
-        "sealed": tail.sealed,
-        "messages": stored.messages,
-        "last": str(tail.last_confirmed),
-        "readable": str(readable),
+        "sealed": described.sealed,
+        "messages": described.messages,
+        "last": str(described.last),
+        "readable": str(described.readable),
     }
 
 

@@ -18,7 +18,7 @@ from txnframework.config import Config, check_config, load_config, redact_url, s
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.plugin import PluginRegistry
 
-__all__ = ["LoadedPlugins", "config_option", "with_client"]
+__all__ = ["LoadedPlugins", "config_option", "settings_of", "with_client"]
 
 R = TypeVar("R")
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from txnframework.broker import Compactor, DecidedMessage, HangingTransaction, Lag, LatestByKey, SegmentLag
+from txnframework.broker import (
+    Compactor,
+    DecidedMessage,
+    FamilyStatus,
+    HangingTransaction,
+    HeldLease,
+    Lag,
+    LatestByKey,
+    SegmentDescription,
+    SegmentLag,
+    SubscriptionDescription,
+    SubscriptionPosition,
+    TopicDescription,
+)
 from txnframework.client._base import Name
 from txnframework.client._client import Client, ConfigSource, open
 from txnframework.client._consumer import Consumer
@@ -22,7 +35,9 @@ __all__ = [
     "Consumer",
     "DeadLetter",
     "DecidedMessage",
+    "FamilyStatus",
     "HangingTransaction",
+    "HeldLease",
     "JoinedTransaction",
     "Lag",
     "LatestByKey",
@@ -33,7 +48,11 @@ __all__ = [
     "Ping",
     "Producer",
     "Reader",
+    "SegmentDescription",
     "SegmentLag",
+    "SubscriptionDescription",
+    "SubscriptionPosition",
+    "TopicDescription",
     "Transaction",
     "TransactionPart",
     "open",

@@ -12,10 +12,6 @@ from txnframework.broker import (
     Order,
     Start,
     ack_status,
-    dispatching_lease,
-    dispatching_leases,
-    held_leases,
-    holder_of,
 )
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import ClientOperations, Name, check_subscription
@@ -285,10 +281,7 @@ class SubscriptionOperations(ClientOperations):
         name = self._topic(topic)
         check_subscription(subscription)
         layout = await self.host.topics.layout(name)
-        leases = await self._retry.run(lambda: held_leases(self.host.metadata, dispatching_leases(name, subscription)))
-        segments = (str(layout.name_of(segment.id)) for segment in layout.in_order())
-        held = ((one, leases.get(dispatching_lease(one, subscription))) for one in segments)
-        return {one: holder_of(lease) for one, lease in held if lease is not None}
+        return await self._retry.run(lambda: self.host.inspection.holders(layout, subscription))
 
     async def peek(self, topic: Name, subscription: str, messages_max: int = 1) -> tuple[Message, ...]:
         """

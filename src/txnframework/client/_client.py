@@ -18,6 +18,7 @@ from txnframework.client._dead_letters import DeadLetter
 from txnframework.client._encoded_values import require_serializer
 from txnframework.client._feed import ConsumerOptions
 from txnframework.client._health import HealthOperations
+from txnframework.client._inspection import InspectionOperations
 from txnframework.client._messages import MessageID
 from txnframework.client._producer import Producer, open_producer
 from txnframework.client._reader import Reader
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Client(TransactionOperations, SubscriptionOperations, TopicOperations, HealthOperations):
+class Client(TransactionOperations, SubscriptionOperations, TopicOperations, InspectionOperations, HealthOperations):
     """
     Creates transactions, producers, consumers and readers; returned by ``txnframework.open``.
 

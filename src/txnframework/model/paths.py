@@ -30,6 +30,7 @@ _DELIVERIES = "/deliveries"
 _COMPACTED = "/compacted"
 _LEASE = "/lease"
 _LAST = "\x7f"  # after every character of a component
+_FIRST = "!"  # before every character of a component
 # A persistent topic and a scalable one may share tenant, namespace and name, and must not share a record.
 _TOPIC_ROOTS = {TOPIC: "/topic", PERSISTENT: "/persistent"}
 
@@ -306,6 +307,11 @@ def lease_of(path: str) -> str:
     """Return the name of a lease, by its record's path."""
     (name,) = _components(path, _LEASE, 1)
     return _name_of(path, name)
+
+
+def behind(key: Key, whole: KeyRange) -> KeyRange:
+    """Return the part of a range that is behind ``key`` and behind every path below it."""
+    return KeyRange(max(whole.start, f"{key.path}{_FIRST}"), whole.stop, whole.partition)
 
 
 # -- parsing of paths ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from txnframework.model.layout import (
     SegmentState,
     create_layout,
     finish_change,
+    from_record,
     plan_merge,
     plan_split,
     planned_changes,
@@ -135,6 +136,34 @@ class Topics:
                 found.extend(paths.topic_of(record.key.path) for record in page.records if not _is_deleted(record))
                 left = page.resume if isinstance(page.resume, KeyRange) else None
         return tuple(topic for topic in found if not topic.internal)
+
+    async def page(
+        self,
+        topics_max: int,
+        after: TopicName | None = None,
+        namespace: tuple[str, str] | None = None,
+        domain: str | None = None,
+    ) -> tuple[Layout, ...]:
+        """
+        Return the layouts of the first topics behind ``after``, in the order of ``list``; a shorter page is the last.
+
+        ``namespace``: only topics of this tenant and namespace. ``domain``: only topics of this domain.
+        """
+        found: list[Layout] = []
+        tenant, name = namespace or (None, None)
+        domains: tuple[str, ...] = TOPIC_DOMAINS if domain is None else (domain,)
+        if after is not None:
+            domains = tuple(one for one in domains if one >= after.domain)
+        for one in domains:
+            whole = paths.topics_range(tenant, name, one)
+            left: KeyRange | None = whole
+            if after is not None and one == after.domain:
+                left = paths.behind(paths.topic_key(after), whole)
+            while left is not None and len(found) < topics_max:
+                page = await self._store.scan(left, topics_max - len(found))
+                found += [layout for record in page.records if (layout := _listed(record)) is not None]
+                left = page.resume if isinstance(page.resume, KeyRange) else None
+        return tuple(found)
 
     async def watch(self, topic: TopicName) -> IWatch:
         """Return an armed watch on the layout."""
@@ -280,6 +309,13 @@ class Topics:
 
 def _is_deleted(record: Record) -> bool:
     return records.decode(records.TopicRecord, record).deleted
+
+
+def _listed(record: Record) -> Layout | None:
+    """Return the layout of a topic; None if the topic is internal or deleted."""
+    topic = paths.topic_of(record.key.path)
+    document = records.decode(records.TopicRecord, record)
+    return None if document.deleted or topic.internal else from_record(topic, document)
 
 
 def _children(layout: Layout, parents: tuple[int, ...]) -> tuple[tuple[Segment, ...], ...]:
