@@ -59,6 +59,7 @@ class Plan:
     batch: int
     seed: int
     patience_s: float = 3600
+    report_s: float = 60
 
 
 @dataclass
@@ -176,7 +177,8 @@ class Service:
         self._random = random.Random(plan.seed)
         self._lines: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._workers: dict[int, subprocess.Popen[str]] = {}
-        self.kills = self.failed = 0
+        self.kills = self.committed = 0
+        self.failures: Counter[str] = Counter()
 
     def run(self) -> None:
         """Start workers, kill some of them, and return when the last ones have ended by themselves."""
@@ -184,9 +186,15 @@ class Service:
             for _ in range(self._plan.workers):
                 self._start()
             until_kill, step = self._next()
+            report_s = time.monotonic()
             while self._workers:
                 pid, line = self._lines.get(timeout=self._plan.patience_s)
-                self.failed += line.startswith("failed")
+                self.committed += line == "committed"
+                if line.startswith("failed "):
+                    self.failures[line.split()[1].rstrip(":")] += 1
+                if time.monotonic() > report_s:
+                    report_s = time.monotonic() + self._plan.report_s
+                    self._report()
                 if not line:
                     self._end(pid)
                 elif line == step and pid in self._workers and self.kills < self._plan.kills:
@@ -198,6 +206,10 @@ class Service:
             for process in self._workers.values():
                 process.kill()
                 process.communicate()
+
+    def _report(self) -> None:
+        failures = ", ".join(f"{count} {kind}" for kind, count in sorted(self.failures.items())) or "no failures"
+        sys.stderr.write(f"{self.committed} transactions committed, {self.kills} kills, {failures}\n")
 
     def _next(self) -> tuple[int, str]:
         """Return at which occurrence of which step the next worker is killed."""
@@ -269,7 +281,7 @@ def run(config: Mapping[str, object], url: str, plan: Plan) -> Found:
     service.run()
     seconds = time.monotonic() - began_s
     found = asyncio.run(count(config, url, plan))
-    found.kills, found.failed, found.seconds = service.kills, service.failed, seconds
+    found.kills, found.failed, found.seconds = service.kills, service.failures.total(), seconds
     return found
 
 
