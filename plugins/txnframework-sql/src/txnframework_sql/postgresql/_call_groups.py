@@ -70,8 +70,9 @@ class CallGroups(Generic[C, T]):
         self._was_alone = False
         self._under_way = 0
         # Calls that were separated from a group, and the number of those that are performed at the same time. Each has
-        # a connection of its own, and some connections must be left for other calls. lf._apart = 0 lf._attempts_apart,
-        # self._slots_apart = (asyncio.Semaphore(_APART_MAX) for _ in range(2))
+        # a connection of its own, and some connections must be left for other calls.
+        self._apart = 0
+        self._attempts_apart, self._slots_apart = (asyncio.Semaphore(_APART_MAX) for _ in range(2))
         # A task was created that has not yet read the waiting calls.
         self._is_starting = False
         self._waiting: deque[_QueuedCall[C, T]] = deque()
