@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework import Client
+from txnframework import Client, DeadLetter
+from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
 from txnframework.errors import (
     ConsumerBusy,
     LeaseLost,
@@ -323,6 +324,39 @@ def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Sto
                 with pytest.raises(LeaseLost):
                     await consumer.receive(timeout_ms=10_000)
             await consumer.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("stand_by", [None, False])
+def test_a_lease_that_is_lost_while_a_consumer_joins(
+    memory: Stores, monkeypatch: pytest.MonkeyPatch, stand_by: bool | None
+) -> None:
+    """It is taken again, as one that is lost later; without standing by, the caller is told."""
+    count_durably, lost = SegmentDispatch.count_durably, 0
+
+    async def lose(dispatch: SegmentDispatch) -> None:
+        nonlocal lost
+        await count_durably(dispatch)
+        if lost < 2:
+            lost += 1
+            dispatch._end_with(LeaseLost("dispatch"))  # as after ``lost`` of the lease
+
+    monkeypatch.setattr(SegmentDispatch, "count_durably", lose)
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client)
+            joining = client.consumer(
+                "orders", "billing", type="shared", start="earliest", stand_by=stand_by, dead_letter=DeadLetter(3)
+            )
+            if stand_by is False:
+                with pytest.raises(LeaseLost, match="open the consumer again"):
+                    await joining
+                return
+            async with await joining as consumer:
+                assert await memory.receive(consumer, 3) == [b"0", b"1", b"2"]
+            assert lost == 2
 
     memory.run(work())
 

@@ -334,6 +334,10 @@ class Membership:
                 if refuses:
                     raise
                 self._wait_for(segment_name)
+            except LeaseLost as error:
+                self._require_retakes(error)
+                self._hold_back(segment_name)
+                self._changed.set()
         if first and refused is not None and not self.feeds and not self._options.stand_by:
             raise refused
 
@@ -365,9 +369,7 @@ class Membership:
             raise TopicNotFound(feed.place.topic, deleted=True) from error
         if not isinstance(error, LeaseLost):
             raise error
-        if not self._options.retakes:
-            advice = "open the consumer again, or leave stand_by=False out: it then takes the lease again by itself"
-            raise LeaseLost(error.name, advice) from error
+        self._require_retakes(error)
         await self._lose(feed)
         self._hold_back(segment)
         # Messages of its descendants were delivered after messages that other consumers may get now.
@@ -375,6 +377,12 @@ class Membership:
             feed for name, feed in self.feeds.items() if not feed.finished and self._descends(name, (segment,))
         ]:
             await self._lose(one)
+
+    def _require_retakes(self, error: LeaseLost) -> None:
+        """Raise a lost lease to the user, unless the consumer takes leases again."""
+        if not self._options.retakes:
+            advice = "open the consumer again, or leave stand_by=False out: it then takes the lease again by itself"
+            raise LeaseLost(error.name, advice) from error
 
     async def _lose(self, feed: Feed) -> None:
         feed.lose()

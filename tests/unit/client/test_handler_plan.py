@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sqlite3
+
 import pytest
 
 from txnframework.client._handler_plan import NextStep, groups, is_temporary, next_step, order_key
@@ -29,9 +31,24 @@ def _failed_operation(cause: Exception) -> TransactionHasFailedOperations:
     return error
 
 
+class _DriverError(Exception):
+    """An error as drivers and SQLAlchemy raise it."""
+
+    def __init__(self, **attributes: object) -> None:
+        vars(self).update(attributes)
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
+        (_DriverError(sqlstate="40001"), True),
+        (_DriverError(orig=_DriverError(sqlstate="40P01")), True),
+        (_DriverError(sqlstate="23505"), False),
+        (_DriverError(sqlstate=None, orig=None), False),
+        (_DriverError(sqlite_errorcode=sqlite3.SQLITE_BUSY_SNAPSHOT), True),
+        (_DriverError(orig=_DriverError(sqlite_errorcode=sqlite3.SQLITE_LOCKED)), True),
+        (_DriverError(sqlite_errorcode=sqlite3.SQLITE_CONSTRAINT), False),
+        (_failed_operation(_DriverError(sqlstate="40001")), True),
         (Unavailable("away"), True),
         (OutcomeUnknown("lost"), True),
         (TransactionConflict(TXN, "held"), True),

@@ -129,6 +129,7 @@ class Dispatches:
         :raises SubscriptionNotFound: the subscription does not exist.
         :raises LedgerNotFound: the segment does not exist, or belongs to another life of the topic.
         :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
+        :raises LeaseLost: the lease was lost before the consumer was attached.
         :raises Conflict: the subscription is used with another type in this process.
         :raises UnknownPlugin: no installed plugin provides the subscription type.
         """

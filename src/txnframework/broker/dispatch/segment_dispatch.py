@@ -165,7 +165,10 @@ class SegmentDispatch:
         Add a consumer, and return its id in this dispatch.
 
         :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
+        :raises LeaseLost: the lease was lost since the dispatch began.
         """
+        if isinstance(self.ended, LeaseLost):
+            raise LeaseLost(self.ended.name) from self.ended
         self._require_running()
         consumer_id = self._consumers.attach(request, listener)
         if not request.shares:
