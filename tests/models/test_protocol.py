@@ -6,7 +6,18 @@ from enum import StrEnum
 from types import ModuleType
 
 import pytest
-from protocol import acknowledging, belonging, committing, covering, deciding, deleting, sharing, subscribing
+from protocol import (
+    acknowledging,
+    belonging,
+    committing,
+    covering,
+    deciding,
+    deleting,
+    fencing,
+    sharing,
+    snapshotting,
+    subscribing,
+)
 
 MODELS: tuple[ModuleType, ...] = (
     deciding,
@@ -17,6 +28,8 @@ MODELS: tuple[ModuleType, ...] = (
     deleting,
     committing,
     sharing,
+    fencing,
+    snapshotting,
 )
 
 

@@ -17,8 +17,8 @@ from nats.aio.subscription import Subscription
 
 from txnframework.errors import Closed, InvalidInput, Unavailable
 from txnframework_nats._options import ConnectionOptions, Servers
-from txnframework_nats.connection._failures import NOT_ENABLED, Refused, ReplyLost
 from txnframework_nats.connection._client import connect
+from txnframework_nats.connection._failures import NOT_ENABLED, Refused, ReplyLost
 
 BATCH_MESSAGES_MAX = 1_000
 """The most messages of one atomic batch."""
@@ -56,6 +56,7 @@ class NatsConnection:
         self._is_connected = asyncio.Event()
         self._is_closed = False
         self._replies: dict[str, asyncio.Future[Msg]] = {}
+        self._several: dict[str, asyncio.Queue[Msg | None]] = {}
         self._inbox = ""
         self._requests = 0
         self._observers: list[Callable[[bool], None]] = []
@@ -156,15 +157,41 @@ class NatsConnection:
         numbered[-1] = Message(last.subject, last.payload, {**last.headers, "Nats-Batch-Commit": "1"})
         return int(_decoded(await self._send(numbered))["seq"])
 
-    async def subscribe(self, receive: Callable[[Msg], Awaitable[None]]) -> Subscription:
+    async def request_many(self, subject: str, payload: bytes) -> list[Msg]:
         """
-        Subscribe to a subject that nobody else knows; its name is the subscription's ``subject``.
+        Send a request that has several replies, of which the last has a status; return those before it.
+
+        If the last one does not arrive, those that arrived are returned: the caller cannot tell, and must not need to.
+
+        :raises Unavailable: there was no connection.
+        """
+        client = await self._connected()
+        self._requests += 1
+        token = str(self._requests)
+        replies = self._several[token] = asyncio.Queue()
+        found: list[Msg] = []
+        try:
+            await client.publish(subject, payload, f"{self._inbox}.{token}")
+            async with asyncio.timeout(self.options.request_timeout_ms / 1000):
+                while (reply := await replies.get()) is not None and "Status" not in (reply.headers or {}):
+                    found.append(reply)
+        except TimeoutError:
+            pass
+        except nats.errors.Error as error:
+            raise self._unavailable(error) from error
+        finally:
+            del self._several[token]
+        return found
+
+    async def subscribe(self, receive: Callable[[Msg], Awaitable[None]], subject: str | None = None) -> Subscription:
+        """
+        Subscribe to a subject; None: to one that nobody else knows. Its name is the subscription's ``subject``.
 
         :raises Unavailable: there is no connection.
         """
         client = await self._connected()
         try:
-            return await client.subscribe(client.new_inbox(), cb=receive)
+            return await client.subscribe(subject or client.new_inbox(), cb=receive)
         except nats.errors.Error as error:
             raise self._unavailable(error) from error
 
@@ -273,7 +300,10 @@ class NatsConnection:
         return Unavailable(f"{self.shown_url}: the connection was lost: {error}")
 
     async def _replied(self, reply: Msg) -> None:
-        future = self._replies.pop(reply.subject.rpartition(".")[2], None)
+        token = reply.subject.rpartition(".")[2]
+        if (several := self._several.get(token)) is not None:
+            several.put_nowait(reply)
+        future = self._replies.pop(token, None)
         if future is not None and not future.done():
             future.set_result(reply)
 
@@ -290,6 +320,8 @@ class NatsConnection:
 
     def _fail_requests(self) -> None:
         replies, self._replies = self._replies, {}
+        for several in self._several.values():
+            several.put_nowait(None)
         for reply in replies.values():
             if not reply.done():
                 reply.set_exception(ReplyLost(f"{self.shown_url}: the connection was lost"))

@@ -1,4 +1,4 @@
-"""What a request may end with instead of a reply, beside ``Unavailable``: nothing was sent, or no server received it."""
+"""What a request may end with instead of a reply, beside ``Unavailable``: nothing was sent, or received by a server."""
 
 from __future__ import annotations
 

@@ -1,0 +1,15 @@
+"""
+Managed ledgers on JetStream: each is a log, one subject of a stream, and every change is a record of that log.
+
+The layers, lowest first: ``_requests`` speaks to the servers. ``_records``, ``_windows``, ``_state``, ``_decisions``
+and ``_snapshots`` are pure: the state that records make, and the records that calls make. ``_log`` stores records, each
+directly behind what was read. ``_appender``, ``_cache``, ``_reader`` and ``_watches`` work on one log; ``_shard``,
+``_numbers`` and ``_installation`` on the streams. ``_ledger_store`` joins them to the role.
+"""
+
+from __future__ import annotations
+
+from txnframework_nats.ledgers._ledger_store import NatsLedgerStore, NatsManagedLedger, open_ledger_store
+from txnframework_nats.ledgers._options import NatsLedgerOptions
+
+__all__ = ["NatsLedgerOptions", "NatsLedgerStore", "NatsManagedLedger", "open_ledger_store"]

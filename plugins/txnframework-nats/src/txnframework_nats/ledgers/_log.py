@@ -1,0 +1,373 @@
+"""
+The log of one managed ledger: its state in this process, and changes that are stored directly behind it.
+
+A record is stored with the number of the record before it as expectation. So it is stored only if this process had read
+the whole log when it decided, and a record of a process that was paused is refused. The expectation is stored with the
+record, and chains it to the one before: a log that is read with a gap is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Generic, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from txnframework.errors import Corrupt, InvalidInput, LedgerNotFound, OutcomeUnknown, Unavailable
+from txnframework_nats.ledgers._records import (
+    Added,
+    Asked,
+    Created,
+    Deleted,
+    LogRecord,
+    StoredRecord,
+    decode,
+    encode,
+    frame,
+    unframe,
+)
+from txnframework_nats.ledgers._requests import LIFETIME, Draft, Refusal, Requests, StoredMessage, Unanswered
+from txnframework_nats.ledgers._snapshots import decode_state, encode_state
+from txnframework_nats.ledgers._state import LedgerState
+
+R = TypeVar("R")
+
+_BATCH_MAX = 1_000
+_READ_ITEMS = 256
+_READ_BYTES = 8 * 1024 * 1024
+_REMEMBERED = 64
+_PIECE_HEAD = 8
+_DESCRIPTION_SHARE = 2
+_BUSY = (10_176, 10_210, 10_211)
+_PRESENCE_S = 3_600.0
+_LOADS_MAX = 100
+_HOLD_MS = 30
+
+
+class Change(msgspec.Struct, Generic[R], frozen=True):
+    """What a call does: its result, and the record that makes it true; None: the result is true without one."""
+
+    result: R
+    content: LogRecord | None = None
+    data: tuple[bytes, ...] = ()
+    beside: tuple[Draft, ...] = ()
+    lifetime_s: int = 0
+
+
+class LogSubjects(msgspec.Struct, frozen=True):
+    """The stream of a log, and its subjects there: records, pieces of large entries, snapshots."""
+
+    stream: str
+    records: str
+    pieces: str
+    snapshots: str
+
+
+class LedgerLog:
+    """The log of one managed ledger, shared by all handles of a store. ``read`` is called with each record."""
+
+    def __init__(
+        self, requests: Requests, subjects: LogSubjects, name: str, window: int, read: Callable[[StoredRecord], None]
+    ) -> None:
+        self.name = name
+        self.subjects = subjects
+        self.state = LedgerState(window)
+        self.snapshot_number = 0
+        self.unsaved = 0
+        self.unsaved_bytes = 0
+        self.requests = requests
+        self._window = window
+        self._read = read
+        self._snapshot_message = 0
+        self._asked = b""
+        self._last_asked: Asked | None = None
+        self._tokens: dict[int, tuple[int, bytes]] = {}
+        self._seen_s = asyncio.get_running_loop().time()
+        self._writing = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    async def load(self) -> None:
+        """
+        Read the whole log, from the last snapshot on.
+
+        :raises LedgerNotFound: it was deleted.
+        """
+        for _ in range(_LOADS_MAX):
+            state, message = await self._read_snapshot()
+            self.state, self._snapshot_message, self.snapshot_number = state, message, state.number
+            try:
+                await self._catch_up()
+            except _GapError:
+                # Records were removed after the snapshot was read; a later snapshot covers them.
+                continue
+            if not self.state.number or self.state.deleted:
+                raise LedgerNotFound(self.name)
+            return
+        raise Corrupt(f"the log of {self.name} has a gap that no snapshot covers")
+
+    async def refresh(self) -> None:
+        """
+        Apply every record that was stored before the call; the state says whether the managed ledger was deleted.
+
+        :raises Unavailable: the leader of the stream did not answer.
+        """
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.ensure_future(self._refresh())
+            running = self._refreshing
+        else:
+            # A read that is under way may have missed what was confirmed before this call: wait for the next one.
+            if self._following is None or self._following.done():
+                self._following = asyncio.ensure_future(self._refresh_after(self._refreshing))
+            running = self._following
+        # Others may wait for the same read: a cancelled caller does not end it.
+        await asyncio.shield(running)
+
+    async def change(self, decide: Callable[[LedgerState], Change[R]], refusals_max: int) -> R:
+        """
+        Store what ``decide`` makes of the state, and return its result; ``decide`` is called again after a refusal.
+
+        :param refusals_max: after so many refusals, the others are asked to wait.
+
+        :raises OutcomeUnknown: the record may have been stored.
+        :raises Unavailable: it was not stored.
+        """
+        async with self._writing:
+            fresh, refusals = False, 0
+            while True:
+                change = decide(self.state)
+                if change.content is None:
+                    if fresh:
+                        return change.result
+                    await self.refresh()
+                    fresh = True
+                    continue
+                await self._wait_for_others()
+                if await self._store(change, self.state.number):
+                    return change.result
+                # Refusal, and the log was read since.
+                fresh, refusals = True, refusals + 1
+                if refusals % refusals_max == 0:
+                    await self._ask()
+                elif refusals > 1:
+                    await asyncio.sleep(random.uniform(0, 0.002 * min(refusals, 16)))  # noqa: S311
+
+    async def take_snapshot(self) -> None:
+        """Store the state, unless a snapshot covers it already, and remove the earlier snapshot."""
+        state, encoded = self.state, encode_state(self.state)
+        if state.number <= self.snapshot_number:
+            return
+        size = self.requests.message_bytes - _PIECE_HEAD
+        pieces = [encoded[at : at + size] for at in range(0, len(encoded), size)]
+        if len(pieces) > _BATCH_MAX:
+            return
+        covered = state.number
+        drafts = [
+            Draft(
+                self.subjects.snapshots,
+                frame(index.to_bytes(2, "big") + len(pieces).to_bytes(2, "big") + piece),
+                # Only over the snapshot that this process knows: another process may have stored a later one.
+                None if index else self._snapshot_message,
+            )
+            for index, piece in enumerate(pieces)
+        ]
+        try:
+            stored = await self.requests.store(drafts)
+        except Unanswered as error:
+            raise Unavailable(f"the snapshot of {self.name} was not stored: {error}") from error
+        if isinstance(stored, Refusal):
+            found, self._snapshot_message = await self._read_snapshot()
+            self.snapshot_number = found.number
+            return
+        self._snapshot_message, self.snapshot_number = stored, covered
+        self.unsaved = self.unsaved_bytes = 0
+        await self.requests.purge(self.subjects.stream, self.subjects.snapshots, stored - len(pieces) + 1)
+
+    async def _ask(self) -> None:
+        """
+        Ask the others to wait, so that the next record of this process is not outrun by theirs.
+
+        Without this, a process that appends all the time keeps out whoever is farther away, and also a seal.
+        """
+        token = uuid4().bytes
+        self._asked = token
+        with suppress(Unanswered):
+            # Whether it is stored does not matter: it is a matter of politeness.
+            await self.requests.store([Draft(self.subjects.records, encode(Asked(token, _HOLD_MS)))])
+        await self.refresh()
+
+    async def _wait_for_others(self) -> None:
+        """Wait if another process has asked for that with the last record of the log."""
+        last, self._last_asked = self._last_asked, None
+        if last is not None and last.token != self._asked:
+            await asyncio.sleep(min(last.hold_ms, _HOLD_MS) / 1000)
+
+    async def _store(self, change: Change[R], expected: int) -> bool:
+        """
+        Store a record directly behind the record ``expected``; return whether it is there.
+
+        False: another record is there, so this one can never be stored any more.
+        """
+        assert change.content is not None
+        content, drafts = self._drafts(change, expected)
+        loop = asyncio.get_running_loop()
+        until, pause_s, in_doubt, reason = loop.time() + self.requests.patience_s, 0.001, False, ""
+        while True:
+            try:
+                stored = await self.requests.store(drafts)
+            except Unanswered as error:
+                in_doubt, reason = in_doubt or error.sent, str(error)
+            else:
+                if not isinstance(stored, Refusal):
+                    self._stored(stored, expected, content, change.data)
+                    return True
+                reason = stored.reason
+                if not stored.is_outrun and stored.code not in _BUSY and not in_doubt:
+                    raise Unavailable(f"the servers do not store a record of {self.name}: {stored.reason}")
+            # The reply to an earlier attempt may have been lost. What is in the log now decides: the record with this
+            # token, or another one, which keeps this one out for good.
+            try:
+                await self.refresh()
+                found = self._tokens.get(expected)
+                if found is not None:
+                    return found[1] == change.content.token
+                if self.state.number > expected:
+                    if not in_doubt:
+                        return False
+                    raise OutcomeUnknown(f"{self.name} has changed so much that a lost reply cannot be found out")
+            except Unavailable as error:
+                reason = str(error)
+            if loop.time() + pause_s > until:
+                if in_doubt:
+                    raise OutcomeUnknown(f"{self.name}: a record may have been stored: {reason}")
+                raise Unavailable(f"{self.name}: a record was not stored: {reason}")
+            # Nothing is there yet: the same record with the same expectation is sent again. It cannot be stored twice.
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.25)
+
+    def _drafts(self, change: Change[R], expected: int) -> tuple[LogRecord, list[Draft]]:
+        """Return the messages of a record; data that is too large for one message goes into pieces before it."""
+        content, limit = change.content, self.requests.message_bytes
+        assert content is not None
+        headers = ((LIFETIME, f"{change.lifetime_s}s"),) if change.lifetime_s else ()
+        message = encode(content, b"".join(change.data))
+        pieces: list[Draft] = []
+        if len(message) > limit and isinstance(content, Added):
+            data, size = b"".join(change.data), limit - _PIECE_HEAD
+            pieces = [Draft(self.subjects.pieces, frame(data[at : at + size])) for at in range(0, len(data), size)]
+            content = msgspec.structs.replace(content, pieces=len(pieces))
+            message = encode(content)
+        if len(message) > limit or len(pieces) >= _BATCH_MAX - len(change.beside):
+            raise InvalidInput(f"{len(change.data)} entries are too many, or too large, for one append to {self.name}")
+        return content, [*change.beside, *pieces, Draft(self.subjects.records, message, expected, headers)]
+
+    def _stored(self, number: int, expected: int, content: LogRecord, data: Sequence[bytes]) -> None:
+        """Apply an own record, unless it was read in the meantime."""
+        if self.state.number == expected:
+            inline = b"" if isinstance(content, Added) and content.pieces else b"".join(data)
+            self._apply(StoredRecord(number, expected, content, inline))
+
+    async def _refresh(self) -> None:
+        try:
+            await self._catch_up()
+        except _GapError:
+            await self.load()
+
+    async def _refresh_after(self, running: asyncio.Task[None]) -> None:
+        await asyncio.wait((running,))
+        await self._refresh()
+
+    async def _take(self, message: StoredMessage) -> None:
+        """Apply the message that follows the state, unless records between them were removed."""
+        record = self._decoded(message)
+        if record.before < 0 and record.number > self.state.number:
+            # It names no record before it. Only the beginning of a log is removed: so nothing is missing if the record
+            # that this process has read last is there.
+            last = await self.requests.next_at_leader(self.subjects.stream, self.subjects.records, self.state.number)
+            if last is None or last.number != self.state.number:
+                raise _GapError
+            record = msgspec.structs.replace(record, before=self.state.number)
+        self._apply(record)
+
+    async def _catch_up(self) -> None:
+        """Apply the records behind the state until the leader has no further one."""
+        stream, records = self.subjects.stream, self.subjects.records
+        while True:
+            number = self.state.number
+            found = await self.requests.next_at_leader(stream, records, number + 1)
+            if found is None:
+                if number != self.state.number:
+                    continue
+                await self._require_log()
+                return
+            self._seen_s = asyncio.get_running_loop().time()
+            await self._take(found)
+            if self.state.number > number:
+                for message in await self.requests.some(
+                    stream, records, self.state.number + 1, _READ_ITEMS, _READ_BYTES
+                ):
+                    await self._take(message)
+
+    async def _require_log(self) -> None:
+        """
+        Note a deletion whose record has expired.
+
+        The last record of a deleted log is kept for days. Whoever read nothing new for an hour looks whether the log is
+        there at all.
+        """
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._seen_s > _PRESENCE_S:
+            if await self.requests.last_at_leader(self.subjects.stream, self.subjects.records) is None:
+                self.state.deleted = True
+            self._seen_s = now_s
+
+    def _apply(self, record: StoredRecord) -> None:
+        if record.number <= self.state.number:
+            return
+        if record.before != self.state.number and not isinstance(record.content, Deleted):
+            # After a deletion the records before it are removed without a snapshot.
+            raise _GapError
+        before = self.state.number
+        self.state.apply(record.number, record.content)
+        self._last_asked = record.content if isinstance(record.content, Asked) else None
+        self._tokens[before] = (record.number, record.content.token)
+        if len(self._tokens) > _REMEMBERED:
+            del self._tokens[next(iter(self._tokens))]
+        self.unsaved += 1
+        self.unsaved_bytes += len(record.data)
+        self._read(record)
+
+    def _decoded(self, message: StoredMessage) -> StoredRecord:
+        return decode(message.number, message.expected, message.data, self.name)
+
+    async def _read_snapshot(self) -> tuple[LedgerState, int]:
+        """Return the state of the last snapshot and the number of its last message; an empty state without one."""
+        stream, subject = self.subjects.stream, self.subjects.snapshots
+        while True:
+            last = await self.requests.last_at_leader(stream, subject)
+            if last is None:
+                return LedgerState(self._window), 0
+            total = int.from_bytes(unframe(last.data, f"the snapshot of {self.name}")[2:4], "big")
+            messages = [last]
+            while len(messages) < total:
+                found = await self.requests.next_at_leader(stream, subject, last.number - total + len(messages))
+                if found is None or found.number >= last.number:
+                    break  # It was replaced and removed in the meantime.
+                messages.insert(len(messages) - 1, found)
+            bodies = [unframe(message.data, f"the snapshot of {self.name}") for message in messages]
+            if [int.from_bytes(body[:2], "big") for body in bodies] == list(range(total)):
+                encoded = b"".join(body[4:] for body in bodies)
+                return decode_state(encoded, self._window, self.name), last.number
+
+
+class _GapError(Exception):
+    """A record does not follow the one before: those between were removed."""
+
+
+def creation(token: bytes, name: str, subjects: LogSubjects) -> Draft:
+    """Return the first record of a log."""
+    return Draft(subjects.records, encode(Created(token, name)), 0)

@@ -1,0 +1,186 @@
+"""
+The records of a ledger's log, and their encoding.
+
+A message of the log is: one byte with the format, four bytes with a checksum of the rest, four bytes with the length of
+the description, the description (MessagePack), and the data of the entries, unless pieces before the message hold it.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import msgspec
+
+from txnframework.errors import Corrupt, UnknownFormat
+from txnframework.model import Branch, TxnID
+
+FORMAT = 1
+"""The format of everything that the ledgers store in a stream."""
+
+_FRAME_HEAD = 5
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """
+    What one entry of a record carries besides its data: the branch, and the sequences of a producer.
+
+    ``entry``: which one of the record. ``txn`` is empty without a branch; ``producer`` is -1 without sequences,
+    otherwise a number into ``Added.producers``.
+    """
+
+    entry: int
+    txn: str = ""
+    branch: int = 0
+    producer: int = -1
+    first: int = 0
+    last: int = 0
+
+
+class Added(msgspec.Struct, frozen=True, array_like=True, tag="added", gc=False):
+    """
+    Entries were appended to the open ledger.
+
+    ``first``: the id of the first one. ``messages_before``: the messages of the ledger before it. ``sizes``: the bytes
+    of each entry. ``messages``: of each entry; empty if each has one. ``pieces``: the number of messages before this
+    one that hold the data; 0: it follows the description. ``closes``: the ledger is closed, and the next one is open.
+    """
+
+    token: bytes
+    first: int
+    messages_before: int
+    appended_ms: int
+    sizes: tuple[int, ...]
+    messages: tuple[int, ...] = ()
+    producers: tuple[str, ...] = ()
+    origins: tuple[Origin, ...] = ()
+    pieces: int = 0
+    closes: bool = False
+
+    def messages_of(self, entry: int) -> int:
+        """Return the number of messages of one of the entries."""
+        return self.messages[entry] if self.messages else 1
+
+    @property
+    def messages_total(self) -> int:
+        """The number of messages of all entries."""
+        return sum(self.messages) if self.messages else len(self.sizes)
+
+
+class Created(msgspec.Struct, frozen=True, array_like=True, tag="created", gc=False):
+    """The first record of a log; the number of its message is the id of the first ledger."""
+
+    token: bytes
+    name: str
+
+
+class Rolled(msgspec.Struct, frozen=True, array_like=True, tag="rolled", gc=False):
+    """The open ledger was closed; the number of this message is the id of the next one."""
+
+    token: bytes
+
+
+class Sealed(msgspec.Struct, frozen=True, array_like=True, tag="sealed", gc=False):
+    """Appends are refused from here on."""
+
+    token: bytes
+
+
+class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trimmed", gc=False):
+    """
+    The closed ledgers below ``below`` were removed.
+
+    ``aborted``: the branches, each with its transaction, whose copies in them are forgotten; the other copies there
+    count. ``silent``: producers that are forgotten because they appended nothing for long.
+    """
+
+    token: bytes
+    below: int
+    aborted: tuple[tuple[str, int], ...] = ()
+    silent: tuple[str, ...] = ()
+
+
+class Deleted(msgspec.Struct, frozen=True, array_like=True, tag="deleted", gc=False):
+    """The managed ledger was deleted; this is the last record of its log."""
+
+    token: bytes
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked", gc=False):
+    """
+    Somebody whose records were refused again and again asks the others to wait for ``hold_ms``; changes nothing.
+
+    This is the only record that is stored wherever the log ends. So it has no expectation.
+    """
+
+    token: bytes
+    hold_ms: int
+
+
+LogRecord = Asked | Created | Added | Rolled | Sealed | Trimmed | Deleted
+
+
+class StoredRecord(msgspec.Struct, frozen=True, gc=False):
+    """
+    A record as it was read.
+
+    ``number``: of its message. ``before``: of the record before it; -1 of one that is stored wherever the log ends.
+    ``data``: what is behind the description.
+    """
+
+    number: int
+    before: int
+    content: LogRecord
+    data: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[LogRecord] = msgspec.msgpack.Decoder(LogRecord)
+
+
+def encode(content: LogRecord, data: bytes = b"") -> bytes:
+    """Return the message of a record."""
+    described = _encoder.encode(content)
+    return frame(len(described).to_bytes(4, "big") + described + data)
+
+
+def decode(number: int, before: int, message: bytes, name: str) -> StoredRecord:
+    """
+    Return the record of a message.
+
+    :raises UnknownFormat: another version has written it.
+    :raises Corrupt: it is damaged.
+    """
+    body = unframe(message, f"message {number} of the log of {name}")
+    size = int.from_bytes(body[:4], "big")
+    try:
+        content = _decoder.decode(body[4 : 4 + size])
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"message {number} of the log of {name} is damaged: {error}") from error
+    return StoredRecord(number, before, content, body[4 + size :])
+
+
+def frame(body: bytes) -> bytes:
+    """Return bytes with the format and a checksum before them."""
+    return bytes((FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body
+
+
+def unframe(message: bytes, what: str) -> bytes:
+    """
+    Return the bytes behind format and checksum.
+
+    :raises UnknownFormat: another version has written them.
+    :raises Corrupt: they are damaged.
+    """
+    if not message:
+        raise Corrupt(f"{what} is empty")
+    if message[0] != FORMAT:
+        raise UnknownFormat(what, message[0])
+    body = message[_FRAME_HEAD:]
+    if len(message) < _FRAME_HEAD or zlib.crc32(body) != int.from_bytes(message[1:_FRAME_HEAD], "big"):
+        raise Corrupt(f"{what} is damaged: its checksum is wrong")
+    return body
+
+
+def branch_of(origin: Origin) -> Branch | None:
+    """Return the branch of an entry, or None."""
+    return Branch(TxnID.parse(origin.txn), origin.branch) if origin.txn else None

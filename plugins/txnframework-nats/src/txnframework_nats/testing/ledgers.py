@@ -1,0 +1,131 @@
+"""Ledgers of one prefix on a real server for each test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from uuid import uuid4
+
+import nats
+
+from txnframework.errors import TxnFrameworkError
+from txnframework.interfaces import ILedgerStore
+from txnframework.model import Key
+from txnframework.testing import Crashing, Disconnecting, Harness, Misleading, Paired, VirtualEnvironment, run_ready
+from txnframework.testing.servers.proxy import Proxy, Side
+from txnframework_nats._options import locate
+from txnframework_nats.connection._connection import NatsConnection
+from txnframework_nats.connection._failures import Refused
+from txnframework_nats.ledgers import NatsLedgerOptions, NatsLedgerStore, NatsManagedLedger, open_ledger_store
+from txnframework_nats.testing.servers.nats import shared_hosts
+
+OPTIONS = NatsLedgerOptions(streams=2, connect_timeout_ms=2_000, request_timeout_ms=500, patience_ms=1_500)
+
+
+@dataclass
+class _Opened:
+    proxy: Proxy
+    reconnected: asyncio.Event
+    is_cut: bool = False
+
+
+class NatsLedgerHarness(
+    Harness[ILedgerStore],
+    Paired[ILedgerStore],
+    Crashing[ILedgerStore],
+    Disconnecting[ILedgerStore],
+    Misleading[ILedgerStore],
+):
+    """Opens ledger stores of one prefix, each with a connection of its own through a proxy, like several processes."""
+
+    options: ClassVar[NatsLedgerOptions] = OPTIONS
+
+    def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
+        super().__init__(directory, environment)
+        self.prefix = f"t{uuid4().hex[:16]}"
+        self._opened: dict[ILedgerStore, _Opened] = {}
+
+    def hosts(self) -> str:
+        """Return the servers."""
+        return shared_hosts()
+
+    def open(self) -> AbstractAsyncContextManager[ILedgerStore]:
+        """Open a client that may belong to any metadata store."""
+        return self._open(None)
+
+    def open_as(self, identity: str) -> AbstractAsyncContextManager[ILedgerStore]:
+        """Open a client that belongs to this metadata store."""
+        return self._open(identity)
+
+    @asynccontextmanager
+    async def _open(self, identity: str | None) -> AsyncIterator[ILedgerStore]:
+        host, _, port = self.hosts().split(",")[0].rpartition(":")
+        async with Proxy((host, int(port))) as proxy:
+            here = "{}:{}".format(*proxy.address)
+            url = f"nats://{here}/{self.prefix}"
+            store = await open_ledger_store(url, self.environment, self.options, identity)
+            reconnected = asyncio.Event()
+            store.connection.observe(lambda is_connected: reconnected.set() if is_connected else None)
+            self._opened[store] = _Opened(proxy, reconnected)
+            try:
+                yield store
+            finally:
+                del self._opened[store]
+                proxy.restore()
+                await store.close()
+
+    async def settle(self) -> None:
+        """Wait for the messages that are under way."""
+        for store, opened in tuple(self._opened.items()):
+            assert isinstance(store, NatsLedgerStore)
+            if not opened.is_cut and store.connection.is_connected:
+                with suppress(TxnFrameworkError):
+                    await store.connection.api("INFO")
+        await run_ready()
+
+    async def destroy(self) -> None:
+        """Remove the streams."""
+        connection = await NatsConnection.open(locate(f"nats://{self.hosts()}/{self.prefix}"), self.options)
+        try:
+            for number in range(self.options.streams):
+                with suppress(Refused):
+                    await connection.api(f"STREAM.DELETE.{self.prefix}-ledgers-{number}")
+        finally:
+            await connection.close()
+
+    async def crash(self, opened: ILedgerStore) -> None:
+        """Reset the connection, and close the client."""
+        self._opened[opened].proxy.cut()
+        assert isinstance(opened, NatsLedgerStore)
+        with suppress(OSError):
+            await opened.close()
+
+    async def cut(self, opened: ILedgerStore) -> None:
+        """Lose everything that the server sends."""
+        self._opened[opened].is_cut = True
+        self._opened[opened].proxy.drop(Side.SERVER)
+
+    async def restore(self, opened: ILedgerStore) -> None:
+        """Connect again."""
+        found = self._opened[opened]
+        found.reconnected.clear()
+        found.proxy.restore()
+        found.proxy.reset_connections()
+        async with asyncio.timeout(self.patience_s):
+            await found.reconnected.wait()
+        found.is_cut = False
+
+    async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:
+        """Send a notification of a record that does not exist."""
+        assert isinstance(opened, NatsLedgerStore)
+        ledger = await opened.open(str(target))
+        assert isinstance(ledger, NatsManagedLedger)
+        client = await nats.connect(f"nats://{self.hosts().split(',')[0]}")
+        await client.publish(ledger.hints, b"forged", headers={"Nats-Sequence": str(10**9)})
+        await client.flush()
+        await client.close()
+        await ledger.close()
