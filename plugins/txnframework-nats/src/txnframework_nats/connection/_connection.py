@@ -185,7 +185,7 @@ class NatsConnection:
 
     async def subscribe(self, receive: Callable[[Msg], Awaitable[None]], subject: str | None = None) -> Subscription:
         """
-        Subscribe to a subject; None: to one that nobody else knows. Its name is the subscription's ``subject``.
+        Subscribe to a subject; None: to one that no other client knows. Its name is the subscription's ``subject``.
 
         :raises Unavailable: there is no connection.
         """

@@ -65,7 +65,7 @@ class Installation:
             )
         shards = tuple(Shard(self._requests, self._prefix, one) for one in range(root.streams))
         if not root.complete:
-            # Crash window: whoever dies here leaves some streams, and the next opener creates the others.
+            # Crash window: a process that dies here leaves some streams, and the next opener creates the others.
             for shard in shards:
                 await shard.create(replicas, options.stream_bytes_max)
             await self._replace(msgspec.structs.replace(root, complete=True), number)

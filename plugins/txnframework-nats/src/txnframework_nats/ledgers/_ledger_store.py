@@ -288,8 +288,8 @@ class NatsLedgerStore:
         except LedgerNotFound:
             deleted = True
         if deleted:
-            # Crash window: the ledger is deleted for everybody, and its name and its data are there still. Whoever
-            # creates or deletes the name next removes them.
+            # Crash window: the ledger is deleted for everybody, and its name and its data are there still. The
+            # process that creates or deletes the name next removes them.
             await self._remove(shard, found)
 
     async def list_names(self, prefix: str, after: str, items_max: int) -> tuple[str, ...]:
@@ -381,7 +381,7 @@ class NatsLedgerStore:
         await log.take_snapshot()
         # What opened the first ledger that is left may hold the last entries of the one before. The last record of a
         # log stays, because the next one is stored behind it.
-        # The record that a snapshot covers last stays as well: whoever opens finds that nothing behind it is missing.
+        # The record that a snapshot covers last stays as well: by it, an opener finds that nothing is missing.
         first = log.state.ledgers[0].ledger_id
         await self._requests.purge(subjects.stream, subjects.pieces, min(first, log.snapshot_number))
         await self._requests.purge(subjects.stream, subjects.records, min(first + 1, log.snapshot_number))

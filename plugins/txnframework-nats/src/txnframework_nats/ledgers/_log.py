@@ -191,7 +191,7 @@ class LedgerLog:
         """
         Ask the others to wait, so that the next record of this process is not outrun by theirs.
 
-        Without this, a process that appends all the time keeps out whoever is farther away, and also a seal.
+        Without this, a process that appends all the time keeps out the processes farther away, and also a seal.
         """
         token = uuid4().bytes
         self._asked = token
@@ -316,8 +316,8 @@ class LedgerLog:
         """
         Note a deletion whose record has expired.
 
-        The last record of a deleted log is kept for days. Whoever read nothing new for an hour looks whether the log is
-        there at all.
+        The last record of a deleted log is kept for days. A process that read nothing new for an hour checks whether
+        the log is there at all.
         """
         now_s = asyncio.get_running_loop().time()
         if now_s - self._seen_s > _PRESENCE_S:

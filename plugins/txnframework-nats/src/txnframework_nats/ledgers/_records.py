@@ -107,7 +107,7 @@ class Deleted(msgspec.Struct, frozen=True, array_like=True, tag="deleted", gc=Fa
 
 class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked", gc=False):
     """
-    Somebody whose records were refused again and again asks the others to wait for ``hold_ms``; changes nothing.
+    A process whose records were refused again and again asks the others to wait for ``hold_ms``; changes nothing.
 
     This is the only record that is stored wherever the log ends. So it has no expectation.
     """

@@ -100,7 +100,7 @@ class Shard:
         return None if found is None else FoundName(found.number, self._decode(found.data))
 
     def name_draft(self, name: str, log: str) -> Draft:
-        """Return the message that gives a name, which nobody has, to a log."""
+        """Return the message that gives a name, which is free, to a log."""
         encoded = frame(msgspec.msgpack.encode(Named(name, log)))
         return Draft(self._name_subject(digest(name)), encoded, 0)
 

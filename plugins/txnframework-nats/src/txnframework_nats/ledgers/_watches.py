@@ -70,7 +70,7 @@ class WatchedLog:
             watch.wake()
 
     async def told(self, message: Msg) -> None:
-        """Wake every watch, unless this process has read the record that is told of."""
+        """Wake every watch, unless this process has read that record."""
         number = (message.headers or {}).get("Nats-Sequence", "")
         if not number.isdecimal() or int(number) > self._read_upto():
             self.wake()
@@ -143,13 +143,13 @@ class TailWatches:
                     if await watched.look():
                         watched.wake()
                 except TxnFrameworkError:
-                    # Whoever is woken reads, and gets the error.
+                    # The watcher reads when it is woken, and gets the error.
                     watched.wake()
             async with self._subscribing:
                 await self._forget_unused()
 
     async def _forget_unused(self) -> None:
-        """End the subscriptions of logs that nobody watches any more."""
+        """End the subscriptions of logs that have no watch any more."""
         for subject, watched in tuple(self._logs.items()):
             if not watched.armed:
                 del self._logs[subject]
