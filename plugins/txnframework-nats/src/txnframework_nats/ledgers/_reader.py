@@ -13,7 +13,7 @@ from txnframework_nats.ledgers._cache import RecordCache
 from txnframework_nats.ledgers._log import LedgerLog
 from txnframework_nats.ledgers._records import Added, StoredRecord, decode, unframe
 from txnframework_nats.ledgers._requests import StoredMessage
-from txnframework_nats.ledgers._state import LedgerTotals, RecordPlace
+from txnframework_nats.ledgers._state import LedgerTotals, RecordMark
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ _PLACES_MAX = 512
 _LEDGERS_MAX = 256
 _TRIES = 5
 
-By = Callable[[RecordPlace], int]
+By = Callable[[RecordMark], int]
 
 _entry: By = attrgetter("entry")
 _messages: By = attrgetter("messages")
@@ -42,7 +42,7 @@ class EntryReader:
         self._log = log
         self._cache = cache
         self._key = log.subjects.records
-        self._places: dict[int, list[RecordPlace]] = {}
+        self._places: dict[int, list[RecordMark]] = {}
 
     async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range; see IManagedLedger."""
@@ -169,9 +169,9 @@ class EntryReader:
                 found.append((ledger, first, last))
         return found
 
-    async def _locate(self, ledger: LedgerTotals, by: By, value: int) -> RecordPlace:
+    async def _locate(self, ledger: LedgerTotals, by: By, value: int) -> RecordMark:
         """Return the last record of a ledger whose entry, messages or time is at most ``value``, or its first one."""
-        known: list[RecordPlace] = sorted({*ledger.places, *self._places.get(ledger.ledger_id, ())})
+        known: list[RecordMark] = sorted({*ledger.places, *self._places.get(ledger.ledger_id, ())})
         at = max(bisect_right(known, value, key=by), 1)
         low = known[at - 1]
         high = known[at].number if at < len(known) else ledger.last_number + 1
@@ -189,8 +189,8 @@ class EntryReader:
             low, high = await self._halve(ledger, by, value, low, high)
 
     async def _halve(
-        self, ledger: LedgerTotals, by: By, value: int, low: RecordPlace, high: int
-    ) -> tuple[RecordPlace, int]:
+        self, ledger: LedgerTotals, by: By, value: int, low: RecordMark, high: int
+    ) -> tuple[RecordMark, int]:
         """Narrow the numbers between which the wanted record is, until few are left."""
         while high - low.number > _SCANNED:
             middle = (low.number + high) // 2
@@ -209,11 +209,11 @@ class EntryReader:
                 high = middle
         return low, high
 
-    def _place(self, ledger: LedgerTotals, record: StoredRecord) -> RecordPlace:
+    def _place(self, ledger: LedgerTotals, record: StoredRecord) -> RecordMark:
         """Return where a record is, and remember it."""
         added = record.content
         assert isinstance(added, Added)
-        place = RecordPlace(added.first, added.messages_before, added.appended_ms, record.number)
+        place = RecordMark(added.first, added.messages_before, added.appended_ms, record.number)
         if len(self._places) > _LEDGERS_MAX:
             self._places.clear()
         known = self._places.setdefault(ledger.ledger_id, [])

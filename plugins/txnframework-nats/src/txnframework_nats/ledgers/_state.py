@@ -22,7 +22,7 @@ from txnframework_nats.ledgers._windows import SequenceCopy, SequenceWindow
 _PLACES_MAX = 32
 
 
-class RecordPlace(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+class RecordMark(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
     """Where a record of entries is: its first entry, the messages before it, its time, and the message's number."""
 
     entry: int
@@ -46,14 +46,14 @@ class LedgerTotals:
         self.messages = 0
         self.bytes = 0
         self.last_number = ledger_id
-        self.places: list[RecordPlace] = []
+        self.places: list[RecordMark] = []
         self.stride = 1
         self._records = 0
 
     def add(self, number: int, added: Added) -> None:
         """Count a record of entries."""
         if self._records % self.stride == 0:
-            self.places.append(RecordPlace(added.first, added.messages_before, added.appended_ms, number))
+            self.places.append(RecordMark(added.first, added.messages_before, added.appended_ms, number))
             if len(self.places) > _PLACES_MAX:
                 self.places = self.places[::2]
                 self.stride *= 2
@@ -103,7 +103,7 @@ class LedgerTotals:
         return totals
 
 
-PackedTotals = tuple[int, int, int, int, int, int, list[RecordPlace], int, int]
+PackedTotals = tuple[int, int, int, int, int, int, list[RecordMark], int, int]
 
 
 class LedgerState:
