@@ -11,6 +11,7 @@ from txnframework_simulation.history import (
     AckedMessage,
     Acknowledge,
     Consume,
+    DeleteTopic,
     MessagePosition,
     Receive,
     Received,
@@ -68,6 +69,16 @@ def joined_meanwhile() -> Story:
     story.delete().create().subscribe().send("b", 0)
     joining.ok()
     return story.receive("b").ack("b").drain("b").left()
+
+
+def received_meanwhile(first: str) -> Story:
+    """While a second deletion runs that only helps the first one, a consumer of the next topic receives a message."""
+    story = Story().subscribe()
+    helping = story.invoke(DeleteTopic(TOPIC))
+    story.delete().create().subscribe().consume("l", "failover").send("a", 0).send("b", 1).send("e", 2)
+    story.receive(first, consumer="l")
+    helping.ok()
+    return story.consume("m", "failover").receive("e", consumer="m").receive("a", consumer="m")
 
 
 def keyed() -> Story:
@@ -137,6 +148,7 @@ ACCEPTED = {
     "one place of two topics": again().receive("b", consumer="l").drain("b").left("b"),
     "handed out late by who joined before": again().receive("a").drain("b").left("b"),
     "joined while it was deleted": joined_meanwhile(),
+    "received while it was deleted, and again": received_meanwhile("a"),
     "a deletion that nobody knows of": (
         Story().subscribe().send("a", 0).delete("unknown").create().drain("a").left("a")
     ),
@@ -198,6 +210,7 @@ REJECTED = {
     ),
     "given up in vain, and lost": ("stuck reader", given_up_in_vain().drain("a", "b").left()),
     "one moved, another one reported as done": ("early ack", letters().letter("a", txn=V).ask_ack("b", "DELETED")),
+    "late, though another one was received while it was deleted": ("order violation", received_meanwhile("b")),
     "moved twice": ("duplicate", letters().letter("a", txn=V).letter("a", 1, txn=U)),
     "moved and still delivered": ("dead letter", letters().letter("a", txn=V).drain("a", "b").left("a", "b")),
     "moved and committed": (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from txnframework_simulation.checkers.observations import Observation
 from txnframework_simulation.checkers.segments import along, descends
 from txnframework_simulation.checkers.subscriptions import KEYED_TYPES, ORDERED_TYPES, Subscription
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Call, MessagePosition
+from txnframework_simulation.history import Call, MessagePosition, Receive, Received
 
 NAME = "order violation"
 
@@ -21,7 +22,7 @@ def check(facts: Facts) -> list[Violation]:
     for view in facts.observations.views:
         found += _in_order(view.name, view.observations)
     for subscription in facts.subscriptions.values():
-        found += _delivered(subscription)
+        found += _delivered(subscription, _left_out(facts, subscription))
     return found
 
 
@@ -102,16 +103,37 @@ def _in_order(who: str, observations: Iterable[Observation]) -> list[Violation]:
     return []
 
 
-def _delivered(subscription: Subscription) -> list[Violation]:
+def _left_out(facts: Facts, subscription: Subscription) -> set[tuple[MessagePosition, int]]:
+    """
+    Return the messages, by place and incarnation, of deliveries that the facts leave out.
+
+    They were received while a deletion of the topic ran, so they may be of the deleted topic or of the next one.
+    """
+    if subscription.topic not in facts.deleted:
+        return set()
+    received = Counter(
+        (seen.place, seen.incarnation)
+        for call in facts.asked
+        if isinstance(call.operation, Receive) and call.operation.subscription == subscription.name
+        if isinstance(call.reply, Received)
+        for seen in call.reply.messages
+        if seen.place.topic == subscription.topic
+    )
+    kept = Counter((one.seen.place, one.seen.incarnation) for one in subscription.deliveries)
+    return {*(received - kept)}
+
+
+def _delivered(subscription: Subscription, left_out: set[tuple[MessagePosition, int]]) -> list[Violation]:
     """
     Find first deliveries out of order: the order is that of a segment, or with ``key_shared`` that of a key.
 
-    A message may be redelivered at any time. After a seek, only messages of one incarnation of a cursor are compared.
+    A message may be redelivered at any time, also if its first delivery is ``left_out``. After a seek, only messages of
+    one incarnation of a cursor are compared.
     """
     type = subscription.type
     if type not in ORDERED_TYPES | KEYED_TYPES:
         return []
-    came: set[tuple[MessagePosition, int]] = set()
+    came = set(left_out)
     last: dict[Hashable, Observation] = {}
     found = []
     for observation in subscription.deliveries:
