@@ -134,8 +134,7 @@ class TopicOperations(ClientOperations):
         """
         named = self._topic(topic)
         whole_number(segment_id, "segment_id", 0)
-        layout = await self._finish(named, lambda: self.host.topics.split(named, segment_id))
-        low, high = layout.segments[segment_id].children
+        low, high = await self._finish(named, lambda: self.host.topics.split(named, segment_id))
         return low, high
 
     async def merge(self, topic: Name, segment_id: int, other_id: int) -> int:
@@ -149,8 +148,7 @@ class TopicOperations(ClientOperations):
         for given, what in ((segment_id, "segment_id"), (other_id, "other_id")):
             whole_number(given, what, 0)
         named = self._topic(topic)
-        layout = await self._finish(named, lambda: self.host.topics.merge(named, segment_id, other_id))
-        (child,) = layout.segments[segment_id].children
+        (child,) = await self._finish(named, lambda: self.host.topics.merge(named, segment_id, other_id))
         return child
 
     async def compact(

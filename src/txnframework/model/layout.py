@@ -192,6 +192,25 @@ def plan_merge(layout: Layout, segment_id: int, other_id: int) -> Layout:
     return _plan(layout, (low, high), ((low.start, high.end),))
 
 
+def has_change(layout: Layout, planned: Layout, parents: tuple[int, ...]) -> bool:
+    """
+    Return whether a layout has the change of ``parents`` that ``planned`` has, to recognise a plan that was stored.
+
+    The parents and the children may have been replaced since, and some of them removed. Ids are never used again, so
+    one that is left still shows the change.
+    """
+    children = planned.segments[parents[0]].children
+    left = [layout.segments[one] for one in parents if one in layout.segments]
+    born = [layout.segments[one] for one in children if one in layout.segments]
+    if any(one.children != children for one in left):
+        return False
+    return bool(left or born) and all(_as_planned(one) == _as_planned(planned.segments[one.id]) for one in born)
+
+
+def _as_planned(segment: Segment) -> Segment:
+    return replace(segment, state=SegmentState.PLANNED, children=())
+
+
 def finish_change(layout: Layout, parents: tuple[int, ...]) -> Layout:
     """Return the layout with the planned change of ``parents``, which must be sealed, marked as done."""
     segments = dict(layout.segments)

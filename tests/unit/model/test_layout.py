@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from txnframework.model.layout import (
     create_layout,
     finish_change,
     from_record,
+    has_change,
     plan_merge,
     plan_split,
     planned_changes,
@@ -162,3 +164,22 @@ def test_a_segment_is_found_by_its_name() -> None:
     ):
         with pytest.raises(LayoutConflict, match="there is no segment"):
             layout.segment_of(parse_name(name))
+
+
+def test_a_plan_is_recognised_after_its_children_were_replaced_and_removed() -> None:
+    """The reply to a plan may be lost, and much may happen before its process reads the layout again."""
+    before = create_layout(TOPIC, 1)
+    planned = plan_split(before, 0)
+    first, second = planned.segments[0].children
+    assert not has_change(before, planned, (0,))
+    done = finish_change(planned, (0,))
+    assert has_change(done, planned, (0,))
+    later = finish_change(plan_split(done, first), (first,))
+    assert has_change(later, planned, (0,))
+    segments = {number: one for number, one in later.segments.items() if number != first}
+    assert has_change(replace(later, segments=segments), planned, (0,))
+    assert has_change(replace(later, segments={second: later.segments[second]}), planned, (0,))
+    assert not has_change(replace(later, segments={}), planned, (0,))
+    other = plan_merge(done, first, second)
+    assert not has_change(done, other, (first, second))
+    assert has_change(other, other, (first, second))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from txnframework.broker.coordination import ATTEMPTS_MAX
@@ -16,11 +15,10 @@ from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCo
 from txnframework.model import paths, records
 from txnframework.model.layout import (
     Layout,
-    Segment,
-    SegmentState,
     create_layout,
     finish_change,
     from_record,
+    has_change,
     plan_merge,
     plan_split,
     planned_changes,
@@ -169,17 +167,17 @@ class Topics:
         """Return an armed watch on the layout."""
         return await self._store.watch(paths.topic_key(topic))
 
-    async def split(self, topic: TopicName, segment_id: int) -> Layout:
+    async def split(self, topic: TopicName, segment_id: int) -> tuple[int, ...]:
         """
-        Split an active segment in the middle of its hash range; return the layout after the change.
+        Split an active segment in the middle of its hash range; return the ids of the children.
 
         :raises LayoutConflict: the segment is not active or holds only one hash value, or the topic is persistent.
         """
         return await self._change(topic, (segment_id,), lambda layout: plan_split(layout, segment_id))
 
-    async def merge(self, topic: TopicName, segment_id: int, other_id: int) -> Layout:
+    async def merge(self, topic: TopicName, segment_id: int, other_id: int) -> tuple[int, ...]:
         """
-        Merge two active segments; return the layout after the change.
+        Merge two active segments; return the id of the child.
 
         :raises LayoutConflict: a segment is not active, the segments are not neighbours, or the topic is persistent.
         """
@@ -272,18 +270,26 @@ class Topics:
             return
         raise too_many_conflicts(layout.topic, ATTEMPTS_MAX)
 
-    async def _change(self, topic: TopicName, parents: tuple[int, ...], plan: Callable[[Layout], Layout]) -> Layout:
-        """Plan a change and carry it out."""
+    async def _change(
+        self, topic: TopicName, parents: tuple[int, ...], plan: Callable[[Layout], Layout]
+    ) -> tuple[int, ...]:
+        """
+        Plan a change and carry it out; return the ids of the children.
+
+        They are those of the plan: another process may have removed the parents by the time this one returns.
+        """
         planned: Layout | None = None
         for _ in range(ATTEMPTS_MAX):
             layout, version = await self._layouts.load(topic)
             # The reply to the plan may have been lost: then the plan is stored, and another process may have carried it
             # out.
-            if planned is not None and _children(layout, parents) == _children(planned, parents):
-                return await self.finish_changes(topic)
-            planned = plan(layout)
-            if await self._layouts.put_if(planned, version):
-                return await self.finish_changes(topic)
+            is_stored = planned is not None and has_change(layout, planned, parents)
+            if planned is None or not is_stored:
+                planned = plan(layout)
+                is_stored = await self._layouts.put_if(planned, version)
+            if is_stored:
+                await self.finish_changes(topic)
+                return planned.segments[parents[0]].children
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def _carry_out(self, layout: Layout, parents: tuple[int, ...], made: set[str]) -> None:
@@ -316,13 +322,3 @@ def _listed(record: Record) -> Layout | None:
     topic = paths.topic_of(record.key.path)
     document = records.decode(records.TopicRecord, record)
     return None if document.deleted or topic.internal else from_record(topic, document)
-
-
-def _children(layout: Layout, parents: tuple[int, ...]) -> tuple[tuple[Segment, ...], ...]:
-    """Return the parents' children in the state in which the plan created them, to recognise one's own plan."""
-    found = []
-    for parent in parents:
-        segment = layout.segments.get(parent)
-        children = segment.children if segment is not None else ()
-        found.append(tuple(replace(layout.segments[one], state=SegmentState.ACTIVE, children=()) for one in children))
-    return tuple(found)
