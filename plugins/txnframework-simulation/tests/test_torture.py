@@ -25,6 +25,7 @@ def test_torture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = json.loads((directory / "result.json").read_text())
     assert result["counts"]["kills"] + result["counts"]["pauses"] > 0
     assert result["operations"]["Begin"]["ok"] > 0
+    assert result["operations"]["DrainRows"]["ok"] == 1
 
     assert main(["torture", "--check", str(directory)]) == 0
     history = read(directory / "history.jsonl")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from io import StringIO
@@ -15,11 +17,28 @@ import pytest
 from rich.console import Console
 
 from txnframework_simulation.checkers import Violation
-from txnframework_simulation.history import Begin, Begun, Commit, History, Recorder, Send
-from txnframework_simulation.torture.assignment import address_of, through
+from txnframework_simulation.history import (
+    Begin,
+    Begun,
+    Commit,
+    Drained,
+    DrainRows,
+    DrainSubscription,
+    DrainTopic,
+    History,
+    MessagePosition,
+    Recorder,
+    RowsFound,
+    SeenMessage,
+    Send,
+)
+from txnframework_simulation.torture.assignment import address_of, make_books, through
 from txnframework_simulation.torture.disruptions import Disruptions
 from txnframework_simulation.torture.report import Progress, TortureResult, counts_of, operations_of
 from txnframework_simulation.torture.run import to_ask
+from txnframework_simulation.torture.steps import step_file
+from txnframework_simulation.torture.tables import connect_to
+from txnframework_simulation.workloads.own_rows import STEPS
 
 
 @pytest.mark.parametrize(
@@ -164,3 +183,50 @@ def test_progress_in_a_file(tmp_path: Path) -> None:
     assert written.getvalue() == (
         "0 of 0 s: 1 done, 0 refused, 1 unknown; 3 a disruption with a name that would not fit into eighty columns\n"
     )
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_process_kills_itself_at_a_step(step: str, tmp_path: Path) -> None:
+    """It is killed by SIGKILL, no earlier than at its step, and a file names the step."""
+    history = tmp_path / "history.jsonl"
+    script = f"""
+import random, sys, time
+from pathlib import Path
+from txnframework_simulation.torture.steps import KillAtStep
+from txnframework_simulation.workloads.own_rows import STEPS
+class Chance(random.Random):
+    def random(self): return 0.0
+    def choice(self, steps): return {step!r}
+kill = KillAtStep(Path({str(history)!r}), Chance())
+for step in STEPS:
+    print(step, flush=True)
+    kill(step)
+    if step == {step!r}:
+        time.sleep(60)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    assert ended.stdout.split() == list(STEPS[: STEPS.index(step) + 1])
+    assert step_file(history).read_text() == step
+
+
+def test_the_rows_are_compared_with_the_invoices() -> None:
+    """A row without an invoice is found, and so is an invoice without a row."""
+    books = make_books(connect_to("sqlite:///"), lambda _: None)
+    orders, invoices = books.topics
+
+    def violations(sent: tuple[str, ...], rows: tuple[str, ...]) -> list[str]:
+        history = History()
+        recorder = Recorder(count(1).__next__, history.events.append)
+        seen = [SeenMessage(MessagePosition(invoices, 1, number), value) for number, value in enumerate(sent)]
+        order = SeenMessage(MessagePosition(orders, 2, 0), "o")
+        recorder.invoke("d", DrainTopic(orders)).ok(Drained((order,)))
+        recorder.invoke("d", DrainTopic(invoices)).ok(Drained(tuple(seen)))
+        recorder.invoke("d", DrainSubscription(orders, "billing")).ok(Drained(() if sent else (order,)))
+        recorder.invoke("d", DrainRows("invoices")).ok(RowsFound(dict.fromkeys(rows, "o")))
+        return [str(one) for one in books.violations(history)]
+
+    assert violations(("o>1",), ("o>1",)) == []
+    assert violations((), ()) == []
+    assert any("is a message and no row" in one for one in violations(("o>1",), ()))
+    assert any("is a row and no message" in one for one in violations((), ("o>1",)))

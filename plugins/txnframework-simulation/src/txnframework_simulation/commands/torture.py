@@ -78,10 +78,12 @@ def torture(
 
     Starts several processes over shared stores. Each runs several clients that send, consume, acknowledge, seek, commit
     and abort, over topics of the metadata-driven and the log-driven family, while segments are split, merged and
-    trimmed. Meanwhile, processes are killed and restarted, or paused for seconds. If the store has a server, their
-    connections are cut, stalled, delayed and half closed. A server that was started for the run is killed and
-    restarted. Each request of a client and its reply is recorded. In the end, all topics and subscriptions are drained.
-    The history is then checked: no loss, no duplicates, no partial transactions, and so on.
+    trimmed. In SQLite and PostgreSQL, another client commits rows of a table together with messages and
+    acknowledgments, and kills its process at the steps of a transaction. Meanwhile, processes are killed and restarted,
+    or paused for seconds. If the store has a server, their connections are cut, stalled, delayed and half closed. A
+    server that was started for the run is killed and restarted. Each request of a client and its reply is recorded. In
+    the end, all topics and subscriptions are drained. The history is then checked: no loss, no duplicates, no partial
+    transactions, and so on.
     """
     # Imported here because other commands do not need it.
     from txnframework.testing.servers.embedded import started_servers

@@ -7,10 +7,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from txnframework_simulation.workloads import Workload
+from txnframework_simulation.workloads import OwnRows, OwnRowsOptions, Workload
 from txnframework_simulation.workloads.actions import MixtureOptions
 from txnframework_simulation.workloads.actions.base import SubscriptionOptions
 from txnframework_simulation.workloads.mixture import Mixture
+from txnframework_simulation.workloads.own_rows import AtStep, Connect
 
 PERSISTENT = "persistent://public/default"
 ACTORS = 3
@@ -95,6 +96,22 @@ def make_workload() -> Workload[Any]:
             keys=8,
         )
     )
+
+
+ARCHIVE = "archive"
+"""A subscription that nobody consumes. So retention removes no message, and all can be compared in the end."""
+
+
+def make_books(connect: Connect, at_step: AtStep) -> OwnRows:
+    """
+    Return the second workload, whose invoices are also rows of the application.
+
+    It has topics and a subscription of its own, so that the others neither send to them nor acknowledge there.
+    """
+    options = OwnRowsOptions(
+        orders="shop-orders", invoices="shop-invoices", types=("shared",), rows_last=True, forgotten=0.03
+    )
+    return OwnRows(options, connect, at_step)
 
 
 def address_of(url: str) -> tuple[str, int] | None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import msgspec
 
 from txnframework.testing.servers.proxy import Proxy
 from txnframework_simulation.torture.assignment import Assignment, address_of, through
+from txnframework_simulation.torture.steps import step_file
 
 _LOG_BYTES_SHOWN = 3_000
 _HEAD_BYTES_MAX = 200
@@ -33,7 +35,8 @@ class Member:
     """
     The process with one number, and its replacements after kills.
 
-    ``failures``: processes that ended without being killed, with the end of their output.
+    ``failures``: processes that ended without being killed, with the end of their output. ``steps``: how many processes
+    have killed themselves at each step of a transaction.
     """
 
     def __init__(self, number: int, seed: int, directory: Path, urls: Urls) -> None:
@@ -41,6 +44,7 @@ class Member:
         self.proxies: dict[tuple[str, int], Proxy] = {}
         self.lives = 0
         self.failures: list[str] = []
+        self.steps: Counter[str] = Counter()
         self._seed = seed
         self._directory = directory
         self._urls = urls
@@ -58,8 +62,7 @@ class Member:
     @property
     def works(self) -> bool:
         """Whether the current process has recorded an operation."""
-        file = self._directory / "parts" / f"{self.name}.jsonl"
-        return file.exists() and file.stat().st_size > _HEAD_BYTES_MAX
+        return self._history.exists() and self._history.stat().st_size > _HEAD_BYTES_MAX
 
     async def __aenter__(self) -> Self:
         for url in (self._urls.metadata, self._urls.ledger):
@@ -101,8 +104,7 @@ class Member:
         process.stdin.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), patience_seconds)
-            if process.returncode:
-                self.failures.append(self._last_words())
+            self._judge(process.returncode)
             return True
         self.signal(signal.SIGUSR1)
         await asyncio.sleep(1)
@@ -116,9 +118,19 @@ class Member:
             await self._process.wait()
             if self._ending:
                 return
-            if not self._killed:
-                self.failures.append(self._last_words())
+            # A process that ends by itself before it is asked to has failed.
+            self._judge(self._process.returncode or 1)
             await self._start()
+
+    def _judge(self, returncode: int | None) -> None:
+        """Record how a process ended."""
+        if not returncode or self._killed:
+            return
+        step = step_file(self._history)
+        if returncode == -signal.SIGKILL and step.exists():
+            self.steps[step.read_text(encoding="ascii")] += 1
+        else:
+            self.failures.append(self._last_words())
 
     async def _start(self) -> None:
         self.lives += 1
@@ -127,7 +139,7 @@ class Member:
             name=self.name,
             place=self.number,
             seed=self._seed * 1_000 + self.lives,
-            history=str(self._directory / "parts" / f"{self.name}.jsonl"),
+            history=str(self._history),
             metadata=self._through_proxy(self._urls.metadata),
             ledger=self._through_proxy(self._urls.ledger),
         )
@@ -145,6 +157,10 @@ class Member:
         assert self._process.stdin is not None
         # Sent through standard input, not in a file or an argument, because URLs may contain passwords.
         self._process.stdin.write(msgspec.json.encode(assignment) + b"\n")
+
+    @property
+    def _history(self) -> Path:
+        return self._directory / "parts" / f"{self.name}.jsonl"
 
     @property
     def _log(self) -> Path:

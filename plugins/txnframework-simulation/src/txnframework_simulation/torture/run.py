@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -20,12 +21,14 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.plugin import Server
 from txnframework_simulation.checkers import check
 from txnframework_simulation.history import Begun, Commit, EventKind, History, HistoryWriter, Recorder, read, write
-from txnframework_simulation.torture.assignment import config, make_workload
+from txnframework_simulation.torture.assignment import ARCHIVE, config, make_books, make_workload
 from txnframework_simulation.torture.disruptions import Disruptions
 from txnframework_simulation.torture.member import Member, Urls
 from txnframework_simulation.torture.report import Progress, TortureResult, counts_of, operations_of
-from txnframework_simulation.workloads import RecordedClient, Workload
+from txnframework_simulation.torture.tables import connect_to, create_table, has_tables
+from txnframework_simulation.workloads import OwnRows, RecordedClient, Subscribed, Workload
 from txnframework_simulation.workloads.drain import drain_outcome, drain_subscription, drain_topic
+from txnframework_simulation.workloads.own_rows import STEPS
 
 SETTLING_SECONDS_MAX = 90.0
 """The maximum time until open transactions are aborted, and the leases of dead processes have expired."""
@@ -33,10 +36,17 @@ _SETTLE_POLL_SECONDS = 0.5
 
 
 async def prepare(urls: Urls, workload: Workload[Any], history: Path) -> None:
-    """Create topics and subscriptions."""
+    """Create topics and subscriptions, and the table of the application if the store's database can have one."""
     appending = HistoryWriter(history, {"process": "prepare"})
     async with txnframework.open(config(urls.metadata, urls.ledger)) as client:
-        await workload.prepare(RecordedClient(client, Recorder(time.monotonic_ns, appending.keep), "prepare"))
+        recorded = RecordedClient(client, Recorder(time.monotonic_ns, appending.keep), "prepare")
+        await workload.prepare(recorded)
+        if has_tables(urls.metadata):
+            books = _books(urls.metadata)
+            await books.prepare(recorded)
+            for topic in books.topics:
+                await client.subscribe(topic, ARCHIVE, start="earliest")
+            await create_table(urls.metadata)
     appending.close()
 
 
@@ -49,36 +59,46 @@ async def settle_and_drain(urls: Urls, workload: Workload[Any], asked: Iterable[
     appending = HistoryWriter(history, {"process": "drain"})
     async with txnframework.open(config(urls.metadata, urls.ledger)) as client:
         recorded = RecordedClient(client, Recorder(time.monotonic_ns, appending.keep), "drain")
-        left = await _settled(client, workload)
+        books = _books(urls.metadata) if has_tables(urls.metadata) else None
+        workloads = [workload, *([] if books is None else [books])]
+        subscriptions = [one for each in workloads for one in each.subscriptions]
+        left = await _settled(client, subscriptions)
         for txn in asked:
             await drain_outcome(recorded, txn)
-        for topic in workload.topics:
-            await drain_topic(recorded, topic)
+        for each in workloads:
+            for topic in each.topics:
+                await drain_topic(recorded, topic)
+        if books is not None:
+            await books.drain_rows(recorded)
         # Each drain waits until no message arrives any more. Running them together takes only as long as one.
-        await asyncio.gather(*(drain_subscription(recorded, one) for one in workload.subscriptions))
+        await asyncio.gather(*(drain_subscription(recorded, one) for one in subscriptions))
     appending.close()
     return left
 
 
-async def _settled(client: Client, workload: Workload[Any]) -> str:
+def _books(metadata: str) -> OwnRows:
+    return make_books(connect_to(metadata), lambda _: None)
+
+
+async def _settled(client: Client, subscriptions: Iterable[Subscribed]) -> str:
     deadline = time.monotonic() + SETTLING_SECONDS_MAX
     left = ""
     while time.monotonic() < deadline:
-        left = await _unsettled(client, workload)
+        left = await _unsettled(client, subscriptions)
         if not left:
             return ""
         await asyncio.sleep(_SETTLE_POLL_SECONDS)
     return left
 
 
-async def _unsettled(client: Client, workload: Workload[Any]) -> str:
+async def _unsettled(client: Client, subscriptions: Iterable[Subscribed]) -> str:
     """Return why the run has not settled yet, or an empty text."""
     try:
         await client.maintain()
         hanging = await client.find_hanging(0)
         if hanging:
             return f"transaction {hanging[0].transaction.txn_id} is still open or has not taken effect everywhere"
-        for one in workload.subscriptions:
+        for one in subscriptions:
             await (await client.consumer(one.topic, one.name, type=one.type)).close()
     except TxnFrameworkError as error:
         return str(error)
@@ -190,7 +210,10 @@ async def _disrupt(settings: Settings, console: Console) -> tuple[dict[str, int]
                     f"process {member.name} did not end within {ENDING_SECONDS_MAX:.0f} s; its log shows where it waits"
                 )
     begun = {"seconds": round(settings.seconds), "processes at a time": settings.processes}
-    return begun | {"processes started": sum(one.lives for one in members)} | disruptions.summary(), defects
+    steps = sum((member.steps for member in members), Counter[str]())
+    at_steps = {f"kills when {step}": steps[step] for step in STEPS} if has_tables(settings.urls.metadata) else {}
+    started = {"processes started": sum(one.lives for one in members)}
+    return begun | started | disruptions.summary() | at_steps, defects
 
 
 async def _all_at_work(members: list[Member]) -> None:
@@ -207,7 +230,8 @@ def _member(settings: Settings, number: int) -> Member:
 
 def _judged(history: History, counts: dict[str, int], defects: list[str]) -> TortureResult:
     calls = history.calls()
-    violations = [*check(history), *make_workload().violations(history)]
+    books = make_books(connect_to(""), lambda _: None)
+    violations = [*check(history), *make_workload().violations(history), *books.violations(history)]
     return TortureResult(counts | counts_of(history, calls), operations_of(calls), violations, defects)
 
 

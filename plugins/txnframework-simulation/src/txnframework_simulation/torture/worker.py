@@ -20,11 +20,14 @@ from pathlib import Path
 import msgspec
 
 import txnframework
+from txnframework.client import Client
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import Conflict, Unavailable
 from txnframework.errors import OutcomeUnknown as InDoubt
 from txnframework_simulation.history import HistoryWriter, Recorder
-from txnframework_simulation.torture.assignment import ACTORS, Assignment, config, make_workload
+from txnframework_simulation.torture.assignment import ACTORS, Assignment, config, make_books, make_workload
+from txnframework_simulation.torture.steps import KillAtStep
+from txnframework_simulation.torture.tables import connect_to, has_tables
 from txnframework_simulation.workloads import ActorContext, RecordedClient
 
 _AGAIN_SECONDS = 0.3
@@ -63,10 +66,19 @@ async def _once(assignment: Assignment, attempt: int, recorder: Recorder, more: 
         workload = make_workload()
         async with asyncio.TaskGroup() as actors:
             for number in range(ACTORS):
-                recorded = RecordedClient(client, recorder, f"{assignment.name}.{attempt}.{number}")
-                chance = random.Random(assignment.seed * ACTORS + number)  # noqa: S311 - repeatable on purpose
-                part = ActorContext(recorded, chance, SystemEnvironment(), more, assignment.place)
-                actors.create_task(workload.run(part))
+                actors.create_task(workload.run(_part(assignment, client, recorder, f"{attempt}.{number}", more)))
+            if has_tables(assignment.metadata):
+                part = _part(assignment, client, recorder, f"{attempt}.books", more)
+                at_step = KillAtStep(Path(assignment.history), part.chance)
+                actors.create_task(make_books(connect_to(assignment.metadata), at_step).run(part))
+
+
+def _part(
+    assignment: Assignment, client: Client, recorder: Recorder, name: str, more: Callable[[], bool]
+) -> ActorContext:
+    recorded = RecordedClient(client, recorder, f"{assignment.name}.{name}")
+    chance = random.Random(f"{assignment.seed} {name}")  # noqa: S311 - repeatable on purpose
+    return ActorContext(recorded, chance, SystemEnvironment(), more, assignment.place)
 
 
 def _read(stopped: asyncio.Event) -> None:

@@ -12,10 +12,20 @@ from typing import Any
 from txnframework_simulation.workloads.chain import Chain
 from txnframework_simulation.workloads.drain import drain
 from txnframework_simulation.workloads.mixture import Mixture
-from txnframework_simulation.workloads.own_rows import OwnRows
+from txnframework_simulation.workloads.own_rows import OwnRows, OwnRowsOptions
 from txnframework_simulation.workloads.recorded_client import RecordedClient
 from txnframework_simulation.workloads.workload import ActorContext, Options, Subscribed, Workload
 
 WORKLOADS: dict[str, type[Workload[Any]]] = {"chain": Chain, "mixture": Mixture, "own_rows": OwnRows}
 
-__all__ = ["WORKLOADS", "ActorContext", "Options", "RecordedClient", "Subscribed", "Workload", "drain"]
+__all__ = [
+    "WORKLOADS",
+    "ActorContext",
+    "Options",
+    "OwnRows",
+    "OwnRowsOptions",
+    "RecordedClient",
+    "Subscribed",
+    "Workload",
+    "drain",
+]

@@ -12,8 +12,6 @@ from txnframework_simulation.workloads.oracles import drained, drained_subscript
 from txnframework_simulation.workloads.recorded_client import RecordedConsumer, RecordedProducer
 from txnframework_simulation.workloads.workload import NAMESPACE, ActorContext, Options, Subscribed, Workload
 
-ORDERS = f"{NAMESPACE}/orders"
-INVOICES = f"{NAMESPACE}/invoices"
 BILLING = "billing"
 ARROW = ">"
 """Separates, in the value of an invoice, the value of the order and a unique text."""
@@ -22,6 +20,9 @@ ARROW = ">"
 class ChainOptions(Options, frozen=True, kw_only=True):
     """The options of the chain."""
 
+    orders: str = "orders"
+    invoices: str = "invoices"
+    """The names of the topics."""
     segments: int = 2
     types: tuple[str, ...] = ("shared", "failover", "exclusive", "key_shared")
     """
@@ -32,6 +33,16 @@ class ChainOptions(Options, frozen=True, kw_only=True):
     aborts: float = 0.15
     forgotten: float = 0.05
     """The share of transactions that are neither committed nor aborted, and time out."""
+
+    @property
+    def orders_topic(self) -> str:
+        """The topic of the orders."""
+        return f"{NAMESPACE}/{self.orders}"
+
+    @property
+    def invoices_topic(self) -> str:
+        """The topic of the invoices."""
+        return f"{NAMESPACE}/{self.invoices}"
 
 
 class Chain(Workload[ChainOptions]):
@@ -47,12 +58,12 @@ class Chain(Workload[ChainOptions]):
     @property
     def topics(self) -> dict[str, int]:
         """The topics of orders and invoices."""
-        return {ORDERS: self.options.segments, INVOICES: 1}
+        return {self.options.orders_topic: self.options.segments, self.options.invoices_topic: 1}
 
     @property
     def subscriptions(self) -> tuple[Subscribed, ...]:
         """The subscription of the workers."""
-        return (Subscribed(ORDERS, BILLING),)
+        return (Subscribed(self.options.orders_topic, BILLING),)
 
     @property
     def types(self) -> dict[str, str]:
@@ -70,8 +81,9 @@ class Chain(Workload[ChainOptions]):
 
     def violations(self, history: History) -> list[Violation]:
         """Compare orders, invoices and undelivered orders."""
-        orders, invoices = drained(history, ORDERS), drained(history, INVOICES)
-        waiting = drained_subscription(history, ORDERS, BILLING)
+        topic = self.options.orders_topic
+        orders, invoices = drained(history, topic), drained(history, self.options.invoices_topic)
+        waiting = drained_subscription(history, topic, BILLING)
         if orders is None or invoices is None or waiting is None:
             return []
         billed = Counter(value.partition(ARROW)[0] for value in invoices if ARROW in value)
@@ -102,7 +114,7 @@ class Clerk:
     async def order(self) -> None:
         """Send a few orders, in a transaction or outside."""
         chance, recorded = self._context.chance, self._recorded
-        producer = await recorded.producer(ORDERS)
+        producer = await recorded.producer(self._options.orders_topic)
         values = [(recorded.unique(), f"k{chance.randrange(4)}") for _ in range(chance.randint(1, 3))]
         if chance.random() < 0.5:
             for value, key in values:
@@ -119,9 +131,9 @@ class Clerk:
         """Join, turn some orders into invoices, and leave."""
         context = self._context
         kind = self._options.types[context.host % len(self._options.types)]
-        consumer = await self._recorded.consumer(ORDERS, BILLING, type=kind)
+        consumer = await self._recorded.consumer(self._options.orders_topic, BILLING, type=kind)
         try:
-            invoices = await self._recorded.producer(INVOICES)
+            invoices = await self._recorded.producer(self._options.invoices_topic)
             while context.more() and await self._bill_some(consumer, invoices):
                 pass
         finally:
@@ -134,11 +146,11 @@ class Clerk:
             return False
         txn = await self.begin_billing(chance.choice((2_000, 10_000)))
         try:
-            await self._transform(received, consumer, invoices, txn)
+            await self.transform(received, consumer, invoices, txn)
         except (Conflict, Unavailable):
             await self._recorded.abort(txn)
             return False
-        await self._end(txn)
+        await self.end_billing(txn)
         return chance.random() < 0.7
 
     async def begin_billing(self, timeout_ms: int) -> Transaction:
@@ -149,12 +161,21 @@ class Clerk:
         """Write one invoice in a transaction."""
         await invoices.send(invoice, key="k", txn=txn)
 
-    async def _transform(
+    def invoices_of(self, received: tuple[Message, ...]) -> list[str]:
+        """Return the values of the invoices of some orders."""
+        return [f"{(order.value or b'').decode()}{ARROW}{self._recorded.unique()}" for order in received]
+
+    async def transform(
         self, received: tuple[Message, ...], consumer: RecordedConsumer, invoices: RecordedProducer, txn: Transaction
     ) -> None:
-        for order in received:
-            await self.write_invoice(f"{(order.value or b'').decode()}{ARROW}{self._recorded.unique()}", invoices, txn)
+        """Write the invoices of some orders, and acknowledge the orders."""
+        for invoice in self.invoices_of(received):
+            await self.write_invoice(invoice, invoices, txn)
         await consumer.ack(*received, txn=txn)
+
+    async def end_billing(self, txn: Transaction) -> None:
+        """Commit or abort the transaction of some invoices, or forget it."""
+        await self._end(txn)
 
     async def _end(self, txn: Transaction) -> None:
         drawn = self._context.chance.random()
