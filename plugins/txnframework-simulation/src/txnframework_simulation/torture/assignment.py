@@ -99,7 +99,7 @@ def make_workload() -> Workload[Any]:
 
 
 ARCHIVE = "archive"
-"""A subscription that nobody consumes. So retention removes no message, and all can be compared in the end."""
+"""A subscription without a consumer. So retention removes no message, and all can be compared in the end."""
 
 
 def make_books(connect: Connect, at_step: AtStep) -> OwnRows:
