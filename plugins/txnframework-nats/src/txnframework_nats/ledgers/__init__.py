@@ -9,7 +9,12 @@ directly behind what was read. ``_appender``, ``_cache``, ``_reader`` and ``_wat
 
 from __future__ import annotations
 
-from txnframework_nats.ledgers._ledger_store import NatsLedgerStore, NatsManagedLedger, open_ledger_store
+from txnframework_nats.ledgers._ledger_store import (
+    NatsLedgerStore,
+    NatsManagedLedger,
+    ledger_providers,
+    open_ledger_store,
+)
 from txnframework_nats.ledgers._options import NatsLedgerOptions
 
-__all__ = ["NatsLedgerOptions", "NatsLedgerStore", "NatsManagedLedger", "open_ledger_store"]
+__all__ = ["NatsLedgerOptions", "NatsLedgerStore", "NatsManagedLedger", "ledger_providers", "open_ledger_store"]

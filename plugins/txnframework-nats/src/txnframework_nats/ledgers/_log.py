@@ -18,6 +18,7 @@ from uuid import uuid4
 import msgspec
 
 from txnframework.errors import Corrupt, InvalidInput, LedgerNotFound, OutcomeUnknown, Unavailable
+from txnframework_nats.connection._failures import SUBJECT_IN_PROCESS
 from txnframework_nats.ledgers._records import (
     Added,
     Asked,
@@ -46,6 +47,7 @@ _BUSY = (10_176, 10_210, 10_211)
 _PRESENCE_S = 3_600.0
 _LOADS_MAX = 100
 _HOLD_MS = 30
+_PAUSE_MAX_S = 1.0
 
 
 class Change(msgspec.Struct, Generic[R], frozen=True):
@@ -83,6 +85,7 @@ class LedgerLog:
         self._window = window
         self._read = read
         self._snapshot_message = 0
+        self._round_s = 0.001
         self._asked = b""
         self._last_asked: Asked | None = None
         self._tokens: dict[int, tuple[int, bytes]] = {}
@@ -153,8 +156,9 @@ class LedgerLog:
                 fresh, refusals = True, refusals + 1
                 if refusals % refusals_max == 0:
                     await self._ask()
-                elif refusals > 1:
-                    await asyncio.sleep(random.uniform(0, 0.002 * min(refusals, 16)))  # noqa: S311
+                else:
+                    # Many writers that all try again disturb each other, and the one that goes on storing.
+                    await asyncio.sleep(random.uniform(0, min(self._round_s * 2**refusals, _PAUSE_MAX_S)))  # noqa: S311
 
     async def take_snapshot(self) -> None:
         """Store the state, unless a snapshot covers it already, and remove the earlier snapshot."""
@@ -217,21 +221,26 @@ class LedgerLog:
         loop = asyncio.get_running_loop()
         until, pause_s, in_doubt, reason = loop.time() + self.requests.patience_s, 0.001, False, ""
         while True:
+            begun_s = loop.time()
             try:
                 stored = await self.requests.store(drafts)
             except Unanswered as error:
                 in_doubt, reason = in_doubt or error.sent, str(error)
             else:
+                self._round_s = (self._round_s + loop.time() - begun_s) / 2
                 if not isinstance(stored, Refusal):
                     self._stored(stored, expected, content, change.data)
                     return True
                 reason = stored.reason
+                if stored.code == SUBJECT_IN_PROCESS:
+                    # Another record is being stored. It takes about as long as an answer does.
+                    await asyncio.sleep(self._round_s)
                 if not stored.is_outrun and stored.code not in _BUSY and not in_doubt:
                     raise Unavailable(f"the servers do not store a record of {self.name}: {stored.reason}")
             # The reply to an earlier attempt may have been lost. What is in the log now decides: the record with this
             # token, or another one, which keeps this one out for good.
             try:
-                await self.refresh()
+                await self._follow(expected)
                 found = self._tokens.get(expected)
                 if found is not None:
                     return found[1] == change.content.token
@@ -271,6 +280,17 @@ class LedgerLog:
             inline = b"" if isinstance(content, Added) and content.pieces else b"".join(data)
             self._apply(StoredRecord(number, expected, content, inline))
 
+    async def _follow(self, expected: int) -> None:
+        """Read at least one record behind ``expected``, if there is any; whether it is the last does not matter."""
+        stream, records = self.subjects.stream, self.subjects.records
+        try:
+            for message in await self.requests.some(stream, records, expected + 1, _READ_ITEMS, _READ_BYTES):
+                await self._take(message)
+        except _GapError:
+            pass
+        if self.state.number == expected:
+            await self.refresh()
+
     async def _refresh(self) -> None:
         try:
             await self._catch_up()
@@ -287,10 +307,11 @@ class LedgerLog:
         if record.before < 0 and record.number > self.state.number:
             # It names no record before it. Only the beginning of a log is removed: so nothing is missing if the record
             # that this process has read last is there.
-            last = await self.requests.next_at_leader(self.subjects.stream, self.subjects.records, self.state.number)
-            if last is None or last.number != self.state.number:
+            read = self.state.number
+            last = await self.requests.next_at_leader(self.subjects.stream, self.subjects.records, read)
+            if last is None or last.number != read or self.state.number != read:
                 raise _GapError
-            record = msgspec.structs.replace(record, before=self.state.number)
+            record = msgspec.structs.replace(record, before=read)
         self._apply(record)
 
     async def _catch_up(self) -> None:
