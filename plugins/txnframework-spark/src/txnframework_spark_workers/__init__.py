@@ -9,6 +9,7 @@ first row. ``spark.python.daemon.module=txnframework_spark_workers.daemon`` move
   garbage collection, which Spark runs after every task of a worker.
 * If driver and executors are one process, one *nursery* starts beside the JVM. It has imported all modules when the JVM
   is ready, and daemons are forked from it. A daemon that finds no nursery, or one with other settings, continues alone.
+* Spark runs the source of a stream in a process without a daemon: a *runner*, which is forked from the nursery too.
 
 This package is separate from ``txnframework_spark``, whose import is slow; ``daemon`` has to start fast.
 """
@@ -19,6 +20,9 @@ from typing import Final
 
 DAEMON_MODULE: Final = "txnframework_spark_workers.daemon"
 """The value for ``spark.python.daemon.module``."""
+
+RUNNER_MODULE: Final = "txnframework_spark_workers.runner"
+"""The module that runs a module of Spark in a process that the nursery forks."""
 
 NURSERY: Final = "TXNFRAMEWORK_SPARK_NURSERY"
 """The environment variable with the path of the nursery's Unix socket, read by daemons."""

@@ -13,19 +13,20 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+SPARKS_DAEMON: Final = "pyspark.daemon"
 STANDARD: Final = (0, 1, 2)
 TAKEN: Final = b"+"
 LENGTH_BYTES: Final = 4
 REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
-def fork_in_nursery(path: str, arguments: Sequence[str]) -> bool:
+def fork_in_nursery(path: str, arguments: Sequence[str], module: str = SPARKS_DAEMON) -> bool:
     """
-    Make the nursery at a socket fork a daemon with this process's streams, environment and arguments.
+    Make the nursery at a socket fork a process with this one's streams, environment and arguments, to run ``module``.
 
-    Return True when that daemon has ended, and False if there is no nursery or the nursery refused.
+    Return True when that process has ended, and False if there is no nursery or the nursery refused.
     """
-    request = json.dumps({"arguments": list(arguments), "environment": dict(os.environ)}).encode()
+    request = json.dumps({"module": module, "arguments": list(arguments), "environment": dict(os.environ)}).encode()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as nursery:
             nursery.connect(path)

@@ -1,4 +1,4 @@
-"""``python -m txnframework_spark_workers.nursery NUMBER``: forks Spark's daemons until its standard input ends.
+"""``python -m txnframework_spark_workers.nursery NUMBER``: forks daemons and runners until its standard input ends.
 
 NUMBER is the descriptor of a Unix socket that is already listening.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from txnframework_spark_workers.daemon import LENGTH_BYTES, REQUEST_BYTES_MAX, STANDARD, TAKEN
+from txnframework_spark_workers.daemon import LENGTH_BYTES, REQUEST_BYTES_MAX, SPARKS_DAEMON, STANDARD, TAKEN
 from txnframework_spark_workers.preload import preload_modules
 
 AT_START: Final = ("PYTHONHASHSEED", "OMP_NUM_THREADS")
@@ -28,8 +29,9 @@ _REQUEST_WITHIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to fork a daemon: its command line, its environment, and its standard input, output and error."""
+    """A request to fork a process: its module, command line, environment, and standard input, output and error."""
 
+    module: str
     arguments: list[str]
     environment: dict[str, str]
     streams: tuple[int, ...]
@@ -69,7 +71,8 @@ def _serve_request(connection: socket.socket, listening: socket.socket) -> None:
             listening.close()
             connection.settimeout(None)
             connection.sendall(TAKEN)
-            _run_daemon(request)
+            _run(request)
+            os._exit(0)
         except SystemExit as ended:
             os._exit(ended.code if isinstance(ended.code, int) else 1)
         except BaseException:
@@ -93,15 +96,15 @@ def _receive_request(connection: socket.socket) -> Request:
                 raise ValueError("the request breaks off")
             data += part
         document: dict[str, Any] = json.loads(data)
-        return Request(document["arguments"], document["environment"], tuple(streams))
+        return Request(document["module"], document["arguments"], document["environment"], tuple(streams))
     except BaseException:
         for stream in streams:
             os.close(stream)
         raise
 
 
-def _run_daemon(request: Request) -> None:
-    """Run the daemon in this process; it ends by SystemExit."""
+def _run(request: Request) -> None:
+    """Run the module in this process; a daemon ends by SystemExit."""
     for target, stream in zip(STANDARD, request.streams, strict=True):
         os.dup2(stream, target)
         os.close(stream)
@@ -111,6 +114,10 @@ def _run_daemon(request: Request) -> None:
     paths = request.environment.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[1:1] = [path for path in paths if path and path not in sys.path]
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if request.module != SPARKS_DAEMON:
+        runpy.run_module(request.module, run_name="__main__")
+        sys.stdout.flush()
+        return
     from pyspark.daemon import manager
 
     manager()

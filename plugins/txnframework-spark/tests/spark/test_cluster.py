@@ -19,6 +19,7 @@ from txnframework_spark.errors import JavaUnusable
 from txnframework_spark.processes import list_processes
 from txnframework_spark.session import check_java
 from txnframework_spark.testing.cluster import StandaloneCluster
+from txnframework_spark.workers import INTERPRETER_VARIABLES
 from txnframework_sql.testing.servers.databases import fresh_database
 
 WAIT_S = 240
@@ -111,7 +112,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_executors_and_workers_are_found_and_replaced(cluster: StandaloneCluster, tmp_path: Path) -> None:
     """Tasks run in folders below the cluster's; a killed executor gets a successor, and so does a killed worker."""
     command = [sys.executable, "-c", DRIVER, json.dumps(dict(cluster.conf))]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, **dict.fromkeys(INTERPRETER_VARIABLES, sys.executable)}
     with (tmp_path / "log").open("wb") as log:
         driver = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=tmp_path
@@ -193,7 +194,7 @@ def test_an_export_to_a_folder_that_is_not_shared_is_refused(
     # Every process has a working folder of its own, as every machine has a disk.
     folders = {"each its own": "/proc/self/cwd/out", "shared": str(tmp_path / "out")}
     command = [sys.executable, "-c", EXPORT, json.dumps([dict(cluster.conf), stores.url, folders])]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, **dict.fromkeys(INTERPRETER_VARIABLES, sys.executable)}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["shared"] == "20 messages"

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
+import pytest
 
-from txnframework_spark.session import worker_nursery, worker_sockets
-from txnframework_spark_workers import DAEMON_MODULE, NURSERY
+from txnframework_spark.workers import worker_nursery, worker_sockets
+from txnframework_spark_workers import DAEMON_MODULE, NURSERY, RUNNER_MODULE
 
 SECRET, THEIRS = "PYTHON_WORKER_FACTORY_SECRET", b"a word that Spark gives in the environment of a daemon"
 DRAWS = """
@@ -32,10 +33,12 @@ for _ in range(2):
 
 
 @contextmanager
-def daemon(changes: Mapping[str, str]) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
+def daemon(
+    changes: Mapping[str, str], python: str = sys.executable, module: str = DAEMON_MODULE
+) -> Iterator[tuple[subprocess.Popen[bytes], psutil.Process]]:
     """Start a daemon as Spark does, have it fork a worker, and give both; then end it as Spark does."""
     environment = {**os.environ, SECRET: THEIRS.decode(), **changes}
-    command = [sys.executable, "-m", DAEMON_MODULE, "pyspark.worker"]
+    command = [python, "-m", module, "pyspark.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -74,6 +77,37 @@ def test_daemons_come_from_the_nursery_where_there_is_one_that_fits(tmp_path: Pa
             assert worker.parent() == psutil.Process(process.pid)
     assert os.environ.get(NURSERY) == before
     assert not list(tmp_path.iterdir())
+
+
+def test_the_drivers_daemons_come_from_the_nursery_too(tmp_path: Path) -> None:
+    """Spark starts them by the name of its own module, whatever the settings say; all else starts as it is."""
+    with nursery_in(tmp_path) as nursery:
+        python = os.environ["PYSPARK_PYTHON"]
+        assert os.environ["PYSPARK_DRIVER_PYTHON"] == python
+        with daemon({}, python, "pyspark.daemon") as (_, worker):
+            forked = worker.parent()
+            assert forked is not None
+            assert forked.parent() == nursery
+        program = "import sys; print(sys.executable, sys.argv[1])"
+        done = subprocess.run([python, "-c", program, "an argument"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{sys.executable} an argument\n"
+
+
+def test_a_runner_comes_from_the_nursery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own environment, arguments and streams; without a nursery it runs by itself."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "told.py").write_text("import os, sys; print(os.getppid(), os.environ['OF'], sys.argv[1:])")
+    command = [sys.executable, "-m", RUNNER_MODULE, "told", "one", "two"]
+
+    def run() -> list[str]:
+        environment = {**os.environ, "OF": "its-own"}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.split(maxsplit=1)
+
+    said = "its-own ['one', 'two']\n"
+    with nursery_in(tmp_path) as nursery:
+        assert run() == [str(nursery.pid), said]
+    assert run() == [str(os.getpid()), said]
 
 
 def test_a_nursery_ends_with_its_driver(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 from txnframework_spark.demo.input import ALERT_DIGESTS, ALERT_RATING_MIN, InputFormat
 from txnframework_spark.errors import extract_reason
 from txnframework_spark.processes import FAILURE, exit_with_parent
-from txnframework_spark.session import LOCAL_CHECKPOINT, WORKER_SETTINGS, require_this_interpreter, worker_nursery
+from txnframework_spark.session import LOCAL_CHECKPOINT, require_this_interpreter
+from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -19,13 +19,12 @@ from txnframework_spark.microbatch.pause import VARIABLE
 from txnframework_spark.processes import FAILURE, exit_with_parent
 from txnframework_spark.session import (
     LOCAL_CHECKPOINT,
-    WORKER_SETTINGS,
     is_local,
     require_this_interpreter,
-    worker_nursery,
 )
 from txnframework_spark.testing.expectations import LEFT, RIGHT, WATERMARK_S
 from txnframework_spark.testing.expectations import WINDOW_S as EVENT_WINDOW_S
+from txnframework_spark.workers import WORKER_SETTINGS, worker_nursery
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
