@@ -18,8 +18,8 @@ from txnframework_spark.processes import FAILURE, DriverProcess, list_processes
 from txnframework_spark.session import make_spark_home
 from txnframework_spark.testing.program import PipelineJob
 
-WAIT_S: Final = 240.0
-"""The default limit of every wait; most of it is for the start of Spark on a busy machine."""
+WAIT_S: Final = 900.0
+"""The default limit of every wait, for what hangs: on a busy machine, the start of Spark alone takes minutes."""
 _LOOK_EVERY_S: Final = 0.05
 _FREEZES_MAX: Final = 100
 
