@@ -337,6 +337,31 @@ class AskAboutTopics(Story):
         await client.dispatchers(stage.topic, SUBSCRIPTION)
 
 
+class Describe(Story):
+    covers = (
+        "Client.list_topics",
+        "Client.describe_topic",
+        "Client.describe_subscription",
+        "Client.describe_transaction",
+        "Client.count_transactions",
+        "Client.leases",
+    )
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.join()
+        await stage.begin()
+        await stage.txn.commit()
+
+    async def call(self, stage: Stage) -> None:
+        client = stage.client
+        await client.list_topics()
+        await client.describe_topic(stage.topic)
+        await client.describe_subscription(stage.topic, SUBSCRIPTION)
+        await client.describe_transaction(stage.txn.id)
+        await client.count_transactions()
+        await client.leases()
+
+
 class Upkeep(Story):
     covers = ("Client.maintain",)
     sampled = ("metadata", "marker")
@@ -368,5 +393,6 @@ STORIES: tuple[Story, ...] = (
     AbortById(),
     SettleAndAsk(),
     AskAboutTopics(),
+    Describe(),
     Upkeep(),
 )

@@ -96,6 +96,7 @@ def test_the_drivers_daemons_come_from_the_nursery_too(tmp_path: Path) -> None:
 def test_a_runner_comes_from_the_nursery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its own environment, arguments and streams; without a nursery it runs by itself."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delenv(NURSERY, raising=False)  # a session of another test may have one
     (tmp_path / "told.py").write_text("import os, sys; print(os.getppid(), os.environ['OF'], sys.argv[1:])")
     command = [sys.executable, "-m", RUNNER_MODULE, "told", "one", "two"]
 
