@@ -98,7 +98,15 @@ class InspectionOperations(ClientOperations):
         :param leases_max: the page size; a shorter page is the last one.
         """
         for given, what in ((prefix, "prefix"), (after, "after")):
-            if not isinstance(given, str):
-                raise InvalidInput(f"{what} is text, not {excerpt(given)}")
+            if not isinstance(given, str) or not _is_encodable(given):
+                raise InvalidInput(f"{what} is text that UTF-8 can encode, not {excerpt(given)}")
         whole_number(leases_max, "leases_max", 1, PAGE_MAX)
         return await self._retry.run(lambda: self.host.inspection.leases(prefix, after, leases_max))
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
