@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -31,8 +30,6 @@ TEMPORARY = (
 """Errors that say nothing about the messages: the same work may succeed in another transaction."""
 TRANSACTION_ROLLBACK = "40"
 """The class of SQLSTATE that the SQL standard gives to serialization failures and deadlocks."""
-PRIMARY_CODE = 0xFF
-LOCKED_BY_OTHERS = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +83,11 @@ def _was_rolled_back(error: BaseException | None) -> bool:
     """
     Return whether an error of a database driver says that others were in the way, as after a deadlock.
 
-    Drivers of servers keep the SQLSTATE in ``sqlstate``, and the module ``sqlite3`` keeps the result code in
-    ``sqlite_errorcode``. SQLAlchemy wraps the driver's error as ``orig``.
+    Drivers keep the SQLSTATE in ``sqlstate``. A library may wrap the driver's error as ``orig``.
     """
     while error is not None:
         state = getattr(error, "sqlstate", None)
         if isinstance(state, str) and state.startswith(TRANSACTION_ROLLBACK):
-            return True
-        code = getattr(error, "sqlite_errorcode", None)
-        if isinstance(code, int) and code & PRIMARY_CODE in LOCKED_BY_OTHERS:
             return True
         error = getattr(error, "orig", None) or error.__cause__
     return False

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sqlite3
-
 import pytest
 
 from txnframework.client._handler_plan import NextStep, groups, is_temporary, next_step, order_key
@@ -45,9 +43,6 @@ class _DriverError(Exception):
         (_DriverError(orig=_DriverError(sqlstate="40P01")), True),
         (_DriverError(sqlstate="23505"), False),
         (_DriverError(sqlstate=None, orig=None), False),
-        (_DriverError(sqlite_errorcode=sqlite3.SQLITE_BUSY_SNAPSHOT), True),
-        (_DriverError(orig=_DriverError(sqlite_errorcode=sqlite3.SQLITE_LOCKED)), True),
-        (_DriverError(sqlite_errorcode=sqlite3.SQLITE_CONSTRAINT), False),
         (_failed_operation(_DriverError(sqlstate="40001")), True),
         (Unavailable("away"), True),
         (OutcomeUnknown("lost"), True),
