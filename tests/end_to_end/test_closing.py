@@ -98,7 +98,7 @@ def test_closing_goes_on_when_whoever_waits_for_it_is_cancelled(memory: Stores) 
                 await client.create_topic("orders")
                 async with client.transaction() as txn:
                     await (await client.producer("orders")).send(b"new", txn=txn)
-                host._background.start(gate.wait)
+                host.own_transactions._settling.start(gate.wait)
                 closing = asyncio.ensure_future(host.close())
                 await run_ready()
                 closing.cancel()
