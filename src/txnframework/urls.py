@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from dataclasses import dataclass, field
+from urllib.parse import unquote
 
-from txnframework.errors import excerpt
+from txnframework.errors import ConfigurationError, excerpt
 
 # Also matches mistyped names: "pasword", "passwort", "pw".
 _SENSITIVE = r"[^=&;?\s]*(?:pas|pw|secret|token|cred|apikey|api_key|auth|digest)[^=&;?\s]*"
@@ -17,6 +19,7 @@ _SECRET_NAME = re.compile(
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.IGNORECASE | re.DOTALL)
 _SCHEME = re.compile(r"([a-z][a-z0-9.-]*)(?:\+[a-z0-9+.-]*)?:", re.IGNORECASE)
 _AUTHORITY_END = re.compile(r"[/?#]")
+_CLUSTER = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 # Hosts and directories of sockets, each with a port or without.
 _PLACES = re.compile(r"(?:(?:\[[^\]]*\]|[^:,\[\]]*)(?::[0-9]*)?(?:,|\Z))*")
 
@@ -71,6 +74,59 @@ def is_own_machine(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterUrl:
+    """The servers that a URL names, each ``host:port``, a path on them, and a login; ``shown_url`` may be printed."""
+
+    hosts: tuple[str, ...]
+    path: str
+    shown_url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
+def parse_cluster_url(url: str, product: str, shape: str, default_port: int) -> ClusterUrl:
+    """
+    Return the servers, the path and the login that a URL names.
+
+    ``urllib`` is not used: its newer versions refuse an IPv6 address behind another host.
+
+    :param product: the name of the servers in errors.
+    :param shape: how to write the URL, such as ``nats://host:port,host:port/prefix``.
+    :raises ConfigurationError: the URL has another scheme, names no servers, or has text after the path.
+    """
+    shown_url, write = redact_url(url), f"write {shape}"
+    found = _CLUSTER.fullmatch(url)
+    scheme, authority, path, more = found.groups() if found else ("", "", "", "")
+    login, _, hosts = authority.rpartition("@")
+    if scheme.lower() != store_name(shape) or not hosts:
+        raise ConfigurationError("", f"{shown_url} names no {product} servers; {write}")
+    if more:
+        raise ConfigurationError(
+            "",
+            f"{shown_url} has text after the {shape.rpartition('/')[2]}, at ? or #; set options in the section's"
+            " options, and in a password write ? as %3F and # as %23",
+        )
+    user, _, password = (unquote(part) for part in login.partition(":"))
+    if password and not user:
+        raise ConfigurationError(
+            "", f"{shown_url} has a password but no user; write {store_name(shape)}://user:password@host:port"
+        )
+    places = tuple(_with_port(host, default_port) for host in hosts.split(","))
+    if "" in places:
+        raise ConfigurationError("", f"{shown_url} names an invalid host or port; {write}")
+    return ClusterUrl(places, unquote(path), shown_url, user, password)
+
+
+def _with_port(host: str, default_port: int) -> str:
+    """Return ``host:port``; empty if the host or the port is invalid."""
+    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    if not colon:
+        name, port = host, str(default_port)
+    is_valid = name.isprintable() and port.isdecimal() and 0 < int(port) < 1 << 16
+    return f"{name}:{port}" if name and is_valid else ""
 
 
 def shown(name: str, value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.broker import FamilyStatus, HeldLease, SubscriptionPosition, TopicDescription
-from txnframework.client._arguments import whole_number
+from txnframework.client._arguments import encoded, whole_number
 from txnframework.client._base import ClientOperations, Name, check_subscription, naming_deletion
 from txnframework.client._transaction_admin import parse_txn_id
 from txnframework.errors import InvalidInput, excerpt
@@ -98,15 +98,8 @@ class InspectionOperations(ClientOperations):
         :param leases_max: the page size; a shorter page is the last one.
         """
         for given, what in ((prefix, "prefix"), (after, "after")):
-            if not isinstance(given, str) or not _is_encodable(given):
-                raise InvalidInput(f"{what} is text that UTF-8 can encode, not {excerpt(given)}")
+            if not isinstance(given, str):
+                raise InvalidInput(f"{what} is text, not {excerpt(given)}")
+            encoded(given, what)
         whole_number(leases_max, "leases_max", 1, PAGE_MAX)
         return await self._retry.run(lambda: self.host.inspection.leases(prefix, after, leases_max))
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

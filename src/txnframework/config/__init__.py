@@ -23,7 +23,7 @@ from txnframework.config._sections import (
 )
 from txnframework.plugin import TransactionsSection
 from txnframework.tables import KeyPath, decode
-from txnframework.urls import is_own_machine, redact_url, store_name
+from txnframework.urls import is_own_machine, parse_cluster_url, redact_url, store_name
 
 __all__ = [
     "DEFAULT_STORE_URL",
@@ -40,6 +40,7 @@ __all__ = [
     "decode",
     "is_own_machine",
     "load_config",
+    "parse_cluster_url",
     "parse_toml",
     "redact_url",
     "render_config",

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from txnframework.config import is_own_machine, redact_url
+from txnframework.config import is_own_machine, parse_cluster_url
 from txnframework.errors import ConfigurationError
 
 _LOG = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ DEFAULT_PREFIX = "txnframework"
 REPLICAS_OF_A_CLUSTER = 3
 
 _DEFAULT_PORT = 4222
-_SHAPE = "write nats://host:port,host:port/prefix"
+_SHAPE = "nats://host:port,host:port/prefix"
 # A stream's name begins with the prefix, and so do its subjects.
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -101,42 +100,22 @@ def locate(url: str, variables: Mapping[str, str] = os.environ) -> Servers:
 
     :raises ConfigurationError: the URL names no servers, has an invalid prefix, or has text after the prefix.
     """
-    shown = redact_url(url)
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
-    if parts.scheme != "nats" or not hosts:
-        raise ConfigurationError("", f"{shown} names no NATS servers; {_SHAPE}")
-    if parts.query or parts.fragment:
-        raise ConfigurationError(
-            "",
-            f"{shown} has text after the prefix, at ? or #; set options in the section's options, and in a password"
-            " write ? as %3F and # as %23",
-        )
-    user, _, password = (unquote(part) for part in login.partition(":"))
-    if password and not user:
-        raise ConfigurationError("", f"{shown} has a password but no user; write nats://user:password@host:port")
-    prefix = unquote(parts.path).strip("/") or DEFAULT_PREFIX
+    found = parse_cluster_url(url, "NATS", _SHAPE, _DEFAULT_PORT)
+    prefix = found.path.strip("/") or DEFAULT_PREFIX
     if not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(
-            "", f"{shown} has a prefix that is not 1 to 64 letters, digits, hyphens and underscores; {_SHAPE}"
+            "",
+            f"{found.shown_url} has a prefix that is not 1 to 64 letters, digits, hyphens and underscores;"
+            f" write {_SHAPE}",
         )
     return Servers(
-        hosts=tuple(_host(host, shown) for host in hosts.split(",")),
+        hosts=found.hosts,
         prefix=prefix,
-        shown_url=shown,
-        user=user,
-        password=password or (variables.get(PASSWORD_VARIABLE, "") if user else ""),
-        token="" if user else variables.get(TOKEN_VARIABLE, ""),
+        shown_url=found.shown_url,
+        user=found.user,
+        password=found.password or (variables.get(PASSWORD_VARIABLE, "") if found.user else ""),
+        token="" if found.user else variables.get(TOKEN_VARIABLE, ""),
     )
-
-
-def _host(host: str, shown: str) -> str:
-    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-    if not colon:
-        name, port = host, str(_DEFAULT_PORT)
-    if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ConfigurationError("", f"{shown} names an invalid host or port; {_SHAPE}")
-    return f"{name}:{port}"
 
 
 def replicas_of(servers: Servers, options: ConnectionOptions) -> int:

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Meta
 
-from txnframework.config import is_own_machine, redact_url
+from txnframework.config import is_own_machine, parse_cluster_url
 from txnframework.errors import ConfigurationError
 
 _LOG = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ VALUES_TOGETHER_BYTES_MAX = 786_432
 """The total size of values in one request; the rest of the request is for paths and index entries."""
 
 _DEFAULT_PORT = 2181
-_SHAPE = "write zookeeper://host:port,host:port/chroot"
+_SHAPE = "zookeeper://host:port,host:port/chroot"
 
 
 class MetadataOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -157,43 +156,21 @@ def locate(url: str, variables: Mapping[str, str] = os.environ) -> Servers:
 
     :raises ConfigurationError: the URL names no servers, has an invalid chroot, or has text after the path.
     """
-    shown = redact_url(url)
-    parts = urlsplit(url)
-    login, _, hosts = parts.netloc.rpartition("@")
-    if parts.scheme != "zookeeper" or not hosts:
-        raise ConfigurationError("", f"{shown} names no ZooKeeper servers; {_SHAPE}")
-    if parts.query or parts.fragment:
-        raise ConfigurationError(
-            "",
-            f"{shown} has text after the chroot, at ? or #; set options in metadata.options, and in a password write"
-            " ? as %3F and # as %23",
-        )
-    user, _, password = (unquote(part) for part in login.partition(":"))
-    if password and not user:
-        raise ConfigurationError("", f"{shown} has a password but no user; write zookeeper://user:password@host:port")
+    found = parse_cluster_url(url, "ZooKeeper", _SHAPE, _DEFAULT_PORT)
     return Servers(
-        hosts=",".join(_host(host, shown) for host in hosts.split(",")),
-        root=_root(unquote(parts.path), shown),
-        shown_url=shown,
-        user=user,
-        password=password or (variables.get(PASSWORD_VARIABLE, "") if user else ""),
+        hosts=",".join(found.hosts),
+        root=_root(found.path, found.shown_url),
+        shown_url=found.shown_url,
+        user=found.user,
+        password=found.password or (variables.get(PASSWORD_VARIABLE, "") if found.user else ""),
     )
-
-
-def _host(host: str, shown: str) -> str:
-    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
-    if not colon:
-        name, port = host, str(_DEFAULT_PORT)
-    if not name or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise ConfigurationError("", f"{shown} names an invalid host or port; {_SHAPE}")
-    return f"{name}:{port}"
 
 
 def _root(path: str, shown: str) -> str:
     root = path.rstrip("/")
     names = root.split("/")[1:]
     if any(name in ("", ".", "..") for name in names) or any(not char.isprintable() for char in root):
-        raise ConfigurationError("", f"{shown} has a path that cannot be a chroot; {_SHAPE}")
+        raise ConfigurationError("", f"{shown} has a path that cannot be a chroot; write {_SHAPE}")
     if names[:1] == ["zookeeper"]:
         raise ConfigurationError("", f"{shown}: /zookeeper is reserved by ZooKeeper; name another chroot")
     return root
