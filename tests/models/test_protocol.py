@@ -9,6 +9,7 @@ import pytest
 from protocol import (
     acknowledging,
     belonging,
+    claiming,
     committing,
     covering,
     deciding,
@@ -28,6 +29,7 @@ MODELS: tuple[ModuleType, ...] = (
     deleting,
     committing,
     sharing,
+    claiming,
     fencing,
     snapshotting,
 )
