@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from txnframework.errors import Closed, TxnFrameworkError
-from txnframework_sql.postgresql._call_groups import CallGroups
+from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._errors import Locked
 
 
@@ -142,27 +142,38 @@ def test_closing_waits_for_a_lone_call() -> None:
     asyncio.run(test())
 
 
-def test_a_call_that_waits_for_a_lock() -> None:
-    """Calls of a group of which one is locked are answered without it, and closing waits for the locked one."""
+@pytest.mark.parametrize("together_first", [True, False])
+@pytest.mark.parametrize("may_be_alone", [True, False])
+def test_calls_that_wait_for_a_lock(*, together_first: bool, may_be_alone: bool) -> None:
+    """Others are answered without the locked ones, in a group or behind them, and closing waits for the locked ones."""
 
     async def test() -> None:
         unlocked = asyncio.Event()
 
         async def perform(group: Sequence[str]) -> list[str | Exception]:
             if "locked" in group:
-                if len(group) > 1:
-                    raise Locked("after a short wait")
-                await unlocked.wait()
+                raise Locked("after a short wait")
             return list(group)
 
-        async def attempt(group: Sequence[str]) -> list[str | Exception]:
-            if "locked" in group:
-                raise Locked("after a shorter wait")
+        async def wait(group: Sequence[str]) -> list[str | Exception]:
+            await unlocked.wait()
             return list(group)
 
-        together = CallGroups(perform, attempt=attempt, queue_max=100, group_max=30, under_way_max=2)
+        together = CallGroups(
+            perform,
+            lock=LockWaits(perform, wait),
+            queue_max=100,
+            group_max=30,
+            under_way_max=2,
+            may_be_alone=may_be_alone,
+        )
+        assert [await together.submit("first") for _ in range(2)] == ["first"] * 2
         names = [*["locked"] * 5, "a", "b"]
-        asked = [asyncio.create_task(together.submit(name)) for name in names]
+        asked = []
+        for name in names:
+            asked.append(asyncio.create_task(together.submit(name)))
+            for _ in range(0 if together_first else 20):
+                await asyncio.sleep(0)
         assert await asyncio.gather(*asked[5:]) == ["a", "b"]
         assert await together.submit("c") == "c"
         closing = asyncio.create_task(together.close())

@@ -24,6 +24,19 @@ class _StillLocked(Exception):
     """The lock of a call is still held."""
 
 
+@dataclass(frozen=True, slots=True)
+class LockWaits(Generic[C, T]):
+    """
+    How a call is performed whose group was locked, apart from the others, which must not wait with it.
+
+    ``attempt`` performs one call, and raises Locked after a shorter wait than that of the group. ``wait`` waits as long
+    as the store allows.
+    """
+
+    attempt: Perform[C, T]
+    wait: Perform[C, T]
+
+
 @dataclass(slots=True, eq=False)
 class _QueuedCall(Generic[C, T]):
     call: C
@@ -38,8 +51,7 @@ class CallGroups(Generic[C, T]):
     many, at least ``share_min`` of them.
 
     :param perform: returns for each call its result or its own error, and raises an error that applies to all calls.
-    :param attempt: performs one call, and raises Locked after a short wait for a lock. If a group was locked, its calls
-        are attempted one by one, and only those that wait for the lock continue to wait. None: the group fails.
+    :param lock: how calls go on after ``perform`` has raised Locked; None: they fail.
     :param take: returns how many calls from the front may go together, at least one; calls are started in their order.
     :param may_be_alone: if the last call met no other, a call runs immediately, in its caller's own task. That saves
         the turns of the event loop to another task and back. A cancelled caller then cancels the statement. As soon as
@@ -50,7 +62,7 @@ class CallGroups(Generic[C, T]):
         self,
         perform: Perform[C, T],
         *,
-        attempt: Perform[C, T] | None = None,
+        lock: LockWaits[C, T] | None = None,
         queue_max: int,
         group_max: int,
         under_way_max: int,
@@ -59,7 +71,7 @@ class CallGroups(Generic[C, T]):
         may_be_alone: bool = False,
     ) -> None:
         self._perform = perform
-        self._attempt = attempt
+        self._lock = lock
         self._slots = asyncio.Semaphore(queue_max)
         self._group_max = group_max
         self._under_way_max = under_way_max
@@ -135,6 +147,12 @@ class CallGroups(Generic[C, T]):
         self._begin()
         try:
             (answer,) = await self._perform((call,))
+        except Locked:
+            if self._lock is None:
+                raise
+            queued: _QueuedCall[C, T] = _QueuedCall(call, asyncio.get_running_loop().create_future())
+            self._answer_apart(queued, self._lock)
+            return await queued.future
         finally:
             self._end()
         if isinstance(answer, Exception):
@@ -164,38 +182,37 @@ class CallGroups(Generic[C, T]):
         share = min(self._group_max, share if share >= self._share_min else len(self._waiting))
         return share if self._take is None else min(share, self._take(queued.call for queued in self._waiting))
 
-    def _answer_apart(self, queued: _QueuedCall[C, T]) -> None:
+    def _answer_apart(self, queued: _QueuedCall[C, T], lock: LockWaits[C, T]) -> None:
         """Perform a call in a task of its own, which occupies none of the statements that may run."""
         self._apart += 1
         self._is_idle.clear()
-        task = asyncio.create_task(self._perform_apart(queued), name="txnframework-sql statement")
+        task = asyncio.create_task(self._perform_apart(queued, lock), name="txnframework-sql statement")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _perform_apart(self, queued: _QueuedCall[C, T]) -> None:
+    async def _perform_apart(self, queued: _QueuedCall[C, T], lock: LockWaits[C, T]) -> None:
         try:
             async with self._attempts_apart:
-                is_locked = await self._is_locked(queued)
+                is_locked = await self._is_locked(queued, lock)
             if is_locked:
                 async with self._slots_apart:
-                    await self._answer((queued,))
+                    await self._answer((queued,), lock.wait)
         finally:
             self._apart -= 1
             self._become_idle()
 
-    async def _is_locked(self, queued: _QueuedCall[C, T]) -> bool:
+    async def _is_locked(self, queued: _QueuedCall[C, T], lock: LockWaits[C, T]) -> bool:
         """Try to answer a call without a long wait; return whether its lock is still held."""
-        assert self._attempt is not None
         try:
-            await self._answer((queued,), self._attempt)
+            await self._answer((queued,), lock.attempt)
         except _StillLocked:
             return True
         return False
 
-    async def _answer(self, group: Sequence[_QueuedCall[C, T]], attempt: Perform[C, T] | None = None) -> None:
+    async def _answer(self, group: Sequence[_QueuedCall[C, T]], perform: Perform[C, T] | None = None) -> None:
         answers: Sequence[T | Exception]
         try:
-            answers = await (attempt or self._perform)([queued.call for queued in group])
+            answers = await (perform or self._perform)([queued.call for queued in group])
         except (InvalidInput, Corrupt) as error:
             # An invalid value of one call must not fail the others.
             if len(group) > 1:
@@ -204,14 +221,15 @@ class CallGroups(Generic[C, T]):
                 return
             answers = [error]
         except Locked as error:
-            if attempt is not None:
+            if self._lock is not None and perform is self._lock.attempt:
                 raise _StillLocked from error
-            if len(group) > 1 and self._attempt is not None:
-                # One of them waits for a lock, perhaps of a stopped process: the others must not wait with it.
+            if self._lock is not None and perform is None:
+                # One of them waits for a lock, perhaps of a stopped process: the others must not wait with it, and the
+                # calls behind them must not wait for their statement.
                 for queued in group:
-                    self._answer_apart(queued)
+                    self._answer_apart(queued, self._lock)
                 return
-            answers = [error]
+            answers = [copy_error(error, error.__cause__) for _ in group]
         except TxnFrameworkError as error:
             answers = [copy_error(error, error.__cause__) for _ in group]
         except Exception as error:  # The callers receive it; the calls behind them continue.

@@ -31,9 +31,10 @@ Step = Check | Put | PutSequential | Delete
 Steps = tuple[Step, ...]
 """The steps of one batch, in the order in which they are checked; the order of the puts is also that of the result."""
 
-# How long a statement of several batches waits for a lock. Afterwards each batch gets a statement of its own, which at
-# first waits for a shorter time. So the others do not wait for an application that holds the lock of a record.
-_SHARED_LOCK_WAIT_MS = 250
+# How long a statement waits for a lock. Afterwards each of its batches gets a statement of its own, which at first
+# waits for a shorter time. So the others do not wait for an application that holds the lock of a record, and neither do
+# the statements behind it.
+LOCK_WAIT_MS = 250
 ATTEMPT_LOCK_WAIT_MS = 20
 _CHECK, _PUT, _PUT_SEQUENTIAL, _DELETE = range(4)
 
@@ -43,12 +44,15 @@ Answer = tuple[Record, ...] | TxnFrameworkError
 
 
 class BatchGroup:
-    """Batches that are sent as one statement; each is applied or refused separately."""
+    """
+    Batches that are sent as one statement; each is applied or refused separately.
 
-    def __init__(self, batches: Sequence[Steps], lock_wait_ms: int | None = None) -> None:
+    :param lock_wait_ms: how long the statement waits for a lock; 0: as long as the connection's setting allows.
+    """
+
+    def __init__(self, batches: Sequence[Steps], lock_wait_ms: int = 0) -> None:
         self.batches = batches
-        shared_wait_ms = _SHARED_LOCK_WAIT_MS if len(batches) > 1 else 0
-        self._lock_wait_ms = shared_wait_ms if lock_wait_ms is None else lock_wait_ms
+        self._lock_wait_ms = lock_wait_ms
         # Every statement locks records in the order of their keys, so that two statements never deadlock. If no batch
         # has more than one key, the batches themselves are sorted. Batches of one record keep the order in which they
         # arrived.
@@ -181,8 +185,11 @@ WITH made AS (
 SELECT version, pg_notify($7, $8) FROM made
 """  # noqa: S608 - a name of our own
 _REPLACED = f"""
-WITH written AS (
+WITH bounded AS MATERIALIZED (
+    SELECT set_config('lock_timeout', $13, true)
+), written AS (
     UPDATE {SCHEMA}.records SET version = nextval('{SCHEMA}.{NUMBERS}'), indexes = $4, value = $3
+    FROM bounded
     WHERE path = $1 AND partition = $2 AND version = $9 AND indexes IS NOT DISTINCT FROM $10 RETURNING version
 ), removed AS (
     DELETE FROM {SCHEMA}.index_entries e USING written, unnest($11::text[], $12::bytea[]) AS removed (name, key)
@@ -212,10 +219,13 @@ class SinglePuts:
     Builds the statements of single puts, and remembers the index entries that records got from them.
 
     The memory only chooses the statement. The statement names the expected entries and changes nothing if they differ.
+
+    :param lock_wait_ms: how long a statement waits for the lock of its record.
     """
 
-    def __init__(self, channel: str) -> None:
+    def __init__(self, channel: str, lock_wait_ms: int = LOCK_WAIT_MS) -> None:
         self._channel = channel
+        self._lock_wait_ms = str(lock_wait_ms)
         self._known: OrderedDict[tuple[str, str], tuple[int, _Entries]] = OrderedDict()
 
     def statement(self, put: Put) -> SinglePut | None:
@@ -240,7 +250,7 @@ class SinglePuts:
         arguments = (path, partition, bytes(put.value), after_list, *_columns(after - before), self._channel, payload)
         if is_new:
             return SinglePut(put, before, after, _MADE, arguments)
-        more = (put.expected, before_list, *_columns(before - after))
+        more = (put.expected, before_list, *_columns(before - after), self._lock_wait_ms)
         return SinglePut(put, before, after, _REPLACED, arguments + more)
 
     def written(self, single: SinglePut, version: int) -> tuple[Record, RecordChange]:

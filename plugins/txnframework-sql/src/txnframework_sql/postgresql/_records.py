@@ -9,11 +9,12 @@ import msgspec
 from txnframework.errors import TxnFrameworkError
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
 from txnframework_sql._options import MetadataOptions
-from txnframework_sql.postgresql._call_groups import CallGroups
+from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
 from txnframework_sql.postgresql._record_writes import (
     ATTEMPT_LOCK_WAIT_MS,
+    LOCK_WAIT_MS,
     Answer,
     BatchGroup,
     SinglePuts,
@@ -70,10 +71,12 @@ class PostgresqlRecords:
         self._executor = executor
         self._pool = executor.pool
         self._shown_url = executor.shown_url
-        self._single_puts = SinglePuts(self._pool.channel)
+        # No longer than the options allow: it must not be the longer wait of the two.
+        self._lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
+        self._single_puts = SinglePuts(self._pool.channel, self._lock_wait_ms)
         self._writes: CallGroups[Steps, tuple[Record, ...]] = CallGroups(
             self._apply,
-            attempt=self._apply_soon,
+            lock=LockWaits(self._apply_soon, self._apply_late),
             queue_max=options.queue_max,
             group_max=options.group_max,
             under_way_max=_WRITES_UNDER_WAY,
@@ -142,11 +145,15 @@ class PostgresqlRecords:
     async def _apply(self, batches: Sequence[Steps]) -> list[Answer]:
         if len(batches) == 1 and (record := await self._put_single(batches[0])) is not None:
             return [(record,)]
-        return await self._apply_group(BatchGroup(batches))
+        return await self._apply_group(BatchGroup(batches, self._lock_wait_ms))
 
     async def _apply_soon(self, batches: Sequence[Steps]) -> list[Answer]:
         """Apply batches, or raise Locked after a short wait for a lock."""
         return await self._apply_group(BatchGroup(batches, ATTEMPT_LOCK_WAIT_MS))
+
+    async def _apply_late(self, batches: Sequence[Steps]) -> list[Answer]:
+        """Apply batches, or raise Locked after the wait for a lock that the options allow."""
+        return await self._apply_group(BatchGroup(batches))
 
     async def _apply_group(self, group: BatchGroup) -> list[Answer]:
         columns = group.columns(self._pool.channel)

@@ -170,14 +170,19 @@ async def upgrade(connection: Connection, new_identity: str, shown_url: str) -> 
 
     :param new_identity: the identity of a store that this call creates.
     """
+    # Rendered before the transaction, which the server would end if it were idle for long.
+    revision = await stored_revision(connection)
+    script = upgrade_script(revision)
     async with connection.transaction():
         await connection.read(_LOCK, _TABLES_LOCK)
         schema = await found_schema(connection, shown_url)
         if schema is not Schema.CURRENT:
+            if (found := await stored_revision(connection)) != revision:
+                script = upgrade_script(found)
             # Migrations name no schema; the schema in the search path applies to them.
             await connection.script(
                 f"SET LOCAL search_path = {quote_schema(connection.schema, shown_url)}, pg_temp;"
-                f"{upgrade_script(await stored_revision(connection))};"
+                f"{script};"
                 f"SET LOCAL search_path = {PINNED_PATH}"
             )
         if schema is Schema.NONE:

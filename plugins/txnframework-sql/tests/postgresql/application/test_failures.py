@@ -171,24 +171,32 @@ def test_a_process_that_stops_before_its_commit(run: Run) -> None:
     run(test, commit_pause_max_ms=300)
 
 
-def test_others_while_a_header_is_locked(run: Run) -> None:
-    """Unrelated writes of the process do not wait for the lock of a stopped one."""
+@pytest.mark.parametrize("together", [True, False])
+def test_others_while_a_header_is_locked(run: Run, *, together: bool) -> None:
+    """Unrelated writes of the process do not wait for the locks of a stopped one, whenever the locked ones came."""
 
     async def test(application: Application) -> None:
         versions = {}
         async with Proxy(address(application.url)) as proxy:
             connections = [await asyncpg.connect(through(proxy, application.url)) for _ in range(4)]
             for number, connection in enumerate(connections):
-                application.header = Key(f"/locked/{number}", "t")
+                application.header = Key(f"/locked/{together}/{number}", "t")
                 version = versions[number] = await application.begun()
                 joined = await application.store.join_transaction(connection, application.header, version)
                 await joined.put(application.ended(version))
             proxy.stall()
-            aborts = [
-                asyncio.create_task(application.store.put(Put(Key(f"/locked/{number}", "t"), b"aborted", version)))
-                for number, version in versions.items()
-            ]
             waits = []
+            aborts = []
+            for number, version in versions.items():
+                abort = Put(Key(f"/locked/{together}/{number}", "t"), b"aborted", version)
+                aborts.append(asyncio.create_task(application.store.put(abort)))
+                if not together:
+                    # Each gets a statement of its own.
+                    for _ in range(20):
+                        await asyncio.sleep(0)
+                    before_s = time.monotonic()
+                    await application.store.put(Put(Key(f"/between/{number}", "f"), b"", Expect.ANY))
+                    waits.append(time.monotonic() - before_s)
             for turn in range(10):
                 one = Key(f"/free/{turn}", "f")
                 before_s = time.monotonic()
