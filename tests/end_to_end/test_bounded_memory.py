@@ -33,7 +33,7 @@ def held_bytes(consumer: Consumer) -> tuple[int, int]:
     """Return how many bytes wait for a consumer, and how many it has."""
     (feed,) = consumer._membership.feeds.values()
     assert feed.attached is not None
-    deliveries = feed.attached.dispatch._deliveries
+    deliveries = feed.attached.dispatch.deliveries
     return deliveries.waiting_bytes, deliveries.delivered_bytes[feed.attached.consumer_id]
 
 

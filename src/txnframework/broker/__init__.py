@@ -14,13 +14,14 @@ from txnframework.broker.compaction.copies import EVERYTHING, Copied, CopyPlan, 
 from txnframework.broker.compaction.messages import CommitTimes, Order
 from txnframework.broker.coordination import held_leases, holder_of
 from txnframework.broker.cursors import StoredCursor
-from txnframework.broker.dispatch.ack_state import acks_of, cumulative_ack
 from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT_UNDER_LEASE
+from txnframework.broker.dispatch.attachments import Attachment, SubscriptionRef
 from txnframework.broker.dispatch.completion import finished_at
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.deliveries import HeldMessage
-from txnframework.broker.dispatch.dispatches import Attachment, Dispatches, SubscriptionRef
+from txnframework.broker.dispatch.dispatches import Dispatches
 from txnframework.broker.dispatch.durable_counts import DurableCounts, NumberedDelivery
+from txnframework.broker.dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
 from txnframework.broker.dispatch.subscription_shares import SubscriptionShare
 from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of

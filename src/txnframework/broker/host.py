@@ -13,7 +13,8 @@ from txnframework.broker.coordinators.coordinators import Coordinators, HostPart
 from txnframework.broker.coordinators.own_transactions import OwnTransactions
 from txnframework.broker.coordinators.sessions import Sessions
 from txnframework.broker.coordinators.sweeps import Sweeps, open_with_retries
-from txnframework.broker.dispatch.dispatches import Dispatches, SubscriptionRef
+from txnframework.broker.dispatch.attachments import SubscriptionRef
+from txnframework.broker.dispatch.dispatches import Dispatches
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts
 from txnframework.broker.dispatch.subscription_shares import SubscriptionShares
 from txnframework.broker.domains import DomainPlugins, NoPlugins

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from txnframework.broker.backlog import Backlog
 from txnframework.broker.coordinators.sessions import Sessions
-from txnframework.broker.dispatch.ack_state import OpenAcks
+from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.broker.segments import SegmentSubscription
 from txnframework.broker.topics.topics import Topics
 from txnframework.environment import Environment

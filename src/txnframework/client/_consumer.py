@@ -271,7 +271,7 @@ class Consumer(HandlerRuns[T_co]):
                 feed = self._feed(segment)
                 if feed.attached is not None and feed.attached.dispatch.ended is None:
                     positions = tuple(one.id.position for one in some)
-                    feed.attached.dispatch.return_later(feed.attached.consumer_id, positions, wait_ms, feed.unseen)
+                    feed.attached.return_later(positions, wait_ms, feed.unseen)
                 else:
                     await require_topics(self._host, (self._membership.layouts[topic_of(segment)],))
 
@@ -284,7 +284,7 @@ class Consumer(HandlerRuns[T_co]):
                     feed.renounce()
                 else:
                     # If this fails, the consumer keeps the messages that it has received.
-                    await feed.attached.dispatch.return_delivered(feed.attached.consumer_id, None, feed.renounce)
+                    await feed.attached.return_delivered(None, feed.renounce)
 
     def pause(self) -> None:
         """
@@ -390,7 +390,7 @@ class Consumer(HandlerRuns[T_co]):
                 feed = self._feed(segment)
                 dispatch, attached = feed.dispatch, feed.attached
                 if dispatch is not None and attached is not None:
-                    await dispatch.ack(sized, incarnation, holder, principal, attached.consumer_id)
+                    await attached.ack(sized, incarnation, holder, principal)
                 else:
                     await self._ack_detached(segment, acks_of(sized), incarnation, holder, principal)
                 await self._let_successor_look(segment, dispatch)
@@ -411,7 +411,7 @@ class Consumer(HandlerRuns[T_co]):
         dispatch = feed.dispatch
         if dispatch is not None:
             assert feed.attached is not None
-            await dispatch.ack_cumulative(sized, one.incarnation, holder, principal, feed.attached.consumer_id)
+            await feed.attached.ack_cumulative(sized, one.incarnation, holder, principal)
         else:
             ack = cumulative_ack(*sized)
             await self._ack_detached(one.id.segment, (ack,), one.incarnation, holder, principal)
@@ -445,7 +445,7 @@ class Consumer(HandlerRuns[T_co]):
             return
         dispatch, attached = feed.dispatch, feed.attached
         if dispatch is not None and attached is not None:
-            await dispatch.ack_given(feed.last_seen, holder, principal, attached.consumer_id)
+            await attached.ack_given(feed.last_seen, holder, principal)
         elif holder is not None and not feed.finished:
             raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)
         elif holder is not None and feed.first_lost is not None:
@@ -475,9 +475,9 @@ class Consumer(HandlerRuns[T_co]):
             return  # the subscription was moved; the store detects the conflict
         elif message.tenure is None:
             # Only the id is known: it may refer to an earlier delivery, unless the message was delivered again.
-            current = dispatch.was_given(attached.consumer_id, message.id.position)
+            current = attached.was_given(message.id.position)
         else:
-            renounced = dispatch.was_taken_back(attached.consumer_id, message.id.position)
+            renounced = attached.was_taken_back(message.id.position)
             current = message.tenure is dispatch.tenure and not renounced
         if not current:
             raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)

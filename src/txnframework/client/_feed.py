@@ -270,14 +270,12 @@ class Feed:
 
         Otherwise a consumer could receive later messages before another consumer has finished the earlier ones.
         """
-        return self.finished or (
-            self.attached is not None and self.attached.dispatch.drained_by(self.attached.consumer_id)
-        )
+        return self.finished or (self.attached is not None and self.attached.is_last)
 
     @property
     def done(self) -> bool:
         """Whether everything in the segment is acknowledged."""
-        return self.finished or (self.attached is not None and self.attached.dispatch.done)
+        return self.finished or (self.attached is not None and self.attached.dispatch.loop.done)
 
     @property
     def is_running(self) -> bool:
@@ -288,13 +286,13 @@ class Feed:
         """Hand out nothing more, so that the segment can be given up, at ``until_ms`` at the latest."""
         if self.attached is not None:
             self.given_up_ms = until_ms
-            self.attached.dispatch.retire(self.attached.consumer_id, self.withdraw())
+            self.attached.retire(self.withdraw())
 
     def is_quiet(self, now_ms: int) -> bool:
         """Return whether the segment may be given up: what was handed out is acknowledged, or the time is over."""
         if self.attached is None or self.given_up_ms is None:
             return False
-        return self.attached.dispatch.is_quiet or now_ms >= self.given_up_ms
+        return self.attached.dispatch.loop.is_quiet or now_ms >= self.given_up_ms
 
     def finish_unseen(self, incarnation: int) -> None:
         """Mark the segment as finished by other processes, under this incarnation of the cursor."""
@@ -317,9 +315,9 @@ class Feed:
         """Return whether the user gets this delivery; in either case the dispatch may deliver another message."""
         if self.attached is None:
             return False
-        if not self.attached.dispatch.hand_out(self.attached.consumer_id, message.id.position, number):
-            return False
         at = message.id.position
+        if not self.attached.hand_out(at, number):
+            return False
         self.missed.received(at)
         self.last_seen = at if self.last_seen is None else max(self.last_seen, at)
         return True
@@ -332,7 +330,7 @@ class Feed:
         if self.attached is not None and self.last_seen is not None:
             attached = self.attached
             try:
-                self.first_lost = await attached.dispatch.first_lost(self.last_seen, attached.consumer_id)
+                self.first_lost = await attached.first_lost(self.last_seen)
             except Unavailable:
                 self.first_lost = self.last_seen  # the safe assumption, because the store could not be asked
 
@@ -354,19 +352,17 @@ class Feed:
         """
         if self.attached is not None and not self._missed_noted:
             self._missed_noted = True
-            dispatch = self.attached.dispatch
-            self.missed.add(dispatch.left_behind(self.attached.consumer_id), dispatch.incarnation)
+            self.missed.add(self.attached.left_behind(), self.attached.dispatch.incarnation)
 
     def pause(self) -> None:
         """Stop deliveries; the messages that the user has not received go to other consumers."""
         if self.attached is not None:
-            unseen = self.withdraw()
-            self.attached.dispatch.pause(self.attached.consumer_id, unseen)
+            self.attached.pause(self.withdraw())
 
     def resume(self) -> None:
         """Start deliveries again after ``pause``."""
         if self.attached is not None:
-            self.attached.dispatch.resume(self.attached.consumer_id)
+            self.attached.resume()
 
     @property
     def given(self) -> int:
@@ -388,7 +384,7 @@ class Feed:
         """Remove the messages that the user has not received, permit others instead, and return the positions."""
         positions = self._inbox.purge(self)
         if self.attached is not None:
-            self.attached.dispatch.permit(self.attached.consumer_id, len(positions))
+            self.attached.permit(len(positions))
         return positions
 
     def _deliver(self, held: HeldMessage, incarnation: int, tenure: object) -> None:

@@ -29,7 +29,7 @@ class HandledMessages:
         feed = self._membership.feeds.get(message.id.segment)
         if dispatch is None or feed is None or feed.attached is None:
             return False
-        return dispatch.has(feed.attached.consumer_id, message.id.position)
+        return feed.attached.has(message.id.position)
 
     def is_held(self, message: Message[Any]) -> bool:
         """Return whether a transaction holds the message, as far as it is known since ``refresh``."""
@@ -60,7 +60,7 @@ class HandledMessages:
                 continue
             positions = {one.id.position for one in some if self.has(one)}
             failing = {one.id.position for one in some if one.id in counted} & positions
-            feed.attached.dispatch.give_back(feed.attached.consumer_id, failing, positions - failing)
+            feed.attached.give_back(failing, positions - failing)
 
     def give_back_in_order(
         self, segment: str, messages: Iterable[Message[Any]], failed: Iterable[Message[Any]] = ()
@@ -75,14 +75,13 @@ class HandledMessages:
             return
         unseen = feed.withdraw()
         self.give_back(messages, failed)
-        feed.attached.dispatch.give_back(feed.attached.consumer_id, (), unseen)
+        feed.attached.give_back((), unseen)
 
     def give_back_later(self, message: Message[Any], delay_ms: int) -> None:
         """Let a message be delivered again after a delay; its delivery counts."""
         feed = self._membership.feeds.get(message.id.segment)
         if feed is not None and feed.attached is not None and self.has(message):
-            positions = (message.id.position,)
-            feed.attached.dispatch.return_later(feed.attached.consumer_id, positions, delay_ms, feed.unseen)
+            feed.attached.return_later((message.id.position,), delay_ms, feed.unseen)
 
     def may_be_handled(self, feed: Feed) -> bool:
         """

@@ -1,6 +1,6 @@
 """
 What a cumulative acknowledgment in a transaction stands for: what its consumer was given and has not acknowledged yet
-(``txnframework.broker.dispatch.ack_state`` and ``judge`` in ``txnframework.model.ack_overlap`` follow this).
+(``txnframework.broker.dispatch.claims`` and ``judge`` in ``txnframework.model.ack_overlap`` follow this).
 
 Who takes part: three messages, of which the first two are one batch, and two *holders* of the subscription's lease.
 ``a`` has the lease first, and two transactions, one after the other; ``b`` takes over at any moment, and has one. ``a``

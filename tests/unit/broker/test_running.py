@@ -11,7 +11,7 @@ import pytest
 from txnframework.broker.coordinators.coordinators import ServedCoordinator
 from txnframework.broker.coordinators.own_transactions import SettlingQueue
 from txnframework.broker.coordinators.sweeps import BUSY_DELAY_MS, Sweeps
-from txnframework.broker.dispatch.acknowledgments import CursorAckWriter
+from txnframework.broker.dispatch.cursor_acks import CursorAckWriter
 from txnframework.config import TransactionsSection
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Ack, Position, SweepResult

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from txnframework.broker.dispatch.ack_state import acks_of, cumulative_ack
-from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
-from txnframework.environment import Environment
+from txnframework.broker.dispatch.ack_progress import AckProgress
+from txnframework.broker.dispatch.cursor_acks import CursorAckWriter
+from txnframework.broker.dispatch.deliveries import HeldMessage
+from txnframework.broker.dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
-from txnframework.interfaces import ICursor, IPendingAckStore
+from txnframework.interfaces import IPendingAckStore
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
@@ -27,73 +28,12 @@ SizedPosition = tuple[Position, int]
 """A message's position and the size of its batch."""
 
 
-class CursorAckWriter:
-    """
-    Writes acknowledgments to the cursor in groups; ``write`` returns when they are durable.
-
-    One write is in progress at a time. Acknowledgments that arrive meanwhile share the next write, as do those that
-    arrive within ``delay_ms`` of the first of them.
-    """
-
-    def __init__(self, cursor: ICursor, environment: Environment, delay_ms: int) -> None:
-        self._cursor = cursor
-        self._environment = environment
-        self._delay_ms = delay_ms
-        self._gathered: list[tuple[int, tuple[Ack, ...]]] = []
-        self._written: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-
-    async def write(self, incarnation: int, acks: tuple[Ack, ...]) -> None:
-        """
-        Make acknowledgments durable; those of an incarnation other than the cursor's have no effect.
-
-        After an error or a cancellation they may be durable or not; writing them again is safe.
-
-        :raises SubscriptionNotFound: the subscription was deleted.
-        """
-        self._gathered.append((incarnation, acks))
-        if self._written is None:
-            self._written = asyncio.get_running_loop().create_future()
-        written = self._written
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._run())
-        await asyncio.shield(written)
-
-    async def finish(self) -> None:
-        """Wait for the writes in progress."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
-
-    async def _run(self) -> None:
-        try:
-            while self._written is not None:
-                if self._delay_ms:
-                    await self._environment.sleep_until(self._environment.now_ms() + self._delay_ms)
-                written, self._written = self._written, None
-                gathered, self._gathered = self._gathered, []
-                try:
-                    await self._apply(gathered)
-                except Exception as error:
-                    written.set_exception(error)
-                    written.exception()  # marks it as retrieved, because the callers may have been cancelled
-                else:
-                    written.set_result(None)
-        finally:
-            self._task = None
-
-    async def _apply(self, gathered: list[tuple[int, tuple[Ack, ...]]]) -> None:
-        incarnations = sorted({incarnation for incarnation, _ in gathered})
-        for incarnation in incarnations:
-            acks = tuple(ack for its, some in gathered if its == incarnation for ack in some)
-            if not await self._cursor.apply(incarnation, acks, None):
-                await self._cursor.load()  # raises if the cursor was deleted; after a seek, they have no effect
-
-
 class AckOwner(Protocol):
     """The dispatch whose acknowledgments are recorded."""
 
-    incarnation: int
-    """The cursor's incarnation under which the messages were read."""
+    @property
+    def incarnation(self) -> int:
+        """The cursor's incarnation under which the messages were read."""
 
     def is_attached(self, consumer_id: int) -> bool:
         """Return whether a consumer is attached and the lease is held."""
@@ -108,7 +48,7 @@ class AckOwner(Protocol):
         """Request a refresh soon."""
 
     async def load_outcome(self, branch: Branch) -> None:
-        """Load the outcome of a branch, so that ``Deliveries`` knows it."""
+        """Load the outcome of a branch, so that ``AckProgress`` knows it."""
 
 
 class AckRecorder:
@@ -119,10 +59,10 @@ class AckRecorder:
     """
 
     def __init__(
-        self, owner: AckOwner, deliveries: Deliveries, cursor_acks: CursorAckWriter, pending_acks: IPendingAckStore
+        self, owner: AckOwner, progress: AckProgress, cursor_acks: CursorAckWriter, pending_acks: IPendingAckStore
     ) -> None:
         self._owner = owner
-        self._deliveries = deliveries
+        self._progress = progress
         self._cursor_acks = cursor_acks
         self._pending_acks = pending_acks
         self._ended = asyncio.Event()
@@ -148,16 +88,16 @@ class AckRecorder:
         if holder is None:
             free = await self._once_known(messages, incarnation)
             unread = self._any_unread(position for position, _ in free)
-            begun = self._deliveries.begin_ack((position for position, _ in free), None, False, consumer)
+            begun = self._progress.begin_ack((position for position, _ in free), None, False, consumer)
             upto = passed()
-            whole = len(begun) == len(self._deliveries.messages) and all(one.position.entry <= upto for one in begun)
+            whole = len(begun) == len(self._progress.messages) and all(one.position.entry <= upto for one in begun)
             acks = (Ack(upto, cumulative=True),) if whole and begun and not unread else acks_of(free)
             await self._write(begun, incarnation, acks)
         else:
             positions = [position for position, _ in messages]
             unread = self._any_unread(positions)
-            held = self._deliveries.pending(positions)
-            begun = self._deliveries.begin_ack(positions, holder, False, consumer)
+            held = self._progress.pending(positions)
+            begun = self._progress.begin_ack(positions, holder, False, consumer)
             request = AckRequest(holder, acks_of(messages), incarnation, principal=principal)
             await self._add(begun, held, request, consumer)
         await self._refresh_if(unread)
@@ -175,12 +115,12 @@ class AckRecorder:
         position, size = message
         ack = cumulative_ack(position, size)
         received = () if holder is None else await self._received(position, holder, consumer)
-        covered, unread = self._deliveries.upto(position), self._any_unread((position,))
-        held = self._deliveries.pending(covered)
-        begun = self._deliveries.begin_ack(covered, holder, True, consumer)
+        covered, unread = self._progress.upto(position), self._any_unread((position,))
+        held = self._progress.pending(covered)
+        begun = self._progress.begin_ack(covered, holder, True, consumer)
         if holder is None:
             await self._write(begun + held, incarnation, (ack,))
-            self._deliveries.claims.acknowledged(consumer, position)
+            self._progress.claims.acknowledged(consumer, position)
         else:
             request = AckRequest(holder, (ack,), incarnation, principal=principal, received=received)
             await self._add(begun, held, request, consumer)
@@ -194,7 +134,7 @@ class AckRecorder:
         :raises TransactionConflict: as for ``cumulative``.
         """
         if await self._received(upto, holder, consumer):
-            last = self._deliveries.claimed(consumer, upto)[-1]
+            last = self._progress.claimed(consumer, upto)[-1]
             await self.cumulative((last.position, last.batch_size), incarnation, holder, principal, consumer)
 
     async def _received(self, upto: Position, holder: Branch, consumer: int) -> tuple[Ack, ...]:
@@ -212,7 +152,7 @@ class AckRecorder:
             raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)
         if lost is not None:
             raise TransactionConflict(holder.txn_id, f"{lost} {FINISHED_ELSEWHERE}")
-        claimed = self._deliveries.claimed(consumer, upto)
+        claimed = self._progress.claimed(consumer, upto)
         return acks_of((one.position, one.batch_size) for one in claimed)
 
     async def first_lost(self, upto: Position, consumer: int, holder: Branch | None = None) -> Position | None:
@@ -222,11 +162,11 @@ class AckRecorder:
         The outcome of ``holder`` is not asked for, because its transaction is open.
         """
         asked = set() if holder is None else {holder}
-        while unknown := self._deliveries.undecided(consumer, upto) - asked:
+        while unknown := self._progress.undecided(consumer, upto) - asked:
             for branch in sorted(unknown):
                 asked.add(branch)
                 await self._owner.load_outcome(branch)
-        return self._deliveries.claims.first_lost(consumer, upto)
+        return self._progress.claims.first_lost(consumer, upto)
 
     async def outdated(
         self, messages: tuple[SizedPosition, ...], incarnation: int, holder: Branch, principal: str
@@ -240,7 +180,7 @@ class AckRecorder:
         """
         Return whether this dispatch has not read some of the messages, because an earlier dispatch delivered them.
         """
-        return any(position not in self._deliveries.messages for position in positions)
+        return any(position not in self._progress.messages for position in positions)
 
     async def _refresh_if(self, unread: bool) -> None:
         """
@@ -258,18 +198,18 @@ class AckRecorder:
         """Wait for acknowledgments in progress, and return the messages that are not held; none after a seek."""
         positions = [position for position, _ in messages]
         while True:
-            while any(map(self._deliveries.is_being_acknowledged, positions)):
+            while any(map(self._progress.is_being_acknowledged, positions)):
                 self._ended.clear()
                 await self._ended.wait()
-            if not any(map(self._deliveries.is_pending, positions)):
+            if not any(map(self._progress.is_pending, positions)):
                 break
             # The transaction may have ended since the last refresh: only an open one keeps its messages.
             await self._owner.refresh()
-            if not any(map(self._deliveries.is_being_acknowledged, positions)):
+            if not any(map(self._progress.is_being_acknowledged, positions)):
                 break
         if incarnation != self._owner.incarnation:
             return ()
-        return tuple(one for one in messages if not self._deliveries.is_held(one[0]))
+        return tuple(one for one in messages if not self._progress.is_held(one[0]))
 
     async def _write(self, begun: list[HeldMessage], incarnation: int, acks: tuple[Ack, ...]) -> None:
         if not acks:
@@ -277,14 +217,14 @@ class AckRecorder:
         try:
             await self._cursor_acks.write(incarnation, acks)
         except TxnFrameworkError:
-            if self._deliveries.undo_ack(begun):
+            if self._progress.undo_ack(begun):
                 self._owner.request_refresh()
             raise
         except BaseException:
             self._unsure(begun)
             raise
         else:
-            self._deliveries.finished_outside(begun)
+            self._progress.finished_outside(begun)
             self._owner.remove_finished(begun)
         finally:
             self._ended.set()
@@ -302,21 +242,21 @@ class AckRecorder:
             raise
         except TxnFrameworkError:
             # Another transaction holds some of it, perhaps one that this process does not know.
-            self._deliveries.undo_ack(begun)
+            self._progress.undo_ack(begun)
             self._owner.request_refresh()
             raise
         except BaseException:
             self._unsure(begun)
             raise
         else:
-            self._deliveries.pend(begun)
+            self._progress.pend(begun)
             # The other transaction was aborted: an open or committed one would have caused a conflict.
             cumulative = any(ack.cumulative for ack in request.acks)
-            self._deliveries.take_over(held, request.branch, cumulative=cumulative, consumer=consumer)
+            self._progress.take_over(held, request.branch, cumulative=cumulative, consumer=consumer)
         finally:
             self._ended.set()
 
     def _unsure(self, begun: list[HeldMessage]) -> None:
         """Treat messages as held after an unknown outcome, and refresh before any of them is redelivered."""
-        self._deliveries.pend(begun)
+        self._progress.pend(begun)
         self._owner.request_refresh()

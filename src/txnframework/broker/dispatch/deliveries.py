@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from txnframework.broker.dispatch.ack_state import Claims, OpenAcks
+from txnframework.broker.dispatch.claims import Claims
+from txnframework.broker.dispatch.delayed_messages import DelayedMessages
+from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.delays import deliver_at_ms
@@ -26,7 +27,6 @@ from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
 
 _Counted = TypeVar("_Counted")
-
 
 DETACHED = 0
 """The id for a consumer that has been detached."""
@@ -91,19 +91,14 @@ class Deliveries:
     def __init__(self, counts: Callable[[Branch], bool | None] = lambda _: None, *, delays: bool = False) -> None:
         self.claims = Claims(counts)
         self._delays = delays
-        self._counts = counts
         self.messages: dict[Position, HeldMessage] = {}
         """The unfinished messages, by position."""
         self.waiting: list[Position] = []
         """The positions of the waiting messages, in order."""
         self.waiting_bytes = 0
         """The total size of the waiting messages."""
-        self.delayed = 0
-        """The number of delayed messages."""
-        self.delayed_bytes = 0
-        """The total size of the delayed messages."""
-        # When each delayed message is due; messages that are not delayed any more are skipped.
-        self._due: list[tuple[int, Position]] = []
+        self.delayed = DelayedMessages()
+        """The messages that wait for their time."""
         self.delivered: Counter[int] = Counter()
         """The number of unacknowledged messages of each consumer."""
         self.delivered_bytes: Counter[int] = Counter()
@@ -116,7 +111,6 @@ class Deliveries:
         self._holding: Counter[TxnID] = Counter()
         # The delivery counts of messages that have not been read yet.
         self._earlier: dict[Position, int] = {}
-        self._refreshes = 0
         self._made = 0
 
     # -- facts ----------------------------------------------------------------------------------------
@@ -165,64 +159,14 @@ class Deliveries:
         found = (self.messages[position] for position in self.waiting[:messages_max])
         return tuple(Candidate(one.position, one.message.key, one.redeliveries) for one in found)
 
-    def upto(self, position: Position) -> tuple[Position, ...]:
-        """Return the positions that a cumulative acknowledgment of ``position`` covers, in order."""
-        return tuple(sorted(one for one in self.messages if one <= position))
-
-    def is_held(self, position: Position) -> bool:
-        """Return whether an acknowledgment of a message is in progress or pending."""
-        held = self.messages.get(position)
-        return held is not None and held.state in (MessageState.ACKING, MessageState.PENDING_ACK)
-
-    def is_being_acknowledged(self, position: Position) -> bool:
-        """Return whether an acknowledgment of a message is in progress, so its result is not known yet."""
-        held = self.messages.get(position)
-        return held is not None and held.state is MessageState.ACKING
-
-    def is_pending(self, position: Position) -> bool:
-        """Return whether a transaction held a message at the last refresh or later."""
-        held = self.messages.get(position)
-        return held is not None and held.state is MessageState.PENDING_ACK
-
-    def claimed(self, consumer: int, upto: Position) -> list[HeldMessage]:
-        """
-        Return the messages up to here that a consumer received and is not known to have finished itself, in order.
-
-        Together with the messages in ``claims``, a cumulative acknowledgment of the consumer covers these.
-        """
-        given = (one for one in self.messages.values() if one.given_to == consumer and one.position <= upto)
-        return sorted((one for one in given if not self._is_own(one)), key=lambda one: one.position)
-
-    def left_behind(self, consumer: int) -> dict[Position, Branch | None]:
-        """
-        Return the messages that a consumer received and did not finish, which others may finish after a lost lease.
-
-        Each has the branch in which the consumer acknowledged it, or None.
-        """
-        found = self.claims.left_by(consumer)
-        for one in self.messages.values():
-            if one.given_to == consumer:
-                found[one.position] = one.holder if one.own else None
-        return found
-
-    def undecided(self, consumer: int, upto: Position) -> set[Branch]:
-        """Return the branches with an unknown outcome in which a consumer acknowledged messages up to here."""
-        found = {one.holder for one in self.claimed(consumer, upto) if one.own and one.holder is not None}
-        return {one for one in found if self._counts(one) is None} | self.claims.undecided(consumer, upto)
-
     def in_use(self) -> bool:
         """Return whether consumers have messages whose acknowledgment was not recorded."""
         return any(one.state in (MessageState.DELIVERED, MessageState.ACKING) for one in self.messages.values())
 
-    def pending(self, positions: Iterable[Position]) -> list[HeldMessage]:
-        """Return those of the messages that a transaction held at the last refresh or later."""
-        return [self.messages[position] for position in positions if self.is_pending(position)]
-
     def next_due_ms(self) -> int | None:
         """Return the time at which the next delayed message is due; None if none is delayed."""
-        while self._due and not self._is_delayed(*self._due[0]):
-            heapq.heappop(self._due)
-        return self._due[0][0] if self._due else None
+        due = self.delayed.next_due() if self.delayed.count else None
+        return None if due is None else due[0]
 
     # -- events ---------------------------------------------------------------------------------------
 
@@ -250,14 +194,14 @@ class Deliveries:
         holder = None if pending.is_empty else pending.holder(position)
         if holder is not None:
             held.cumulative = holder.ack.cumulative
-            self._set(held, MessageState.PENDING_ACK, holder.branch)
+            self.set_state(held, MessageState.PENDING_ACK, holder.branch)
 
     def release_due(self, now_ms: int) -> None:
         """Let the delayed messages wait for a consumer that are due."""
-        while (due_ms := self.next_due_ms()) is not None and due_ms <= now_ms:
-            held = self.messages[heapq.heappop(self._due)[1]]
+        while (due := self.delayed.next_due()) is not None and due[0] <= now_ms:
+            held = self.messages[due[1]]
             held.due_ms = 0
-            self._set(held, MessageState.WAITING)
+            self.set_state(held, MessageState.WAITING)
 
     def deliver(self, position: Position, consumer: int) -> HeldMessage | None:
         """Give a waiting message to a consumer; return None if the message is not waiting."""
@@ -266,7 +210,7 @@ class Deliveries:
             return None
         self._made += 1
         held.consumer, held.delivery, held.own = consumer, self._made, False
-        self._set(held, MessageState.DELIVERED)
+        self.set_state(held, MessageState.DELIVERED)
         return held
 
     def hand_out(self, consumer: int, position: Position, delivery: int) -> bool:
@@ -295,7 +239,7 @@ class Deliveries:
             held = self.messages.get(position)
             if held is not None and _has(held, consumer):
                 held.redeliveries += position not in unseen
-                self._set(held, MessageState.WAITING)
+                self.set_state(held, MessageState.WAITING)
                 returned.append(position)
         return returned
 
@@ -309,7 +253,7 @@ class Deliveries:
             if held.consumer == consumer:
                 if held.state is MessageState.DELIVERED:
                     held.redeliveries += held.position not in unseen
-                    self._set(held, MessageState.WAITING)
+                    self.set_state(held, MessageState.WAITING)
                 held.consumer = None
             if held.given_to == consumer:
                 held.given_to = DETACHED
@@ -322,71 +266,6 @@ class Deliveries:
         for held in self.messages.values():
             if held.given_to == consumer and held.state is MessageState.WAITING:
                 held.given_to = None
-
-    def begin_ack(
-        self, positions: Iterable[Position], holder: Branch | None, cumulative: bool, consumer: int | None = None
-    ) -> list[HeldMessage]:
-        """
-        Mark messages as being acknowledged, and return them; those with another acknowledgment are not changed.
-
-        ``consumer`` acknowledges them; None means the one that each message was given to.
-        """
-        begun = []
-        for position in positions:
-            held = self.messages.get(position)
-            if held is not None and held.state not in (MessageState.ACKING, MessageState.PENDING_ACK):
-                held.cumulative, held.skipped_by_refresh = cumulative, False
-                held.own = consumer is None or held.given_to == consumer
-                self._set(held, MessageState.ACKING, holder)
-                begun.append(held)
-        return begun
-
-    def undo_ack(self, begun: Iterable[HeldMessage]) -> bool:
-        """
-        Restore messages after a refused acknowledgment; return whether some of them need a refresh.
-
-        Messages that a refresh skipped may be finished, or held by another transaction that relies on this being
-        noticed. They stay pending until the next refresh.
-        """
-        unsure = False
-        for held in begun:
-            if self.messages.get(held.position) is held and held.state is MessageState.ACKING:
-                held.own = False
-                if held.skipped_by_refresh:
-                    unsure = True
-                    self._pend(held)
-                else:
-                    self._set(held, MessageState.WAITING if held.consumer is None else MessageState.DELIVERED)
-        return unsure
-
-    def pend(self, begun: Iterable[HeldMessage]) -> None:
-        """Mark messages as pending after an acknowledgment that was, or may have been, recorded."""
-        for held in begun:
-            if self.messages.get(held.position) is held and held.state is MessageState.ACKING:
-                self._pend(held)
-
-    def take_over(
-        self, held: Iterable[HeldMessage], holder: Branch, *, cumulative: bool, consumer: int | None = None
-    ) -> None:
-        """
-        Mark messages as held by ``holder``, after their previous transaction was aborted.
-
-        A refresh that saw the abort, but began before the new acknowledgment was recorded, may have freed the messages
-        or be about to.
-        """
-        for one in held:
-            if self._is_own(one):
-                continue  # skipped: the previous transaction counts, and the next refresh finds it finished
-            if self.messages.get(one.position) is one and one.state is not MessageState.ACKING:
-                one.since, one.cumulative = self._refreshes, cumulative
-                one.own = consumer is None or one.given_to == consumer
-                self._set(one, MessageState.PENDING_ACK, holder)
-
-    def finished_outside(self, done: Iterable[HeldMessage]) -> None:
-        """Note, for messages that were given to another consumer, that they were acknowledged outside transactions."""
-        for held in done:
-            if not (held.own and held.state is MessageState.ACKING):
-                self._claim(held)
 
     def forget(self, done: Iterable[HeldMessage]) -> frozenset[Position]:
         """
@@ -407,8 +286,8 @@ class Deliveries:
         gone = frozenset(self.messages)
         self.messages.clear()
         self.waiting.clear()
-        self.waiting_bytes = self.delayed = self.delayed_bytes = 0
-        self._due.clear()
+        self.waiting_bytes = 0
+        self.delayed.clear()
         self.delivered.clear()
         self.delivered_bytes.clear()
         self._outstanding.clear()
@@ -418,65 +297,10 @@ class Deliveries:
         self.claims.clear()
         return gone
 
-    def begin_refresh(self) -> int:
-        """Begin a refresh, and return its number for ``reconcile``."""
-        self._refreshes += 1
-        return self._refreshes
-
-    def reconcile(self, cursor: Cursor, pending: OpenAcks, refresh: int) -> frozenset[Position]:
-        """
-        Update the messages from a refresh; return the positions that are free again or finished.
-
-        Messages of an aborted transaction wait again, with a higher redelivery count. Those of an aborted cumulative
-        acknowledgment stay with their consumer, which may request their redelivery.
-        """
-        freed: set[Position] = set()
-        for position, held in list(self.messages.items()):
-            if held.state is MessageState.ACKING:
-                held.skipped_by_refresh = True
-                continue
-            if state_of(cursor, position) is AckState.DELETED:
-                self._claim(held)
-                freed |= self.forget((held,))
-                continue
-            holder = pending.holder(position)
-            if holder is not None:
-                held.cumulative = holder.ack.cumulative
-                held.own = held.own and held.holder == holder.branch
-                self._set(held, MessageState.PENDING_ACK, holder.branch)
-            elif held.state is MessageState.PENDING_ACK and held.since < refresh:
-                self._release(held)
-                freed.add(position)
-        return frozenset(freed)
-
     # -- one message ----------------------------------------------------------------------------------
 
-    def _pend(self, held: HeldMessage) -> None:
-        held.since = self._refreshes
-        self._set(held, MessageState.PENDING_ACK, held.holder)
-
-    def _is_own(self, held: HeldMessage) -> bool:
-        """
-        Return whether its consumer acknowledged it in a transaction that counts, or is doing so outside transactions.
-        """
-        if held.holder is None:
-            return held.own and held.state is MessageState.ACKING
-        return held.own and self._counts(held.holder) is True
-
-    def _claim(self, held: HeldMessage) -> None:
-        """Note that a consumer's message was found finished, unless this consumer acknowledged it."""
-        if held.given_to is not None and held.given_to != DETACHED:
-            self.claims.finished(held.given_to, held.position, held.holder if held.own else None)
-
-    def _release(self, held: HeldMessage) -> None:
-        held.own = False
-        if held.cumulative and held.consumer is not None:
-            self._set(held, MessageState.DELIVERED)
-            return
-        held.redeliveries += 1
-        self._set(held, MessageState.WAITING)
-
-    def _set(self, held: HeldMessage, state: MessageState, holder: Branch | None = None) -> None:
+    def set_state(self, held: HeldMessage, state: MessageState, holder: Branch | None = None) -> None:
+        """Change the state of a message; ``holder`` is that of its acknowledgment, if there is one."""
         self._leave(held)
         held.state, held.holder = state, holder
         if state is MessageState.PENDING_ACK and holder is not None:
@@ -495,22 +319,15 @@ class Deliveries:
         """Add a message to those that wait, or to the delayed ones if it is not due."""
         if held.due_ms:
             held.state = MessageState.DELAYED
-            heapq.heappush(self._due, (held.due_ms, held.position))
-            self.delayed += 1
-            self.delayed_bytes += held.size_bytes
+            self.delayed.add(held.position, held.due_ms, held.size_bytes)
             return
         bisect.insort(self.waiting, held.position)
         self.waiting_bytes += held.size_bytes
 
-    def _is_delayed(self, due_ms: int, position: Position) -> bool:
-        held = self.messages.get(position)
-        return held is not None and held.state is MessageState.DELAYED and held.due_ms == due_ms
-
     def _leave(self, held: HeldMessage) -> None:
         """Remove a message from the counters of its state."""
         if held.state is MessageState.DELAYED:
-            self.delayed -= 1
-            self.delayed_bytes -= held.size_bytes
+            self.delayed.remove(held.position, held.size_bytes)
             return
         if held.state is MessageState.PENDING_ACK and held.holder is not None:
             _take(self._holding, held.holder.txn_id)
@@ -535,17 +352,3 @@ def _take(counts: Counter[_Counted], counted: _Counted, amount: int = 1) -> None
 
 def _has(held: HeldMessage, consumer: int) -> bool:
     return held.state is MessageState.DELIVERED and held.consumer == consumer
-
-
-@dataclass(frozen=True, slots=True)
-class DeliveryCounts:
-    """Delivery counts of unacknowledged messages, under one incarnation of the cursor."""
-
-    incarnation: int = 0
-    counts: Mapping[Position, int] = field(default_factory=dict)
-
-    def under(self, cursor: Cursor) -> dict[Position, int]:
-        """Return the counts of messages that are still unacknowledged; none if the subscription was moved meanwhile."""
-        if self.incarnation != cursor.incarnation:
-            return {}
-        return {at: count for at, count in self.counts.items() if state_of(cursor, at) is not AckState.DELETED}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
+from txnframework.broker.dispatch.attachments import Attachment, SubscriptionRef
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
-from txnframework.broker.dispatch.deliveries import DeliveryCounts
+from txnframework.broker.dispatch.delivery_counts import DeliveryCountCache
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts, SegmentDispatch
 from txnframework.broker.segments import dispatching_lease
 from txnframework.config import SubscriptionsSection
@@ -32,66 +31,6 @@ from txnframework.runtime.tasks import RetryingTasks
 
 IN = " in "
 """The separator between a consumer's name and its process's session in the name of a lease holder."""
-
-
-class DeliveryCountCache:
-    """
-    The counts of ended dispatches, for at most ``messages_max`` messages; the oldest are forgotten first.
-
-    They are kept in memory. ``DurableCounts`` keeps those of consumers that need them after a restart.
-    """
-
-    def __init__(self, messages_max: int) -> None:
-        self._messages_max = messages_max
-        self._messages = 0
-        self._kept: OrderedDict[tuple[str, str], DeliveryCounts] = OrderedDict()
-
-    def keep(self, key: tuple[str, str], ended: DeliveryCounts) -> None:
-        """Remember the counts of an ended dispatch."""
-        self.take(key)
-        if not ended.counts:
-            return
-        self._kept[key] = ended
-        self._messages += len(ended.counts)
-        while self._messages > self._messages_max:
-            self.take(next(iter(self._kept)))
-
-    def take(self, key: tuple[str, str]) -> DeliveryCounts:
-        """Remove and return the counts of the last dispatch, empty if there was none."""
-        kept = self._kept.pop(key, None)
-        if kept is None:
-            return DeliveryCounts()
-        self._messages -= len(kept.counts)
-        return kept
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionRef:
-    """
-    A subscription on a segment, with its subscription type.
-
-    ``life``: the life of the topic that the consumer joined; see ``OpenSegment.is_of``.
-    """
-
-    topic: str
-    subscription: str
-    segment: str
-    subscription_type: str
-    life: int
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """The key of its dispatch."""
-        return self.segment, self.subscription
-
-
-@dataclass(frozen=True, slots=True)
-class Attachment:
-    """A consumer that is attached to a dispatch."""
-
-    ref: SubscriptionRef
-    dispatch: SegmentDispatch
-    consumer_id: int
 
 
 class Dispatches:
@@ -155,7 +94,7 @@ class Dispatches:
 
     async def _undo_attach(self, attached: Attachment) -> None:
         """Detach a consumer of a cancelled caller, which has received nothing."""
-        await self._detach(attached, attached.dispatch.delivered_to(attached.consumer_id))
+        await self._detach(attached, attached.delivered())
 
     async def _attach(
         self, ref: SubscriptionRef, request: AttachRequest, listener: Listener, got: Callable[[Attachment], None]
@@ -193,16 +132,16 @@ class Dispatches:
                 got(attached)
                 return attached
             finally:
-                if not dispatch.consumers:
+                if not dispatch.consumers.by_id:
                     await self._close(key, dispatch)
 
     async def _detach(self, attached: Attachment, unseen: frozenset[Position]) -> None:
         key = attached.ref.key
         async with self._changing.hold(key):
             try:
-                await attached.dispatch.detach(attached.consumer_id, unseen)
+                await attached.detach(unseen)
             finally:
-                if not attached.dispatch.consumers:
+                if not attached.dispatch.consumers.by_id:
                     await self._close(key, attached.dispatch)
 
     async def _begin(self, ref: SubscriptionRef, request: AttachRequest) -> SegmentDispatch:

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from txnframework.broker.dispatch.ack_state import OpenAcks
-from txnframework.broker.dispatch.acknowledgments import AckRecorder, CursorAckWriter
+from txnframework.broker.dispatch.ack_progress import AckProgress
+from txnframework.broker.dispatch.acknowledgments import AckRecorder
+from txnframework.broker.dispatch.cursor_acks import CursorAckWriter
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
+from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
 from txnframework.model import Ack, AckRequest, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
@@ -25,6 +27,7 @@ class Owner:
 
     def __init__(self, deliveries: Deliveries) -> None:
         self.deliveries = deliveries
+        self.progress = AckProgress(deliveries)
         self.incarnation = 1
 
     def is_attached(self, consumer_id: int) -> bool:
@@ -64,12 +67,13 @@ def test_a_plain_acknowledgment_is_dropped_only_if_the_transaction_still_holds_t
             async def refresh(self) -> None:
                 nonlocal looks
                 looks += 1
-                deliveries.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, deliveries.begin_refresh())
+                self.progress.reconcile(CURSOR, OpenAcks({}, 1) if ended else holding, self.progress.begin_refresh())
 
         cursor: Any = Cursors()
         unused: Any = None
         writer = CursorAckWriter(cursor, VirtualEnvironment(), 0)
-        acknowledging = AckRecorder(Dispatch(deliveries), deliveries, writer, unused)
+        owner = Dispatch(deliveries)
+        acknowledging = AckRecorder(owner, owner.progress, writer, unused)
         await acknowledging.single(((FREE, 1),), 1, None, "", lambda: EARLIER)
         assert (written, looks) == ([FREE.entry], 0)
         await acknowledging.single(((HELD, 1),), 1, None, "", lambda: EARLIER)
@@ -105,7 +109,8 @@ def test_what_was_not_read_here_is_recorded_and_looked_at(holder: Branch | None,
 
         stores: Any = Stores()
         plain = CursorAckWriter(stores, VirtualEnvironment(), 0)
-        acknowledging = AckRecorder(Dispatch(deliveries), deliveries, plain, stores)
+        owner = Dispatch(deliveries)
+        acknowledging = AckRecorder(owner, owner.progress, plain, stores)
         asked = ((FREE, 1), (unread, 1))
         if away:
             with pytest.raises(OutcomeUnknown, match="it was acknowledged"):
@@ -129,9 +134,7 @@ class OneMessage(Owner):
         self.looks = 0
         self.looks_asked_for = 0
         stores: Any = self
-        self.acknowledging = AckRecorder(
-            self, self.deliveries, CursorAckWriter(stores, VirtualEnvironment(), 0), stores
-        )
+        self.acknowledging = AckRecorder(self, self.progress, CursorAckWriter(stores, VirtualEnvironment(), 0), stores)
         self.read()
 
     def read(self) -> None:
@@ -151,7 +154,7 @@ class OneMessage(Owner):
 
     async def refresh(self) -> None:
         self.looks += 1
-        self.deliveries.reconcile(CURSOR, self.pending, self.deliveries.begin_refresh())
+        self.progress.reconcile(CURSOR, self.pending, self.progress.begin_refresh())
 
     def request_refresh(self) -> None:
         self.looks_asked_for += 1
@@ -209,7 +212,7 @@ def test_a_plain_acknowledgment_that_fails_asks_for_the_look_that_passed_it_over
         one.failures.append(Unavailable("the store is away"))
         plain = one.ack()
         await asyncio.sleep(0)
-        assert one.deliveries.is_being_acknowledged(HELD)
+        assert one.progress.is_being_acknowledged(HELD)
         if passed_over:
             await one.refresh()
         with pytest.raises(Unavailable):

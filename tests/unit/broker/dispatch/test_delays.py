@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from txnframework.broker.dispatch.ack_state import OpenAcks
+from txnframework.broker.dispatch.ack_progress import AckProgress
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage, MessageState
+from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
 from txnframework.model.delays import DELIVER_AT_HEADER, delayed_until, deliver_at_ms
@@ -48,14 +49,14 @@ def test_delayed_messages_wait_when_they_are_due() -> None:
     deliveries = Deliveries(delays=True)
     for entry, due_ms in ((1, 300), (2, 0), (3, 200)):
         _read(deliveries, entry, due_ms)
-    assert (_waiting(deliveries), deliveries.delayed, deliveries.next_due_ms()) == ([2], 2, 200)
-    assert deliveries.delayed_bytes == sum(deliveries.messages[_at(entry)].size_bytes for entry in (1, 3))
+    assert (_waiting(deliveries), deliveries.delayed.count, deliveries.next_due_ms()) == ([2], 2, 200)
+    assert deliveries.delayed.size_bytes == sum(deliveries.messages[_at(entry)].size_bytes for entry in (1, 3))
     deliveries.release_due(199)
     assert _waiting(deliveries) == [2]
     deliveries.release_due(200)
     assert (_waiting(deliveries), deliveries.next_due_ms()) == ([2, 3], 300)
     deliveries.release_due(1_000)
-    assert (_waiting(deliveries), deliveries.delayed, deliveries.delayed_bytes) == ([1, 2, 3], 0, 0)
+    assert (_waiting(deliveries), deliveries.delayed.count, deliveries.delayed.size_bytes) == ([1, 2, 3], 0, 0)
     assert deliveries.next_due_ms() is None
 
 
@@ -69,15 +70,16 @@ def test_without_delays_every_message_waits_at_once() -> None:
 def test_a_delayed_message_can_be_acknowledged() -> None:
     """By its id, or in a transaction: it is not delivered when it is due; after an abort it is delayed as before."""
     deliveries = Deliveries(delays=True)
+    progress = AckProgress(deliveries)
     held = OpenAcks({BRANCH.txn_id: (PendingAck(BRANCH, Ack(Position(1, 1), 1), State.OPEN, 1),)}, 1)
     _read(deliveries, 1, 300, held)
     _read(deliveries, 2, 300)
-    deliveries.forget(deliveries.begin_ack((_at(2),), None, cumulative=False))
-    assert (deliveries.delayed, deliveries.delayed_bytes, deliveries.next_due_ms()) == (0, 0, None)
-    deliveries.reconcile(CURSOR, NOTHING, deliveries.begin_refresh())
+    deliveries.forget(progress.begin_ack((_at(2),), None, cumulative=False))
+    assert (deliveries.delayed.count, deliveries.delayed.size_bytes, deliveries.next_due_ms()) == (0, 0, None)
+    progress.reconcile(CURSOR, NOTHING, progress.begin_refresh())
     assert deliveries.messages[_at(1)].state is MessageState.DELAYED
-    assert (_waiting(deliveries), deliveries.delayed) == ([], 1)
+    assert (_waiting(deliveries), deliveries.delayed.count) == ([], 1)
     deliveries.release_due(300)
-    assert (_waiting(deliveries), deliveries.delayed) == ([1], 0)
+    assert (_waiting(deliveries), deliveries.delayed.count) == ([1], 0)
     assert deliveries.clear() == {_at(1)}
     assert deliveries.next_due_ms() is None

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from txnframework.broker.dispatch.ack_state import OpenAcks, acks_of
+from txnframework.broker.dispatch.ack_progress import AckProgress
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage, MessageState
+from txnframework.broker.dispatch.open_acks import OpenAcks, acks_of
 from txnframework.model import Ack, Branch, PendingAck, Position, State, TxnID
 from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryMessage
@@ -61,12 +62,13 @@ def test_a_message_that_is_given_back_comes_first_and_counts() -> None:
 def test_an_aborted_acknowledgment_is_delivered_again() -> None:
     """Unless it was cumulative: then the consumer asks."""
     deliveries = Deliveries()
+    progress = AckProgress(deliveries)
     for entry in (1, 2, 3):
         _read(deliveries, entry)
         deliveries.deliver(_at(entry), 5)
-    deliveries.pend(deliveries.begin_ack((_at(1),), BRANCH, cumulative=False))
-    deliveries.pend(deliveries.begin_ack((_at(2),), BRANCH, cumulative=True))
-    assert deliveries.reconcile(CURSOR, NOTHING, deliveries.begin_refresh()) == {_at(1), _at(2)}
+    progress.pend(progress.begin_ack((_at(1),), BRANCH, cumulative=False))
+    progress.pend(progress.begin_ack((_at(2),), BRANCH, cumulative=True))
+    assert progress.reconcile(CURSOR, NOTHING, progress.begin_refresh()) == {_at(1), _at(2)}
     assert _waiting(deliveries) == [(1, 0, 1)]
     assert deliveries.delivered_to(5) == (_at(2), _at(3))
 
@@ -74,65 +76,66 @@ def test_an_aborted_acknowledgment_is_delivered_again() -> None:
 def test_a_look_that_began_before_an_acknowledgment_says_nothing_about_it() -> None:
     """Otherwise what was just recorded would be taken for aborted."""
     deliveries = Deliveries()
+    progress = AckProgress(deliveries)
     _read(deliveries, 1)
     deliveries.deliver(_at(1), 5)
-    look = deliveries.begin_refresh()
-    begun = deliveries.begin_ack((_at(1),), BRANCH, cumulative=False)
-    assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
-    deliveries.pend(begun)
-    assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
+    look = progress.begin_refresh()
+    begun = progress.begin_ack((_at(1),), BRANCH, cumulative=False)
+    assert progress.reconcile(CURSOR, NOTHING, look) == frozenset()
+    progress.pend(begun)
+    assert progress.reconcile(CURSOR, NOTHING, look) == frozenset()
     held = deliveries.messages.get(_at(1))
     assert held is not None
     assert held.state is MessageState.PENDING_ACK
-    assert deliveries.reconcile(CURSOR, NOTHING, deliveries.begin_refresh()) == {_at(1)}
+    assert progress.reconcile(CURSOR, NOTHING, progress.begin_refresh()) == {_at(1)}
 
 
 def test_a_look_that_began_before_frees_nothing_that_another_transaction_took_over() -> None:
     """What an aborted transaction held, and the next one acknowledges before anybody looked, is the next one's."""
     for freed_first in (False, True):
         deliveries = Deliveries()
+        progress = AckProgress(deliveries)
         _read(deliveries, 1, open_acks=_holding(Ack(_at(1).entry)))
-        held = deliveries.pending((_at(1), _at(2)))
-        look = deliveries.begin_refresh()
+        held = progress.pending((_at(1), _at(2)))
+        look = progress.begin_refresh()
         if freed_first:
-            assert deliveries.reconcile(CURSOR, NOTHING, look) == {_at(1)}
+            assert progress.reconcile(CURSOR, NOTHING, look) == {_at(1)}
             deliveries.deliver(_at(1), 5)
-        deliveries.take_over(held, Branch(TxnID(0, 8)), cumulative=True)
-        assert deliveries.reconcile(CURSOR, NOTHING, look) == frozenset()
+        progress.take_over(held, Branch(TxnID(0, 8)), cumulative=True)
+        assert progress.reconcile(CURSOR, NOTHING, look) == frozenset()
         assert deliveries.holders() == {TxnID(0, 8)}
         assert deliveries.candidates(9) == deliveries.delivered_to(5) == ()
-        assert deliveries.reconcile(CURSOR, NOTHING, deliveries.begin_refresh()) == {_at(1)}
+        assert progress.reconcile(CURSOR, NOTHING, progress.begin_refresh()) == {_at(1)}
 
 
 def test_what_others_acknowledge_is_noticed() -> None:
     """Held by their transaction, or gone because the cursor passed it, wherever it stood here."""
     deliveries = Deliveries()
+    progress = AckProgress(deliveries)
     for entry in (1, 2, 3):
         _read(deliveries, entry)
     deliveries.deliver(_at(1), 5)
-    assert (
-        deliveries.reconcile(CURSOR, _holding(Ack(Position(1, 2), cumulative=True)), deliveries.begin_refresh())
-        == set()
-    )
+    assert progress.reconcile(CURSOR, _holding(Ack(Position(1, 2), cumulative=True)), progress.begin_refresh()) == set()
     assert _waiting(deliveries) == [(3, 0, 0)]
-    assert deliveries.is_held(_at(1))
+    assert progress.is_held(_at(1))
     passed = Cursor(1, Position(1, 2))
-    assert deliveries.reconcile(passed, NOTHING, deliveries.begin_refresh()) == {_at(1), _at(2)}
+    assert progress.reconcile(passed, NOTHING, progress.begin_refresh()) == {_at(1), _at(2)}
     assert len(deliveries.messages) == 1
 
 
 def test_a_refused_acknowledgment_leaves_things_as_they_were() -> None:
     """Delivered stays delivered, waiting stays waiting; what a lost consumer had waits for another."""
     deliveries = Deliveries()
+    progress = AckProgress(deliveries)
     _read(deliveries, 1)
     _read(deliveries, 2)
     deliveries.deliver(_at(1), 5)
-    deliveries.undo_ack(deliveries.begin_ack((_at(1), _at(2)), BRANCH, cumulative=False))
+    progress.undo_ack(progress.begin_ack((_at(1), _at(2)), BRANCH, cumulative=False))
     assert deliveries.delivered_to(5) == (_at(1),)
     assert _waiting(deliveries) == [(2, 0, 0)]
-    begun = deliveries.begin_ack((_at(1),), BRANCH, cumulative=False)
+    begun = progress.begin_ack((_at(1),), BRANCH, cumulative=False)
     deliveries.detach(5)
-    deliveries.undo_ack(begun)
+    progress.undo_ack(begun)
     assert _waiting(deliveries) == [(1, 0, 0), (2, 0, 0)]
 
 
@@ -142,32 +145,34 @@ def test_a_refused_acknowledgment_that_a_look_passed_over_waits_for_another_look
     delivered before; what turns out to be free comes again.
     """
     deliveries = Deliveries()
+    progress = AckProgress(deliveries)
     done = Cursor(1, Position(1, 1))
     for entry in (1, 2):
         _read(deliveries, entry)
         held = deliveries.deliver(_at(entry), 5)
-    begun = deliveries.begin_ack((_at(1), _at(2)), BRANCH, cumulative=False)
-    assert deliveries.reconcile(done, NOTHING, deliveries.begin_refresh()) == set()
-    assert deliveries.undo_ack(begun), "a look is needed"
+    begun = progress.begin_ack((_at(1), _at(2)), BRANCH, cumulative=False)
+    assert progress.reconcile(done, NOTHING, progress.begin_refresh()) == set()
+    assert progress.undo_ack(begun), "a look is needed"
     assert held is not None
     assert not any(deliveries.hand_out(5, _at(entry), number) for entry in (1, 2) for number in (1, held.delivery))
-    assert deliveries.reconcile(done, NOTHING, deliveries.begin_refresh()) == {_at(1), _at(2)}
+    assert progress.reconcile(done, NOTHING, progress.begin_refresh()) == {_at(1), _at(2)}
     assert _waiting(deliveries) == [(2, 0, 1)]
     deliveries.deliver(_at(2), 5)
-    assert not deliveries.undo_ack(deliveries.begin_ack((_at(2),), BRANCH, cumulative=False)), "nothing came by"
+    assert not progress.undo_ack(progress.begin_ack((_at(2),), BRANCH, cumulative=False)), "nothing came by"
     assert deliveries.delivered_to(5) == (_at(2),)
 
 
 def test_an_acknowledgment_from_before_a_seek_finishes_nothing() -> None:
     """A message that was read again stands at the position of the one that is done, and is another one."""
     deliveries = Deliveries()
+    progress = AckProgress(deliveries)
     _read(deliveries, 1)
-    begun = deliveries.begin_ack((_at(1),), None, cumulative=False)
+    begun = progress.begin_ack((_at(1),), None, cumulative=False)
     deliveries.clear()
     _read(deliveries, 1)
     assert deliveries.forget(begun) == frozenset()
     assert _waiting(deliveries) == [(1, 0, 0)]
-    assert deliveries.forget(deliveries.begin_ack((_at(1),), None, cumulative=False)) == {_at(1)}
+    assert deliveries.forget(progress.begin_ack((_at(1),), None, cumulative=False)) == {_at(1)}
     assert len(deliveries.messages) == 0
 
 
@@ -200,21 +205,22 @@ def test_who_holds_follows_every_event() -> None:
     other = Branch(TxnID(0, 8))
     of_other = OpenAcks({other.txn_id: (PendingAck(other, Ack(Position(1, 1)), State.OPEN, 1),)}, 1)
     deliveries = Deliveries()
+    progress = AckProgress(deliveries)
     for entry in (1, 2, 3):
         _read(deliveries, entry)
-    one, two = (deliveries.begin_ack((_at(entry),), BRANCH, cumulative=False) for entry in (1, 2))
+    one, two = (progress.begin_ack((_at(entry),), BRANCH, cumulative=False) for entry in (1, 2))
     assert deliveries.holders() == frozenset(), "it is not recorded yet"
-    deliveries.pend(one)
-    deliveries.pend(two)
+    progress.pend(one)
+    progress.pend(two)
     assert deliveries.holders() == {TXN}
-    deliveries.reconcile(CURSOR, of_other, deliveries.begin_refresh())
+    progress.reconcile(CURSOR, of_other, progress.begin_refresh())
     assert deliveries.holders() == {other.txn_id}, "one was released, the other is held by somebody else now"
-    deliveries.pend(deliveries.begin_ack((_at(2), _at(3)), BRANCH, cumulative=False))
+    progress.pend(progress.begin_ack((_at(2), _at(3)), BRANCH, cumulative=False))
     deliveries.forget([held for held in [deliveries.messages.get(_at(2))] if held])
     assert deliveries.holders() == {TXN, other.txn_id}
-    deliveries.reconcile(Cursor(1, Position(1, 3)), NOTHING, deliveries.begin_refresh())
+    progress.reconcile(Cursor(1, Position(1, 3)), NOTHING, progress.begin_refresh())
     assert deliveries.holders() == frozenset()
-    deliveries.pend(deliveries.begin_ack((_at(3),), None, cumulative=False))
+    progress.pend(progress.begin_ack((_at(3),), None, cumulative=False))
     assert deliveries.holders() == frozenset(), "what may have been acknowledged outside is held by no transaction"
     _read(deliveries, 4, 1, _holding(Ack(Position(1, 4))))
     assert deliveries.holders() == {TXN}

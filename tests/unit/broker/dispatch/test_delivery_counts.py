@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.broker.dispatch.deliveries import DeliveryCounts
-from txnframework.broker.dispatch.dispatches import DeliveryCountCache
+from txnframework.broker.dispatch.delivery_counts import DeliveryCountCache, DeliveryCounts
 from txnframework.model import Position
 from txnframework.model.cursor import Cursor
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from txnframework.broker.dispatch.ack_state import OpenAcks
 from txnframework.broker.dispatch.deliveries import Deliveries
+from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.broker.dispatch.read_ahead import ReadAhead
 from txnframework.config import SubscriptionsSection
 from txnframework.errors import Unavailable

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from txnframework.broker.dispatch import ack_state
-from txnframework.broker.dispatch.ack_state import Claims, OpenAcks
+from txnframework.broker.dispatch import claims
+from txnframework.broker.dispatch.ack_progress import AckProgress
+from txnframework.broker.dispatch.claims import Claims
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
+from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.model.acks import Ack, PendingAck
 from txnframework.model.cursor import Cursor, unite
 from txnframework.model.entries import EntryMessage
@@ -51,47 +53,49 @@ def _hand_out(deliveries: Deliveries, entry: int, consumer: int) -> None:
     assert deliveries.hand_out(consumer, held.position, held.delivery)
 
 
-def _look(deliveries: Deliveries, *done: int, pending: OpenAcks = NOTHING) -> None:
-    deliveries.reconcile(unite(CURSOR, [Ack(_at(entry)) for entry in done]), pending, deliveries.begin_refresh())
+def _look(progress: AckProgress, *done: int, pending: OpenAcks = NOTHING) -> None:
+    progress.reconcile(unite(CURSOR, [Ack(_at(entry)) for entry in done]), pending, progress.begin_refresh())
 
 
 def _lost(deliveries: Deliveries, upto: int, consumer: int = CONSUMER) -> Position | None:
     return deliveries.claims.first_lost(consumer, _message(upto))
 
 
-def _claimed(deliveries: Deliveries, upto: int) -> list[int]:
-    return [one.position.entry_id for one in deliveries.claimed(CONSUMER, _message(upto))]
+def _claimed(progress: AckProgress, upto: int) -> list[int]:
+    return [one.position.entry_id for one in progress.claimed(CONSUMER, _message(upto))]
 
 
 def test_others_finished_it() -> None:
     """It is remembered for the consumer that was given it, from the first such message on, until it wants all again."""
     deliveries = _given(Outcomes(), 5)
-    _look(deliveries, 1, 3)
+    progress = AckProgress(deliveries)
+    _look(progress, 1, 3)
     assert (_lost(deliveries, 0), _lost(deliveries, 1), _lost(deliveries, 4)) == (None, _message(1), _message(1))
     assert _lost(deliveries, 4, OTHER) is None
-    assert _claimed(deliveries, 3) == [0, 2]
+    assert _claimed(progress, 3) == [0, 2]
     deliveries.requeue([_message(0), _message(2)], CONSUMER, frozenset())
-    assert _claimed(deliveries, 3) == [0, 2]
+    assert _claimed(progress, 3) == [0, 2]
     deliveries.forget_received(CONSUMER)
     assert _lost(deliveries, 4) is None
-    assert _claimed(deliveries, 4) == [4]
+    assert _claimed(progress, 4) == [4]
 
 
 def test_the_consumer_itself_finished_it() -> None:
     """In a transaction that counts, known before or after it was found done; or outside transactions."""
     outcomes = Outcomes()
     deliveries = _given(outcomes, 5)
+    progress = AckProgress(deliveries)
     for entry in range(3):
-        deliveries.pend(deliveries.begin_ack([_message(entry)], _branch(entry), cumulative=False))
+        progress.pend(progress.begin_ack([_message(entry)], _branch(entry), cumulative=False))
     outcomes[_branch(0)] = True
-    deliveries.forget(deliveries.begin_ack([_message(3)], None, cumulative=False))
-    assert _claimed(deliveries, 4) == [1, 2, 4]
-    assert deliveries.undecided(CONSUMER, _message(4)) == {_branch(1), _branch(2)}
-    _look(deliveries, 0, 1, 2, 3)
-    assert deliveries.undecided(CONSUMER, _message(1)) == {_branch(1)}
+    deliveries.forget(progress.begin_ack([_message(3)], None, cumulative=False))
+    assert _claimed(progress, 4) == [1, 2, 4]
+    assert progress.undecided(CONSUMER, _message(4)) == {_branch(1), _branch(2)}
+    _look(progress, 0, 1, 2, 3)
+    assert progress.undecided(CONSUMER, _message(1)) == {_branch(1)}
     assert _lost(deliveries, 4) == _message(1), "nobody knows it yet"
     outcomes |= {_branch(1): True, _branch(2): False}
-    assert deliveries.undecided(CONSUMER, _message(1)) == {_branch(1)}
+    assert progress.undecided(CONSUMER, _message(1)) == {_branch(1)}
     assert (_lost(deliveries, 1), _lost(deliveries, 4)) == (None, _message(2))
 
 
@@ -99,14 +103,15 @@ def test_its_own_was_refused_or_given_back() -> None:
     """Then it was not this consumer that finished it, also where a look passed over it while it was under way."""
     outcomes = Outcomes({_branch(1): True, _branch(2): True})
     deliveries = _given(outcomes, 3)
-    refused = deliveries.begin_ack([_message(0)], _branch(1), cumulative=False)
-    _look(deliveries, 0)
-    deliveries.undo_ack(refused)
-    deliveries.pend(deliveries.begin_ack([_message(1)], _branch(2), cumulative=False))
+    progress = AckProgress(deliveries)
+    refused = progress.begin_ack([_message(0)], _branch(1), cumulative=False)
+    _look(progress, 0)
+    progress.undo_ack(refused)
+    progress.pend(progress.begin_ack([_message(1)], _branch(2), cumulative=False))
     others = PendingAck(_branch(9), Ack(_at(1)), State.OPEN, 1)
-    _look(deliveries, pending=OpenAcks({others.branch.txn_id: (others,)}, 1))
-    assert _claimed(deliveries, 2) == [0, 1, 2]
-    _look(deliveries, 0, 1)
+    _look(progress, pending=OpenAcks({others.branch.txn_id: (others,)}, 1))
+    assert _claimed(progress, 2) == [0, 1, 2]
+    _look(progress, 0, 1)
     assert _lost(deliveries, 2) == _message(0)
     deliveries.claims.acknowledged(CONSUMER, _message(0))
     assert _lost(deliveries, 2) == _message(0), "up to there it was its own; behind it nobody remembers where"
@@ -117,55 +122,58 @@ def test_its_own_was_refused_or_given_back() -> None:
 def test_an_aborted_one_is_not_its_own_any_more() -> None:
     """What came back from a transaction, and was then finished by others, is lost like anything else."""
     deliveries = _given(Outcomes(), 2)
-    deliveries.pend(deliveries.begin_ack([_message(0)], _branch(1), cumulative=True))
-    _look(deliveries)
-    assert _claimed(deliveries, 1) == [0, 1]
-    assert not deliveries.undecided(CONSUMER, _message(1))
-    _look(deliveries, 0)
+    progress = AckProgress(deliveries)
+    progress.pend(progress.begin_ack([_message(0)], _branch(1), cumulative=True))
+    _look(progress)
+    assert _claimed(progress, 1) == [0, 1]
+    assert not progress.undecided(CONSUMER, _message(1))
+    _look(progress, 0)
     assert _lost(deliveries, 1) == _message(0)
 
 
 def test_another_consumer_has_it_now() -> None:
     """Whoever had it before has no part in it any more, and does not acknowledge it in passing; nor has who is gone."""
     deliveries = _given(Outcomes(), 3)
+    progress = AckProgress(deliveries)
     deliveries.requeue([_message(1)], CONSUMER, frozenset())
     _hand_out(deliveries, 1, OTHER)
     assert (_lost(deliveries, 0), _lost(deliveries, 2)) == (None, _message(1))
-    assert (_lost(deliveries, 2, OTHER), _claimed(deliveries, 2)) == (None, [0, 2])
+    assert (_lost(deliveries, 2, OTHER), _claimed(progress, 2)) == (None, [0, 2])
     deliveries.detach(CONSUMER)
     _hand_out(deliveries, 0, OTHER)
     assert _lost(deliveries, 2) is None
-    assert deliveries.claimed(OTHER, _message(2)) == [deliveries.messages.get(_message(number)) for number in (0, 1)]
+    assert progress.claimed(OTHER, _message(2)) == [deliveries.messages.get(_message(number)) for number in (0, 1)]
 
 
 def test_what_nobody_has_seen() -> None:
     """What was delivered, and was done or taken back before the user saw it, is nothing that it stands for."""
     deliveries = Deliveries()
+    progress = AckProgress(deliveries)
     for entry in range(3):
         deliveries.read(HeldMessage(_message(entry), 1, EntryMessage(None, b"", (), 0, 0), "p", None), CURSOR, NOTHING)
     first, second, third = (deliveries.deliver(_message(entry), CONSUMER) for entry in range(3))
     assert first is not None
     assert second is not None
     assert third is not None
-    _look(deliveries, 0)
+    _look(progress, 0)
     deliveries.requeue([_message(1)], CONSUMER, frozenset())
     assert not deliveries.hand_out(CONSUMER, first.position, first.delivery)
     assert not deliveries.hand_out(CONSUMER, second.position, second.delivery)
     assert deliveries.hand_out(CONSUMER, third.position, third.delivery)
-    assert (_lost(deliveries, 2), _claimed(deliveries, 2)) == (None, [2])
+    assert (_lost(deliveries, 2), _claimed(progress, 2)) == (None, [2])
 
 
 def test_what_is_remembered_is_bounded() -> None:
     """Of many transactions whose outcome nobody has heard, some are to be asked for; those that are known go first."""
     outcomes = Outcomes()
     kept = Claims(outcomes.counts)
-    for number in range(ack_state.UNDECIDED_MAX):
+    for number in range(claims.UNDECIDED_MAX):
         kept.finished(CONSUMER, _message(number), _branch(number))
     assert not kept.crowded()
-    kept.finished(CONSUMER, _message(0), _branch(ack_state.UNDECIDED_MAX))
-    assert len(kept.crowded()) == ack_state.UNDECIDED_MAX + 1
+    kept.finished(CONSUMER, _message(0), _branch(claims.UNDECIDED_MAX))
+    assert len(kept.crowded()) == claims.UNDECIDED_MAX + 1
     outcomes |= {_branch(number): True for number in range(10)}
     assert not kept.crowded()
-    assert len(kept.undecided(CONSUMER, _message(ack_state.UNDECIDED_MAX))) == ack_state.UNDECIDED_MAX - 9
+    assert len(kept.undecided(CONSUMER, _message(claims.UNDECIDED_MAX))) == claims.UNDECIDED_MAX - 9
     kept.forget(CONSUMER)
-    assert not kept.undecided(CONSUMER, _message(ack_state.UNDECIDED_MAX))
+    assert not kept.undecided(CONSUMER, _message(claims.UNDECIDED_MAX))
