@@ -13,7 +13,8 @@ from crash_walk import Point, Walked, faults, kills
 from scenarios import applications, compacting, dead_letters, layouts, own_rows, publishing, races, transactions
 
 from txnframework.broker import LatestByKey, Topics
-from txnframework.client import Consumer, _segment_sender
+from txnframework.client import Consumer
+from txnframework.client._sends import segment_sender
 from txnframework.model import Expect, Put
 from txnframework.model.layout import Layout
 from txnframework.model.paths import header_key
@@ -143,7 +144,7 @@ def test_header_before_what_it_left(monkeypatch: pytest.MonkeyPatch, scenario: t
 
 def test_sends_without_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A send that is repeated without its sequence, because its reply was lost, is stored twice."""
-    monkeypatch.setattr(_segment_sender, "claimed_sequences", lambda *_: None)
+    monkeypatch.setattr(segment_sender, "claimed_sequences", lambda *_: None)
     assert any("is 2 times" in failed for failed in failures(publishing.PublishPlain, faults))
 
 

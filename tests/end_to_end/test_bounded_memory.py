@@ -31,7 +31,7 @@ async def send(client: Client, sizes: list[int]) -> None:
 
 def held_bytes(consumer: Consumer) -> tuple[int, int]:
     """Return how many bytes wait for a consumer, and how many it has."""
-    (feed,) = consumer._membership.feeds.values()
+    (feed,) = consumer._segments.feeds.values()
     assert feed.attached is not None
     deliveries = feed.attached.dispatch.deliveries
     return deliveries.waiting_bytes, deliveries.delivered_bytes[feed.attached.consumer_id]

@@ -75,7 +75,7 @@ async def finish_elsewhere(client: Client, *messages: Message) -> None:
 
 def dispatch_of(consumer: Consumer, message: Message) -> Any:
     """Return what hands a message to a consumer."""
-    attached = consumer._membership.feeds[message.id.segment].attached
+    attached = consumer._segments.feeds[message.id.segment].attached
     assert attached is not None
     return attached.dispatch
 
@@ -356,7 +356,7 @@ def test_acknowledged_after_the_lease_and_before_it_is_given_back(memory: Stores
             for number in range(20):
                 await producer.send(b"%d" % number, key=b"%d" % number)
             consumer, received = await joined(client, 20, stand_by=True)
-            feeds = list(consumer._membership.feeds.values())
+            feeds = list(consumer._segments.feeds.values())
             dispatches: list[Any] = [feed.attached.dispatch for feed in feeds if feed.attached is not None]
             going_on = held_up(dispatches[0])
             for dispatch in dispatches:
@@ -471,7 +471,7 @@ def test_what_another_consumer_of_this_process_acknowledged(stores: Stores, in_t
                     active = await client.consumer("orders", "billing", type="failover", name="active")
                 dispatch_of(late, received[0])._end_with(LeaseLost("billing"))
             given = [await active.receive(timeout_ms=10_000) for _ in range(3)]
-            while not any(feed.attached for feed in late._membership.feeds.values()):
+            while not any(feed.attached for feed in late._segments.feeds.values()):
                 with pytest.raises(ReceiveTimeout):
                     await late.receive(timeout_ms=20)
             if in_transaction:

@@ -11,7 +11,7 @@ import pytest
 from txnframework import AckState, Client, Consumer, DeadLetter, Message, Producer
 from txnframework.broker import Host
 from txnframework.client._dead_letters import DeadLetters
-from txnframework.client._send_batches import size_of
+from txnframework.client._sends.batches import size_of
 from txnframework.errors import InvalidInput, OutcomeUnknown
 from txnframework.model.entries import EntryMessage
 from txnframework.model.names import TopicName

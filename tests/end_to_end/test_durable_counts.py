@@ -218,7 +218,7 @@ def test_receiving_waits_for_the_record(memory: Stores) -> None:
                     return await put(write)
 
                 with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(consumer._membership.feeds.popitem()[1].counting._store, "put", refused)
+                    patch.setattr(consumer._segments.feeds.popitem()[1].counting._store, "put", refused)
                     receiving = asyncio.ensure_future(consumer.receive())
                     await waiting.wait()
                     assert not receiving.done()

@@ -130,7 +130,7 @@ def test_away_for_longer_than_a_session(postgresql: ServerStores, kind: str) -> 
             consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
             await consumer.ack(await consumer.receive())
             assert (await consumer.receive()).value == b"2"
-            (feed,) = consumer._membership.feeds.values()
+            (feed,) = consumer._segments.feeds.values()
             assert feed.attached is not None
             lease = feed.attached.dispatch._lease
             await asyncio.to_thread(stores._server.kill)

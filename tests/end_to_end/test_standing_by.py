@@ -170,7 +170,7 @@ def test_acknowledging_as_the_lease_is_lost(memory: Stores, stand_by: bool | Non
             await prepared(client)
             consumer = await client.consumer("orders", "billing", start="earliest", stand_by=stand_by)
             received = [await consumer.receive() for _ in range(3)]
-            (feed,) = consumer._membership.feeds.values()
+            (feed,) = consumer._segments.feeds.values()
             assert feed.attached is not None
             feed.attached.dispatch._end_with(LeaseLost("billing"))
             await consumer.ack(received[0])
@@ -195,22 +195,22 @@ def test_acknowledging_while_the_lease_is_lost(memory: Stores) -> None:
             await prepared(client, 1)
             consumer = await client.consumer("orders", "billing", start="earliest", stand_by=True)
             received = await consumer.receive()
-            (feed,) = consumer._membership.feeds.values()
+            (feed,) = consumer._segments.feeds.values()
             assert feed.attached is not None
             first: Any = feed.attached.dispatch
-            store, going_on = first._acks.single, asyncio.Event()
+            store, going_on = first.acks.single, asyncio.Event()
 
             async def held_up(*given: Any) -> None:
                 await going_on.wait()
                 await store(*given)
 
-            first._acks.single = held_up
+            first.acks.single = held_up
             async with client.transaction() as txn:
                 acknowledging = asyncio.ensure_future(consumer.ack(received, txn=txn))
                 await run_ready()
                 first._end_with(LeaseLost("billing"))
                 await run_ready()
-                (feed,) = consumer._membership.feeds.values()
+                (feed,) = consumer._segments.feeds.values()
                 assert feed.attached is not None
                 assert feed.attached.dispatch is not first
                 assert consumer._inbox.positions(feed) == {received.id.position}
@@ -232,16 +232,16 @@ def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
             await prepared(client, 1)
             consumer = await client.consumer("orders", "billing", start="earliest", stand_by=True)
             received = await consumer.receive()
-            (feed,) = consumer._membership.feeds.values()
+            (feed,) = consumer._segments.feeds.values()
             assert feed.attached is not None
             first: Any = feed.attached.dispatch
-            store, going_on, attaching = first._acks.single, asyncio.Event(), asyncio.Event()
+            store, going_on, attaching = first.acks.single, asyncio.Event(), asyncio.Event()
 
             async def held_up(*given: Any) -> None:
                 await going_on.wait()
                 await store(*given)
 
-            first._acks.single = held_up
+            first.acks.single = held_up
             dispatches: Any = client.host.dispatches
             begin = dispatches._begin
 
@@ -258,7 +258,7 @@ def test_acknowledging_while_the_next_dispatch_begins(memory: Stores) -> None:
             await run_ready()
             going_on.set()
             await run_ready()
-            assert consumer._membership.feeds[feed.place.segment].attached is None
+            assert consumer._segments.feeds[feed.place.segment].attached is None
             attaching.set()
             await acknowledging
             await run_ready()
@@ -279,7 +279,7 @@ def test_what_was_done_before_somebody_joined_does_not_come_to_it(memory: Stores
             await end_session_of(old)
             first = await new.consumer("orders", "billing", type="shared")
             await run_ready()
-            (feed,) = first._membership.feeds.values()
+            (feed,) = first._segments.feeds.values()
             assert feed.attached is not None
             dispatch: Any = feed.attached.dispatch
             dispatch._trigger._refresh = lambda: asyncio.sleep(0)  # as if its watches were late
@@ -309,7 +309,7 @@ def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Sto
             for _ in range(20):
                 await run_ready()
             assert len(consumer._inbox._waiting) == 3
-            parent = next(feed for name, feed in consumer._membership.feeds.items() if name.endswith("-0"))
+            parent = next(feed for name, feed in consumer._segments.feeds.items() if name.endswith("-0"))
             assert parent.attached is not None
             dispatch: Any = parent.attached.dispatch
             dispatch._end_with(LeaseLost("billing"))
@@ -372,12 +372,12 @@ def test_a_lease_that_is_lost_again_and_again(memory: Stores) -> None:
 
             async def waits_ms() -> int:
                 await run_ready()
-                (feed,) = consumer._membership.feeds.values()
+                (feed,) = consumer._segments.feeds.values()
                 assert feed.attached is not None
                 feed.attached.dispatch._end_with(LeaseLost("billing"))
                 await run_ready()
                 began_ms = clock.now_ms()
-                while next(iter(consumer._membership.feeds.values())).attached is None:
+                while next(iter(consumer._segments.feeds.values())).attached is None:
                     await clock.advance(10)
                 return clock.now_ms() - began_ms
 

@@ -15,7 +15,8 @@ from txnframework.blocking._transactions import Transaction
 from txnframework.client import LoopThread, Message
 from txnframework.client._arguments import whole_number
 from txnframework.client._content_types import T_co
-from txnframework.client._handler_runs import MESSAGES_MAX, RunOptions, signals_of
+from txnframework.client._handlers.runs import MESSAGES_MAX, RunOptions
+from txnframework.client._handlers.signals import signals_of
 from txnframework.errors import InvalidInput
 
 Received = TypeVar("Received")

@@ -17,11 +17,12 @@ from txnframework.broker import (
     TopicDescription,
 )
 from txnframework.client._base import Name
-from txnframework.client._client import Client, ConfigSource, open
+from txnframework.client._client import Client
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
 from txnframework.client._health import Ping
 from txnframework.client._messages import Message, MessageID
+from txnframework.client._opened_client import ConfigSource, open
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
 from txnframework.client._transaction import JoinedTransaction, Transaction, TransactionPart

@@ -1,38 +1,32 @@
-"""Asyncio facade over a host, and the way to open it."""
+"""Asyncio facade over a host."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from txnframework.broker import Start, open_host
+from txnframework.broker import Start
 from txnframework.client._admin import SubscriptionOperations, TopicOperations
 from txnframework.client._arguments import INT64_MAX, whole_number
-from txnframework.client._base import Name, check_subscription, close_after, name_from
+from txnframework.client._base import Name, check_subscription, name_from
 from txnframework.client._consumer import Consumer
 from txnframework.client._dead_letters import DeadLetter
-from txnframework.client._encoded_values import require_serializer
-from txnframework.client._feed import ConsumerOptions
 from txnframework.client._health import HealthOperations
 from txnframework.client._inspection import InspectionOperations
 from txnframework.client._messages import MessageID
 from txnframework.client._producer import Producer, open_producer
 from txnframework.client._reader import Reader
+from txnframework.client._sends.encoded_values import require_serializer
+from txnframework.client._subscription.options import ConsumerOptions
+from txnframework.client._subscription.segments import Targets
 from txnframework.client._transaction_admin import TransactionOperations
-from txnframework.config import Config, check_config, load_config
-from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, InvalidName, TopicNotFound, excerpt
 from txnframework.model.dispatch import DEFAULT_TYPE
 from txnframework.model.names import TopicName, check_new_name, check_new_topic
 from txnframework.model.reads import Isolation
-from txnframework.plugin import PluginRegistry, load_plugins
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
     from txnframework.serializers import Serializer
 
 T = TypeVar("T")
@@ -169,40 +163,25 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Ins
         targets = tuple(dict.fromkeys(name_from(one) for one in names))
         if not targets:
             raise InvalidInput("a consumer needs at least one topic")
-        named = tuple(dict.fromkeys(target.topic for target in targets))
-        for topic in named:
-            if dead_letter is not None:
+        if dead_letter is not None:
+            for topic in dict.fromkeys(target.topic for target in targets):
                 await self._require_possible(dead_letter.topic_for(topic, subscription))
-        own_name = name or f"consumer-{self.host.environment.random_bits(64):016x}"
-        stands_by = kind.stands_by if stand_by is None else stand_by
         balances = self.host.config.subscriptions.balance if balance is None else balance
         whole = all(isinstance(target, TopicName) for target in targets)
         options = ConsumerOptions(
             subscription,
             kind,
-            own_name,
+            name or f"consumer-{self.host.environment.random_bits(64):016x}",
             priority,
-            stands_by,
+            stand_by=kind.stands_by if stand_by is None else stand_by,
             retakes=stand_by is not False,
             named=name is not None,
             counts_durably=dead_letter is not None,
             shares=balances and kind.shares and whole and stand_by is not False,
         )
-
-        async def join() -> Consumer[Any]:
-            consumer = Consumer[Any](self.host, targets, options, dead_letter, serializer)
-            await consumer.join()
-            return consumer
-
-        async def subscribe_and_join() -> Consumer[Any]:
-            if len(named) > 1:  # create no subscription if one of the topics does not exist
-                for topic in named:
-                    await self._retry.run(partial(self.host.topics.layout, topic))
-            for topic in named:
-                await self._retry.run(partial(self.host.topics.subscribe, topic, subscription, start))
-            return await self._retry.run(join)
-
-        return await self.host.steps.finish(subscribe_and_join, map(str, named), undo=Consumer.close)
+        return await self._open_consumer(
+            targets, options, start, lambda: Consumer[Any](self.host, targets, options, dead_letter, serializer)
+        )
 
     @overload
     async def reader(
@@ -264,6 +243,26 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Ins
 
         return await self.host.steps.finish(open_it, undo=Reader.close)
 
+    async def _open_consumer(
+        self, targets: Targets, options: ConsumerOptions, start: Start, new: Callable[[], Consumer[Any]]
+    ) -> Consumer[Any]:
+        topics = tuple(dict.fromkeys(target.topic for target in targets))
+
+        async def join() -> Consumer[Any]:
+            consumer = new()
+            await consumer.join()
+            return consumer
+
+        async def subscribe_and_join() -> Consumer[Any]:
+            if len(topics) > 1:  # create no subscription if one of the topics does not exist
+                for topic in topics:
+                    await self._retry.run(partial(self.host.topics.layout, topic))
+            for topic in topics:
+                await self._retry.run(partial(self.host.topics.subscribe, topic, options.subscription, start))
+            return await self._retry.run(join)
+
+        return await self.host.steps.finish(subscribe_and_join, map(str, topics), undo=Consumer.close)
+
     async def _require_possible(self, target: TopicName) -> None:
         """Raise InvalidName unless the dead-letter topic exists or can be created."""
         try:
@@ -280,74 +279,3 @@ def _several(topics: object) -> tuple[Name, ...]:
     if not isinstance(topics, Iterable) or isinstance(topics, bytes | Mapping):
         raise InvalidInput(f"a consumer reads topics by their names, not {excerpt(topics)}")
     return tuple(topics)
-
-
-ConfigSource = Config | Path | str | Mapping[str, object] | None
-
-NOT_OPENED = "a client is opened by 'async with txnframework.open(...) as client'"
-
-
-def open(
-    config: ConfigSource = None,
-    *,
-    registry: PluginRegistry | None = None,
-    environment: Environment | None = None,
-    metrics: Metrics | None = None,
-) -> AbstractAsyncContextManager[Client, None]:
-    """
-    Open a client: ``async with txnframework.open(...) as client``.
-
-    :param config: the path of a TOML file, a mapping with the contents of such a file, or a result of ``load_config``.
-        Default: one SQLite database in ``./txnframework-data``.
-    :param registry: the plugins to use; default: the installed plugins.
-    :param environment: time and randomness; default: the real ones.
-    :param metrics: where to record metrics (``txnframework.metrics``); default: no metrics.
-    :raises ConfigurationError: the configuration is invalid for the installed plugins.
-    :raises StoreMismatch: the metadata store and the ledger store do not belong together.
-    """
-    return ClientOpening(_opened(config, registry, environment, metrics))
-
-
-class ClientOpening(AbstractAsyncContextManager[Client, None]):
-    """A client that ``async with`` opens; any other use raises an error that says so."""
-
-    def __init__(self, opened: AbstractAsyncContextManager[Client]) -> None:
-        self._opened = opened
-
-    async def __aenter__(self) -> Client:
-        return await self._opened.__aenter__()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._opened.__aexit__(kind, error, trace)
-
-    if not TYPE_CHECKING:  # hidden from type checkers, which then report the wrong use
-
-        def __enter__(self) -> NoReturn:
-            raise TypeError(f"{NOT_OPENED}; 'with' takes txnframework.blocking.open(...)")
-
-        def __exit__(self, *_: object) -> None:
-            """Exist, so that ``with`` calls ``__enter__``."""
-
-        def __await__(self) -> NoReturn:
-            raise TypeError(f"{NOT_OPENED}, not 'await'")
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"{NOT_OPENED}, and the client, not this, has {name!r}")
-
-
-@asynccontextmanager
-async def _opened(
-    config: ConfigSource, registry: PluginRegistry | None, environment: Environment | None, metrics: Metrics | None
-) -> AsyncIterator[Client]:
-    loaded = config if isinstance(config, Config) else load_config(config)
-    plugins = registry or load_plugins()
-    check_config(loaded, plugins, str(config) if isinstance(config, Path | str) else None)
-    host = await open_host(loaded, plugins, environment, metrics)
-    try:
-        yield Client(host)
-    except BaseException as error:
-        await close_after(error, host.close)
-        raise
-    await host.close()

@@ -10,45 +10,34 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from txnframework.broker import (
-    FINISHED_ELSEWHERE,
-    NOT_UNDER_LEASE,
     Host,
     NumberedDelivery,
-    SegmentDispatch,
-    acks_of,
-    cumulative_ack,
     first_completed,
 )
 from txnframework.client._arguments import MILLISECONDS_MAX, time_to_wait_ms, whole_number
 from txnframework.client._base import backoff_of, client_closed, close_after, naming_deletion, require_topics
 from txnframework.client._content_types import T_co
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
-from txnframework.client._feed import ConsumerOptions, Feed, Inbox, by_segment
-from txnframework.client._handler_runs import HandlerRuns
-from txnframework.client._membership import Membership
-from txnframework.client._messages import Message, MessageID, check_message_id, with_content
-from txnframework.client._seek_positions import LATE_IDS, Target, entry_before, partly_moved, sought
+from txnframework.client._handlers.runs import HandlerRuns
+from txnframework.client._messages import Message, MessageID, by_segment, with_content
+from txnframework.client._seek_positions import Target
+from txnframework.client._subscription.acknowledgments import Acked, ConsumerAcks
+from txnframework.client._subscription.feed import Feed, Inbox
+from txnframework.client._subscription.membership import Membership
+from txnframework.client._subscription.options import ConsumerOptions
+from txnframework.client._subscription.segments import Targets
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import (
     Closed,
     InvalidInput,
-    NotFound,
     OutcomeUnknown,
     ReceiveTimeout,
-    TransactionConflict,
     Unavailable,
 )
-from txnframework.model.acks import Ack, AckRequest
-from txnframework.model.entries import EntryView
-from txnframework.model.ids import Branch
-from txnframework.model.names import SegmentName, TopicName, topic_of
-from txnframework.model.positions import Limit, Position
-from txnframework.model.reads import Isolation, ReadRequest
+from txnframework.model.names import topic_of
 
 if TYPE_CHECKING:
     from txnframework.serializers import Serializer
-
-Acked = Message[Any] | MessageID
 
 
 class Consumer(HandlerRuns[T_co]):
@@ -65,7 +54,7 @@ class Consumer(HandlerRuns[T_co]):
     def __init__(
         self,
         host: Host,
-        targets: tuple[TopicName | SegmentName, ...],
+        targets: Targets,
         options: ConsumerOptions,
         dead_letter: DeadLetter | None = None,
         serializer: Serializer[T_co] | None = None,
@@ -86,6 +75,8 @@ class Consumer(HandlerRuns[T_co]):
         # Seeking detaches segments and attaches them again, so seeks and the close are serialized.
         self._changing = asyncio.Lock()
         self._membership = Membership(host, targets, options, self._inbox, self._news.set)
+        self._segments = self._membership.segments
+        self._acks = ConsumerAcks(host, options.subscription, self._segments, self._require_open)
 
     def __repr__(self) -> str:
         topics = ", ".join(map(str, self._targets))
@@ -165,7 +156,7 @@ class Consumer(HandlerRuns[T_co]):
         """
         environment = self._host.environment
         if self._recording is None:
-            given = sum(one.given for one in self._membership.feeds.values())
+            given = sum(one.given for one in self._segments.feeds.values())
             self._recording = self._host.steps.begin(lambda: feed.record(deliveries, alone=not given))
             # Its error is raised by the next call, if there is one.
             self._recording.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -218,10 +209,10 @@ class Consumer(HandlerRuns[T_co]):
         """
         async with self._naming_deletion(messages):
             if txn is None:
-                await self._ack(messages, None)
+                await self._acks.single(messages, None)
                 return
             with part_of(txn).operation() as branch:
-                await self._ack(messages, branch, txn.principal)
+                await self._acks.single(messages, branch, txn.principal)
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
         """
@@ -249,10 +240,10 @@ class Consumer(HandlerRuns[T_co]):
             )
         async with self._naming_deletion((message,)):
             if txn is None:
-                await self._ack_cumulative(message, None)
+                await self._acks.cumulative(message, None)
                 return
             with part_of(txn).operation() as branch:
-                await self._ack_cumulative(message, branch, txn.principal)
+                await self._acks.cumulative(message, branch, txn.principal)
 
     async def nack(self, *messages: Acked, delay_ms: int | None = None) -> None:
         """
@@ -267,19 +258,19 @@ class Consumer(HandlerRuns[T_co]):
         default_ms = self._host.config.subscriptions.redelivery_delay_ms
         wait_ms = default_ms if delay_ms is None else whole_number(delay_ms, "delay_ms", 0, MILLISECONDS_MAX)
         async with self._naming_deletion(messages):
-            for segment, some in by_segment(await self._resolved(messages)).items():
-                feed = self._feed(segment)
+            for segment, some in by_segment(await self._acks.resolved(messages)).items():
+                feed = self._acks.feed(segment)
                 if feed.attached is not None and feed.attached.dispatch.ended is None:
                     positions = tuple(one.id.position for one in some)
                     feed.attached.return_later(positions, wait_ms, feed.unseen)
                 else:
-                    await require_topics(self._host, (self._membership.layouts[topic_of(segment)],))
+                    await require_topics(self._host, (self._segments.layouts[topic_of(segment)],))
 
     async def redeliver_unacknowledged(self) -> None:
         """Request redelivery, in order, of all messages that this consumer received and did not acknowledge."""
         self._require_open()
         async with self._naming_deletion():
-            for feed in tuple(self._membership.feeds.values()):
+            for feed in tuple(self._segments.feeds.values()):
                 if feed.attached is None:
                     feed.renounce()
                 else:
@@ -296,14 +287,14 @@ class Consumer(HandlerRuns[T_co]):
         """
         self._require_open()
         self._inbox.paused = True
-        for feed in tuple(self._membership.feeds.values()):
+        for feed in tuple(self._segments.feeds.values()):
             feed.pause()
 
     def resume(self) -> None:
         """Receive messages again, after ``pause``."""
         self._require_open()
         self._inbox.paused = False
-        for feed in tuple(self._membership.feeds.values()):
+        for feed in tuple(self._segments.feeds.values()):
             feed.resume()
         self._news.set()
 
@@ -362,177 +353,7 @@ class Consumer(HandlerRuns[T_co]):
     async def _seek_in_turn(self, to: Target) -> None:
         async with self._changing:
             self._require_open()
-            await self._seek(to)
-
-    async def _seek(self, to: Target) -> None:
-        membership = self._membership
-        moving = await sought(self._host, membership.layouts.values(), tuple(membership.wanted()), to)
-        async with membership.reopening(moving):
-            moved = False
-            for segment, position in moving.items():
-                try:
-                    subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
-                    await subscribed.cursor.seek(position)
-                    moved = True
-                    feed = membership.feeds.get(segment)
-                    if feed is not None and feed.attached is not None:
-                        await feed.attached.dispatch.refresh()
-                except Unavailable as error:
-                    if not moved:
-                        raise
-                    raise partly_moved(self.subscription, segment) from error
-
-    async def _ack(self, messages: Iterable[Acked], holder: Branch | None, principal: str = "") -> None:
-        self._require_open()
-        for segment, some in by_segment(await self._resolved(messages)).items():
-            for incarnation in sorted({one.incarnation for one in some}):
-                sized = tuple((one.id.position, one.batch_size) for one in some if one.incarnation == incarnation)
-                feed = self._feed(segment)
-                dispatch, attached = feed.dispatch, feed.attached
-                if dispatch is not None and attached is not None:
-                    await attached.ack(sized, incarnation, holder, principal)
-                else:
-                    await self._ack_detached(segment, acks_of(sized), incarnation, holder, principal)
-                await self._let_successor_look(segment, dispatch)
-                self._feed(segment).missed.acknowledged((position for position, _ in sized), holder)
-
-    async def _ack_cumulative(self, message: Acked, holder: Branch | None, principal: str = "") -> None:
-        self._require_open()
-        (one,) = await self._resolved((message,))
-        for feed in self._membership.ancestors(one.id.segment):
-            await self._finish_ancestor(feed, holder, principal)
-        sized = (one.id.position, one.batch_size)
-        if holder is not None:
-            await self._feed(one.id.segment).missed.resolve()
-        feed = self._feed(one.id.segment)
-        if holder is not None:
-            # This follows the last wait: the lease may have been lost in the meantime.
-            self._require_current(one, holder)
-        dispatch = feed.dispatch
-        if dispatch is not None:
-            assert feed.attached is not None
-            await feed.attached.ack_cumulative(sized, one.incarnation, holder, principal)
-        else:
-            ack = cumulative_ack(*sized)
-            await self._ack_detached(one.id.segment, (ack,), one.incarnation, holder, principal)
-        await self._let_successor_look(one.id.segment, dispatch)
-        if holder is None:
-            self._feed(one.id.segment).missed.acknowledged_upto(one.id.position)
-
-    async def _let_successor_look(self, segment: str, asked: SegmentDispatch | None) -> None:
-        """
-        Refresh the present dispatch of a segment if another one carried out the acknowledgment.
-
-        A lease can be lost during an acknowledgment. The next dispatch may have read the cursor before the
-        acknowledgment was stored. Without a refresh, it would deliver the message again after it was acknowledged.
-        """
-        await self._feed(segment).tried.wait()
-        dispatch = self._feed(segment).dispatch
-        if dispatch is not None and dispatch is not asked:
-            try:
-                await dispatch.refresh()
-            except Unavailable as error:
-                raise OutcomeUnknown(f"it was acknowledged, and may be delivered again: {error}") from error
-
-    async def _finish_ancestor(self, feed: Feed, holder: Branch | None, principal: str) -> None:
-        """Acknowledge the received messages of an ancestor segment, which has its own cursor."""
-        if holder is None:
-            feed.missed.clear()
-        else:
-            await feed.missed.resolve()
-            self._require_nothing_missed(feed, holder)
-        if feed.last_seen is None:
-            return
-        dispatch, attached = feed.dispatch, feed.attached
-        if dispatch is not None and attached is not None:
-            await attached.ack_given(feed.last_seen, holder, principal)
-        elif holder is not None and not feed.finished:
-            raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)
-        elif holder is not None and feed.first_lost is not None:
-            raise TransactionConflict(holder.txn_id, f"{feed.first_lost} {FINISHED_ELSEWHERE}")
-
-    def _require_nothing_missed(self, feed: Feed, holder: Branch, upto: Position | None = None) -> None:
-        """Require that messages received under a lost lease were redelivered or acknowledged by this consumer."""
-        first = feed.missed.first(upto)
-        if first is not None:
-            raise TransactionConflict(holder.txn_id, f"{first} {FINISHED_ELSEWHERE}")
-
-    def _require_current(self, message: Message, holder: Branch) -> None:
-        """
-        Require that a message was received under this consumer's present lease.
-
-        After a lease is lost, the messages delivered under it go to other consumers. This process no longer knows which
-        messages these were.
-        """
-        feed = self._feed(message.id.segment)
-        self._require_nothing_missed(feed, holder, message.id.position)
-        if feed.finished:
-            return  # everything is acknowledged; the store detects the conflict
-        dispatch, attached = feed.dispatch, feed.attached
-        if dispatch is None or attached is None:
-            current = False
-        elif dispatch.incarnation != message.incarnation:
-            return  # the subscription was moved; the store detects the conflict
-        elif message.tenure is None:
-            # Only the id is known: it may refer to an earlier delivery, unless the message was delivered again.
-            current = attached.was_given(message.id.position)
-        else:
-            renounced = attached.was_taken_back(message.id.position)
-            current = message.tenure is dispatch.tenure and not renounced
-        if not current:
-            raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)
-
-    async def _ack_detached(
-        self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str
-    ) -> None:
-        """Acknowledge on a segment that this consumer has left, because it was finished or its lease was lost."""
-        subscribed = await self._host.subscription(str(topic_of(segment)), self.subscription, segment)
-        if holder is None:
-            if not await subscribed.cursor.apply(incarnation, acks, None):
-                await subscribed.cursor.load()  # as PlainAcks does
-        else:
-            await subscribed.pending_acks.add(AckRequest(holder, acks, incarnation, principal=principal))
-
-    def _feed(self, segment: str) -> Feed:
-        feed = self._membership.feeds.get(segment)
-        if feed is None:
-            raise InvalidInput(f"this consumer of subscription {self.subscription} receives nothing from {segment}")
-        return feed
-
-    async def _resolved(self, messages: Iterable[Acked]) -> list[Message]:
-        """Return messages, loading for ids the batch size that an acknowledgment needs."""
-        given = tuple(messages)
-        for one in given:
-            if not isinstance(one, Message | MessageID):
-                hint = "; several are given one by one, as in ack(*messages)" if isinstance(one, list | tuple) else ""
-                raise InvalidInput(f"a message, or its id, can be acknowledged, not a {type(one).__name__}{hint}")
-            if isinstance(one, MessageID):
-                check_message_id(one)
-        return [one if isinstance(one, Message) else await self._message(one) for one in given]
-
-    async def _message(self, message_id: MessageID) -> Message:
-        feed = self._feed(message_id.segment)
-        size: int | None = None
-        if feed.attached is not None:
-            incarnation = feed.attached.dispatch.incarnation
-            size = feed.attached.dispatch.batch_size(message_id.position)
-        else:
-            place = feed.place
-            subscribed = await self._host.subscription(place.topic, place.subscription, place.segment)
-            incarnation = (await subscribed.cursor.load()).incarnation
-        if size is None:
-            size = await self._stored_batch_size(message_id)
-        return Message(
-            feed.place.topic, message_id, None, b"", {}, 0, "", 0, _batch_size=size, _incarnation=incarnation
-        )
-
-    async def _stored_batch_size(self, message_id: MessageID) -> int:
-        opened = await self._host.segment(message_id.segment)
-        at = message_id.position.entry
-        page = await opened.buffer.read(ReadRequest(entry_before(at), Limit(1), Isolation.READ_UNCOMMITTED))
-        if not page.entries or page.entries[0].position != at:
-            raise NotFound(f"there is no message at {message_id}; {LATE_IDS}")
-        return EntryView(page.entries[0].data, at, message_id.segment).count
+            await self._membership.moves.seek(self.subscription, to)
 
     def _raise_what_failed(self) -> None:
         for part in (self._membership, self._dead_letters):
@@ -543,7 +364,7 @@ class Consumer(HandlerRuns[T_co]):
 
     def _naming_deletion(self, messages: Iterable[Acked] | None = None) -> AbstractAsyncContextManager[None]:
         """Convert errors of a deleted topic, of these messages or of any of the consumer's topics."""
-        layouts = self._membership.layouts
+        layouts = self._segments.layouts
         if messages is None:
             return naming_deletion(self._host, layouts.values)
         ids = [one.id if isinstance(one, Message) else one for one in messages]

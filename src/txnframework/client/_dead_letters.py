@@ -14,7 +14,7 @@ from txnframework.client._arguments import whole_number
 from txnframework.client._base import RetryPolicy, backoff_of
 from txnframework.client._messages import Message
 from txnframework.client._producer import Producer, open_producer
-from txnframework.client._send_batches import size_of
+from txnframework.client._sends.batches import size_of
 from txnframework.client._transaction import TransactionPart
 from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable

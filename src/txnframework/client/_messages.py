@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic
@@ -247,3 +247,11 @@ def received(
     """Return a message of a subscription in its public form; ``tenure`` is None if it was only peeked at."""
     origin = EntryOrigin(topic, segment, held.producer, held.branch, held.batch_size)
     return message_of(origin, held.position, held.message, redelivery_count, incarnation, tenure)
+
+
+def by_segment(messages: Iterable[Message]) -> dict[str, list[Message]]:
+    """Return messages grouped by segment."""
+    found: dict[str, list[Message]] = {}
+    for message in messages:
+        found.setdefault(message.id.segment, []).append(message)
+    return found

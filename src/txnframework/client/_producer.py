@@ -14,10 +14,10 @@ from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_pairs, several_values, whole_number
 from txnframework.client._base import RetryPolicy, close_after, naming_deletion, require_open
 from txnframework.client._content_types import T_contra
-from txnframework.client._encoded_values import HeaderPairs, encode_all, largest_headers
 from txnframework.client._messages import MessageID
-from txnframework.client._segment_sender import BeyondWindow, SegmentSender
-from txnframework.client._send_batches import OutgoingMessage, SendCall, SendQuota, hash_of, size_of
+from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota, hash_of, size_of
+from txnframework.client._sends.encoded_values import HeaderPairs, encode_all, largest_headers
+from txnframework.client._sends.segment_sender import BeyondWindow, SegmentSender
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
 from txnframework.model.delays import delayed_until

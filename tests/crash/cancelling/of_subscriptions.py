@@ -321,7 +321,7 @@ class SeekSplit(Seek):
             await stage.joined.ack(got[-1])
         stage.messages = tuple(got)
         stage.acked |= {message.value: Due.MUST for message in stage.messages}
-        with_parent_left = stage.joined._membership.feeds
+        with_parent_left = stage.joined._segments.feeds
         environment = stage.client.host.environment
         while not any(feed.finished for feed in with_parent_left.values()):
             await environment.sleep_until(environment.now_ms() + 1)

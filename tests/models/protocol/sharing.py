@@ -1,6 +1,6 @@
 """
 Processes divide the segments of a subscription among them by leases, and divide them anew when a process comes or goes
-(``txnframework.broker.division`` decides, here as there; ``txnframework.client._division`` carries it out).
+(``txnframework.broker.division`` decides, here as there; ``client._subscription.division`` carries it out).
 
 Who takes part: *two members*, each a process with a consumer of the subscription. A member registers by a lease, looks
 at all leases, takes what it is to hold and gives up what another one is to hold. The first member may die, or be paused

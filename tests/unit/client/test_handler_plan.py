@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnframework.client._handler_plan import NextStep, groups, is_temporary, next_step, order_key
+from txnframework.client._handlers.plan import NextStep, groups, is_temporary, next_step, order_key
 from txnframework.client._messages import Message, MessageID
 from txnframework.errors import (
     Closed,

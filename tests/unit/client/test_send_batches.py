@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 
 from txnframework.client._messages import MessageID
-from txnframework.client._send_batches import (
+from txnframework.client._sends.batches import (
     OutgoingMessage,
     SendCall,
     SendQuota,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from txnframework.client._messages import MessageID
-from txnframework.client._send_batches import SendCall, SendQuota
+from txnframework.client._sends.batches import SendCall, SendQuota
 from txnframework.model import Position
 
 AT = MessageID("s", Position(1, 1))

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from txnframework.broker import SegmentDispatch
-from txnframework.client._feed import Feed, by_segment
-from txnframework.client._membership import Membership
-from txnframework.client._messages import Message
+from txnframework.client._messages import Message, by_segment
+from txnframework.client._subscription.feed import Feed
+from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.model.dispatch import Ordering
 
 
@@ -19,14 +19,14 @@ class HandledMessages:
     Every method is a plain function except ``refresh``. So no message is lost if the loop is cancelled.
     """
 
-    def __init__(self, membership: Membership, ordering: Ordering) -> None:
+    def __init__(self, segments: FollowedSegments, ordering: Ordering) -> None:
         self.ordering = ordering
-        self._membership = membership
+        self._segments = segments
 
     def has(self, message: Message[Any]) -> bool:
         """Return whether the consumer has this delivery: not acknowledged, not given back, under the same lease."""
         dispatch = self._dispatch(message)
-        feed = self._membership.feeds.get(message.id.segment)
+        feed = self._segments.feeds.get(message.id.segment)
         if dispatch is None or feed is None or feed.attached is None:
             return False
         return feed.attached.has(message.id.position)
@@ -38,7 +38,7 @@ class HandledMessages:
 
     def has_suspects(self) -> bool:
         """Return whether there are messages that may have ended an earlier process, and must be handled alone."""
-        return any(one.counting is not None and one.counting.suspects for one in self._membership.feeds.values())
+        return any(one.counting is not None and one.counting.suspects for one in self._segments.feeds.values())
 
     async def refresh(self, messages: Iterable[Message[Any]]) -> None:
         """
@@ -55,7 +55,7 @@ class HandledMessages:
         """Let messages be delivered again, at once; only the delivery of the ``failed`` ones counts."""
         counted = {one.id for one in failed}
         for segment, some in by_segment((*messages, *failed)).items():
-            feed = self._membership.feeds.get(segment)
+            feed = self._segments.feeds.get(segment)
             if feed is None or feed.attached is None:
                 continue
             positions = {one.id.position for one in some if self.has(one)}
@@ -70,7 +70,7 @@ class HandledMessages:
 
         Messages that the loop has not received yet are withdrawn: they would overtake these.
         """
-        feed = self._membership.feeds.get(segment)
+        feed = self._segments.feeds.get(segment)
         if feed is None or feed.attached is None:
             return
         unseen = feed.withdraw()
@@ -79,7 +79,7 @@ class HandledMessages:
 
     def give_back_later(self, message: Message[Any], delay_ms: int) -> None:
         """Let a message be delivered again after a delay; its delivery counts."""
-        feed = self._membership.feeds.get(message.id.segment)
+        feed = self._segments.feeds.get(message.id.segment)
         if feed is not None and feed.attached is not None and self.has(message):
             feed.attached.return_later((message.id.position,), delay_ms, feed.unseen)
 
@@ -92,11 +92,11 @@ class HandledMessages:
         """
         if self.ordering is Ordering.NONE:
             return True
-        return all(one.done for one in self._membership.ancestors(feed.place.segment))
+        return all(one.done for one in self._segments.ancestors(feed.place.segment))
 
     def _dispatch(self, message: Message[Any]) -> SegmentDispatch | None:
         """Return the dispatch that delivered a message, while its lease is held and the subscription is not moved."""
-        feed = self._membership.feeds.get(message.id.segment)
+        feed = self._segments.feeds.get(message.id.segment)
         if feed is None or feed.attached is None:
             return None
         dispatch = feed.attached.dispatch

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
@@ -13,12 +12,14 @@ from txnframework.broker import Host
 from txnframework.client._arguments import MILLISECONDS_MAX, whole_number
 from txnframework.client._base import RetryPolicy, backoff_of
 from txnframework.client._content_types import T_co
-from txnframework.client._feed import ConsumerOptions, Inbox
-from txnframework.client._handled_messages import HandledMessages
-from txnframework.client._handler_loop import Attempt, HandlerLoop, LoopDelays
-from txnframework.client._handler_plan import LoopOptions
-from txnframework.client._membership import Membership
+from txnframework.client._handlers.loop import Attempt, HandlerLoop, LoopDelays
+from txnframework.client._handlers.messages import HandledMessages
+from txnframework.client._handlers.plan import LoopOptions
+from txnframework.client._handlers.signals import signals_of, stopping_at
 from txnframework.client._messages import Message
+from txnframework.client._subscription.feed import Inbox
+from txnframework.client._subscription.options import ConsumerOptions
+from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.client._transaction import Transaction, TransactionPart, part_of
 from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import Closed, InvalidInput
@@ -60,7 +61,7 @@ class HandlerRuns(Generic[T_co]):
     """The part of a consumer that runs handlers."""
 
     _host: Host
-    _membership: Membership
+    _segments: FollowedSegments
     _inbox: Inbox
     _options: ConsumerOptions
     _targets: tuple[Any, ...]
@@ -216,14 +217,14 @@ class HandlerRuns(Generic[T_co]):
         signals = signals_of(options.get("stop_on_signals", ()))
         if self._loop is not None:
             raise InvalidInput(f"this consumer of subscription {self._options.subscription} runs a handler already")
-        messages = HandledMessages(self._membership, self._options.type.ordering)
+        messages = HandledMessages(self._segments, self._options.type.ordering)
         environment, first_ms = self._host.environment, self._host.config.subscriptions.redelivery_delay_ms
         redelivery = Backoff(environment, first_ms, max(first_ms, bounds.delay_ms_max))
         delays = LoopDelays(backoff_of(environment, self._host.config.client), redelivery)
         loop = self._loop = HandlerLoop(self._receive_for_loop, messages, attempt, environment, delays, bounds)
         self._inbox.ready = messages.may_be_handled
         try:
-            with _stopping_at(signals, loop.stop):
+            with stopping_at(signals, loop.stop):
                 await loop.run()
         except Closed:
             if not self._closed:
@@ -311,34 +312,3 @@ def _loop_options(messages_max: int, options: RunOptions) -> LoopOptions:
             options.get("drain_timeout_ms", DRAIN_TIMEOUT_MS), "drain_timeout_ms", 0, MILLISECONDS_MAX
         ),
     )
-
-
-def signals_of(given: object) -> tuple[signal.Signals, ...]:
-    """Return the signals that a caller passed, or raise InvalidInput."""
-    try:
-        return tuple(signal.Signals(one) for one in given)  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        raise InvalidInput("stop_on_signals are signals, such as (signal.SIGTERM, signal.SIGINT)") from None
-
-
-@contextmanager
-def _stopping_at(signals: Iterable[signal.Signals], stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` at each of the signals; in the end, the earlier handlers are restored."""
-    loop = asyncio.get_running_loop()
-    replaced: list[tuple[signal.Signals, Any]] = []
-    try:
-        for one in signals:
-            earlier = signal.getsignal(one)
-            try:
-                loop.add_signal_handler(one, stop)
-            except (NotImplementedError, RuntimeError, ValueError) as error:
-                raise InvalidInput(
-                    f"{one.name} cannot be handled here ({error}); signals are handled in the main thread of a process"
-                ) from error
-            replaced.append((one, earlier))
-        yield
-    finally:
-        for one, earlier in replaced:
-            loop.remove_signal_handler(one)
-            if earlier is not None:
-                signal.signal(one, earlier)

@@ -6,49 +6,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from txnframework.client._handler_plan import LoopOptions, NextStep, groups, next_step, order_key
+from txnframework.client._handlers.messages import HandledMessages
+from txnframework.client._handlers.plan import LoopOptions, NextStep, groups, next_step, order_key
 from txnframework.client._messages import Message, MessageID
 from txnframework.environment import Environment
 from txnframework.errors import Unavailable
-from txnframework.model.dispatch import Ordering
 from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.tasks import first_completed
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("txnframework.client.handlers")
 
 Attempt = Callable[[tuple[Message[Any], ...]], Awaitable[None]]
 """Handles and acknowledges messages, or raises."""
-
-
-class LoopMessages(Protocol):
-    """The messages of a loop's consumer; see ``HandledMessages``."""
-
-    ordering: Ordering
-
-    def has(self, message: Message[Any]) -> bool:
-        """Return whether the consumer has this delivery."""
-
-    def is_held(self, message: Message[Any]) -> bool:
-        """Return whether a transaction holds the message."""
-
-    def has_suspects(self) -> bool:
-        """Return whether there are messages that must be handled alone."""
-
-    async def refresh(self, messages: Iterable[Message[Any]]) -> None:
-        """Load the state of the messages' acknowledgments."""
-
-    def give_back(self, messages: Iterable[Message[Any]], failed: Iterable[Message[Any]] = ()) -> None:
-        """Let messages be delivered again, at once."""
-
-    def give_back_in_order(
-        self, segment: str, messages: Iterable[Message[Any]], failed: Iterable[Message[Any]] = ()
-    ) -> None:
-        """Let messages of a segment be delivered again, before all later ones."""
-
-    def give_back_later(self, message: Message[Any], delay_ms: int) -> None:
-        """Let a message be delivered again after a delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +56,7 @@ class HandlerLoop:
     def __init__(
         self,
         receive: Callable[[int], Awaitable[Sequence[Message[Any]]]],
-        messages: LoopMessages,
+        messages: HandledMessages,
         attempt: Attempt,
         environment: Environment,
         delays: LoopDelays,

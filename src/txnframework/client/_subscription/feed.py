@@ -4,121 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import islice
 
 from txnframework.broker import (
     Attachment,
     DurableCounts,
     HeldMessage,
-    Host,
     Listener,
     NumberedDelivery,
-    SegmentDispatch,
     SubscriptionRef,
 )
 from txnframework.client._messages import Message, received
+from txnframework.client._subscription.lost_messages import LostLeaseMessages
 from txnframework.errors import LeaseLost, Unavailable
-from txnframework.model.dispatch import Ordering, SubscriptionType
-from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerOptions:
-    """
-    The subscription and its type, the consumer's name, and the caller's options.
-
-    * ``priority``: lower numbers come first.
-    * ``stand_by``: wait while another process dispatches, instead of raising.
-    * ``retakes``: after a lost lease, take the lease again or wait for it, instead of raising.
-    * ``counts_durably``: deliveries are counted in the store too, because messages may become dead letters.
-    * ``named``: the caller chose the name; this consumer replaces an earlier one of that name in another process.
-    * ``shares``: this process and others divide the segments among them.
-    """
-
-    subscription: str
-    type: SubscriptionType
-    name: str
-    priority: int = 0
-    stand_by: bool = False
-    retakes: bool = True
-    named: bool = False
-    counts_durably: bool = False
-    shares: bool = False
-
-    @property
-    def follows_order(self) -> bool:
-        """Whether the children of a segment are received after the segment."""
-        return self.type.ordering is not Ordering.NONE
-
-    @property
-    def acknowledges_cumulatively(self) -> bool:
-        """Whether all messages before a message of a segment were received by this consumer or by its predecessors."""
-        return self.type.ordering is Ordering.SEGMENT
-
-
-class LostLeaseMessages:
-    """
-    Messages of one segment that the user may have processed under a lost lease.
-
-    A consumer that stands by takes its lease again without notifying the user. Messages that other consumers finished
-    in between are not redelivered, so a cumulative acknowledgment must not cover them. A message that is redelivered,
-    or that the consumer acknowledges itself, is removed from here. A seek clears all of them.
-    """
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        # For each position, the branch in which the consumer itself acknowledged the message, if it did.
-        self._messages: dict[Position, Branch | None] = {}
-        # The cursor's incarnation under which they were received.
-        self._incarnation = 0
-
-    def begin_at(self, incarnation: int) -> None:
-        """Set the incarnation of later messages; a new one means that the subscription was moved."""
-        if incarnation != self._incarnation:
-            self._messages.clear()
-            self._incarnation = incarnation
-
-    def add(self, messages: Mapping[Position, Branch | None], incarnation: int) -> None:
-        """Add messages that were received under a lease that is now lost."""
-        self.begin_at(incarnation)
-        self._messages.update(messages)
-
-    def received(self, position: Position) -> None:
-        """Remove a message that was redelivered."""
-        self._messages.pop(position, None)
-
-    def acknowledged(self, positions: Iterable[Position], branch: Branch | None) -> None:
-        """Note that the consumer acknowledged these itself, under a branch or (None) outside transactions."""
-        for position in positions:
-            if position in self._messages:
-                if branch is None:
-                    del self._messages[position]
-                else:
-                    self._messages[position] = branch
-
-    def acknowledged_upto(self, upto: Position) -> None:
-        """Note that the consumer acknowledged everything up to here, outside transactions."""
-        self.acknowledged([one for one in self._messages if one <= upto], None)
-
-    def clear(self) -> None:
-        """Remove all messages: the user has requested redelivery."""
-        self._messages.clear()
-
-    async def resolve(self) -> None:
-        """Load the outcomes of the transactions in which the consumer acknowledged some of these messages."""
-        for branch in sorted({one for one in self._messages.values() if one is not None}):
-            if self._host.own_transactions.outcomes.counts(branch) is None:
-                await self._host.own_transactions.outcomes.load(await self._host.coordinator_for(branch.txn_id), branch)
-
-    def first(self, upto: Position | None = None) -> Position | None:
-        """Return the first message up to here; messages acknowledged in a committed branch are excluded."""
-        counts = self._host.own_transactions.outcomes.counts
-        self._messages = {at: one for at, one in self._messages.items() if one is None or not counts(one)}
-        first = min(self._messages, default=None)
-        return None if first is None or (upto is not None and first > upto) else first
 
 
 class Inbox:
@@ -249,14 +149,14 @@ class Feed:
         self._missed_noted = False
 
     @property
-    def dispatch(self) -> SegmentDispatch | None:
+    def present(self) -> Attachment | None:
         """
-        The dispatch that acknowledges, while this consumer is attached to it and its lease is held.
+        The attachment through which this consumer acknowledges, while its lease is held.
 
         After the loss of the lease this is None, and the consumer acknowledges as any process may.
         """
-        dispatch = None if self.attached is None else self.attached.dispatch
-        return None if dispatch is not None and isinstance(dispatch.ended, LeaseLost) else dispatch
+        attached = self.attached
+        return None if attached is not None and isinstance(attached.dispatch.ended, LeaseLost) else attached
 
     @property
     def holds(self) -> bool:
@@ -318,7 +218,8 @@ class Feed:
         at = message.id.position
         if not self.attached.hand_out(at, number):
             return False
-        self.missed.received(at)
+        if self.missed.messages:
+            self.missed.received(at)
         self.last_seen = at if self.last_seen is None else max(self.last_seen, at)
         return True
 
@@ -405,11 +306,3 @@ class Feed:
         if isinstance(error, LeaseLost) and not self.finished:
             self.lose()  # now, because it may take long until the consumer detaches
         self._changed()
-
-
-def by_segment(messages: Iterable[Message]) -> dict[str, list[Message]]:
-    """Return messages grouped by segment."""
-    found: dict[str, list[Message]] = {}
-    for message in messages:
-        found.setdefault(message.id.segment, []).append(message)
-    return found

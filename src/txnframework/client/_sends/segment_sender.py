@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from txnframework.broker import Host, OpenSegment
 from txnframework.client._base import RetryPolicy
 from txnframework.client._messages import MessageID
-from txnframework.client._send_batches import (
+from txnframework.client._sends.batches import (
     OutgoingMessage,
     claimed_sequences,
     divide,

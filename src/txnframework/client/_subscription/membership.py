@@ -1,0 +1,168 @@
+"""The segments that a consumer is attached to: all segments of its topics, including later children."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+from txnframework.broker import Host, RetryingTasks
+from txnframework.client._subscription.attachments import SegmentAttachments
+from txnframework.client._subscription.division import Division
+from txnframework.client._subscription.feed import Inbox
+from txnframework.client._subscription.moves import CursorMoves
+from txnframework.client._subscription.options import ConsumerOptions
+from txnframework.client._subscription.segments import FollowedSegments, Targets
+from txnframework.errors import ConsumerBusy, LeaseLost, SubscriptionOwnedElsewhere, TopicNotFound
+from txnframework.interfaces import IWatch
+from txnframework.model.names import SegmentName, TopicName
+
+
+class Membership:
+    """
+    Attaches a consumer to segments as they appear, and detaches it from finished ones.
+
+    For ordered types, a child is attached when its parents' messages have all been delivered and no other consumer has
+    any of them. For unordered types, all segments are attached at once. A segment that another process dispatches is
+    then taken over when that lease ends. If processes share the subscription, a consumer attaches only to the segments
+    that its process is to dispatch (``Division``).
+
+    A consumer that stands by always waits for the lease. A consumer that lost a lease takes it again, or waits until it
+    can. The lease alone decides which process dispatches. Taking it again acknowledges none of the messages delivered
+    under a lost lease.
+
+    ``wake`` wakes the callers of ``receive``.
+    """
+
+    def __init__(
+        self, host: Host, targets: Targets, options: ConsumerOptions, inbox: Inbox, wake: Callable[[], None]
+    ) -> None:
+        self.error: Exception | None = None
+        """The error for which the consumer cannot continue."""
+        self.segments = FollowedSegments(targets, options.follows_order)
+        self._host = host
+        self._options = options
+        self._wake_consumer = wake
+        self._changed = changed = asyncio.Event()
+        self._watches: list[IWatch] = []
+        self._tasks = tasks = RetryingTasks(host.environment, self._failed)
+        self._attachments = attachments = SegmentAttachments(host, options, self.segments, inbox, tasks, changed, wake)
+        self._division = Division(host, options, self.segments, attachments, tasks, changed) if options.shares else None
+        self.moves = CursorMoves(host, self.segments, attachments, changed, self._attach_all)
+
+    async def join(self) -> None:
+        """
+        Attach to the existing segments, and follow layout changes.
+
+        :raises SubscriptionOwnedElsewhere: another process dispatches a segment or, for an unordered type, all of them.
+            Not raised for a consumer that stands by.
+        :raises ConsumerBusy: the type allows one consumer only, and the subscription has one. Not raised for a consumer
+            that stands by.
+        """
+        try:
+            for topic in self.segments.topics:
+                watch = await self._host.topics.watch(topic)
+                self._watches.append(watch)
+                self._tasks.start(partial(self._at_layout_changes, topic, watch))
+            if self._division is not None:
+                await self._division.join()
+            await self._load_layouts()
+            if self._division is not None:
+                await self._division.divide()
+            await self._attach_all(first=True)
+        except BaseException:
+            await self.leave()
+            raise
+        self._tasks.start(self._keep_up)
+
+    async def leave(self) -> None:
+        """
+        Detach from all segments, even if some detachments fail. A second call is allowed.
+
+        Unacknowledged messages go to other consumers.
+        """
+        await self._tasks.stop()
+        feeds = self.segments.feeds.values()
+        async with AsyncExitStack() as last_first:
+            # The host completes attachments and detachments during which the tasks were stopped.
+            keys = [feed.place.key for feed in feeds]
+            keys += [(segment, self._options.subscription) for segment in self.segments.names()]
+            last_first.push_async_callback(self._host.steps.abandoned_ended, keys)
+            for watch in self._watches:
+                last_first.push_async_callback(watch.close)
+            for feed in feeds:
+                last_first.push_async_callback(self._attachments.detach, feed)
+            if self._division is not None:
+                # First of all, so that the others expect nothing more of this process.
+                last_first.push_async_callback(self._division.leave)
+
+    async def _load_layouts(self) -> None:
+        layouts = self.segments.layouts
+        for target in self.segments.targets:
+            topic = target.topic
+            layouts[topic] = await self._host.topics.finish_changes(topic)
+            if isinstance(target, SegmentName):
+                layouts[topic].segment_of(target)
+
+    async def _at_layout_changes(self, topic: TopicName, watch: IWatch) -> None:
+        while True:
+            await watch.changed()
+            layout = await self._host.topics.layout(topic)
+            before = self.segments.layouts.get(topic)
+            if before is not None and layout.life != before.life:
+                raise TopicNotFound(str(topic), deleted=True)
+            self.segments.layouts[topic] = layout
+            self._changed.set()
+
+    async def _keep_up(self) -> None:
+        while True:
+            self._changed.clear()
+            for feed in tuple(self.segments.feeds.values()):
+                if feed.error is not None and feed.attached is not None:
+                    await self._attachments.step_back(feed, feed.error)
+                if feed.done and not feed.finished:
+                    await feed.finish()
+                    await self._attachments.detach(feed)
+            for segment, feed in tuple(self.segments.feeds.items()):
+                if feed.sought:
+                    await self.moves.go_back_before(segment, feed)
+            if self._division is not None:
+                await self._division.divide()
+                await self._division.give_up()
+            await self._attach_all()
+            await self._changed.wait()
+
+    async def _attach_all(self, *, first: bool = False) -> None:
+        """Attach to the segments that are needed, parents before children; ``first``: for the caller of ``join``."""
+        refused: SubscriptionOwnedElsewhere | None = None
+        division, attachments = self._division, self._attachments
+        for at in self.segments.all():
+            if not attachments.is_needed(at.name) or not self.segments.may_follow(at):
+                continue
+            if division is not None and not division.takes(at.topic, at.name):
+                continue
+            # A segment that this consumer reached by following may already have another consumer, as after a merge.
+            refuses = first and not self._options.stand_by and self.segments.is_asked_for(at.name)
+            try:
+                await attachments.attach(at)
+            except SubscriptionOwnedElsewhere as error:
+                if division is not None:
+                    continue  # another process was faster; the change of its lease leads to the next attempt
+                if refuses and self.segments.in_order:
+                    raise
+                refused = error
+                attachments.wait_for(at.name)
+            except ConsumerBusy:
+                if refuses:
+                    raise
+                attachments.wait_for(at.name)
+            except LeaseLost as error:
+                attachments.take_again(at.name, error)
+                self._changed.set()
+        if first and refused is not None and not self.segments.feeds and not self._options.stand_by:
+            raise refused
+
+    def _failed(self, error: Exception) -> None:
+        self.error = self.error or error
+        self._wake_consumer()

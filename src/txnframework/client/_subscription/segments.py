@@ -1,0 +1,118 @@
+"""The segments that a consumer follows: which they are, and in which order they are attached; without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from txnframework.client._subscription.feed import Feed
+from txnframework.model.layout import Layout, Segment
+from txnframework.model.names import SegmentName, TopicName, parse_name
+
+Targets = tuple[TopicName | SegmentName, ...]
+"""The topics and segments that a caller named."""
+
+
+class TopicSegment(NamedTuple):
+    """A segment by its full name, with its topic and its place in the topic's layout."""
+
+    name: str
+    topic: TopicName
+    segment: Segment
+
+
+def followed(layout: Layout, targets: Targets, in_order: bool) -> tuple[Segment, ...]:
+    """
+    Return the segments of one topic to attach to, parents before children.
+
+    A named segment is followed to its descendants. With an order, a descendant comes after all of its parents. So
+    segments that were merged with it are included too, together with their ancestors.
+
+    Planned children are left out: they are empty and may have no ledgers before the layout change ends.
+    """
+    made = [layout.segments[one] for one in layout.made()]
+    if layout.topic in targets:
+        return tuple(made)
+    wanted: set[int] = set()
+    for named in [one for one in targets if one.topic == layout.topic]:
+        root = layout.segment_of(named)
+        descendants = layout.descendants(root.id)
+        wanted |= {root.id, *(one.id for one in descendants)}
+        if in_order:
+            before = {one.id for one in layout.ancestors(root.id)}
+            wanted |= {one.id for child in descendants for one in layout.ancestors(child.id)} - before
+    return tuple(segment for segment in made if segment.id in wanted)
+
+
+class FollowedSegments:
+    """
+    The layouts of a consumer's topics as last read, and the consumer's feeds of their segments, by full name.
+
+    ``in_order``: the children of a segment are received after the segment.
+    """
+
+    def __init__(self, targets: Targets, in_order: bool) -> None:
+        self.targets = targets
+        self.in_order = in_order
+        self.layouts: dict[TopicName, Layout] = {}
+        self.feeds: dict[str, Feed] = {}
+
+    @property
+    def topics(self) -> tuple[TopicName, ...]:
+        """The topics of the targets."""
+        return tuple(dict.fromkeys(target.topic for target in self.targets))
+
+    def all(self) -> list[TopicSegment]:
+        """Return all segments to attach to, parents before children."""
+        return [one for layout in self.layouts.values() for one in self.of(layout)]
+
+    def of(self, layout: Layout) -> list[TopicSegment]:
+        """Return the segments of one topic to attach to, parents before children."""
+        found = followed(layout, self.targets, self.in_order)
+        return [TopicSegment(str(layout.name_of(one.id)), layout.topic, one) for one in found]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all segments to attach to, parents before children."""
+        return tuple(one.name for one in self.all())
+
+    def is_asked_for(self, segment: str) -> bool:
+        """Return whether the caller named this segment or its topic."""
+        name = parse_name(segment)
+        return name in self.targets or name.topic in self.targets
+
+    def is_finished(self, segment: str) -> bool:
+        """Return whether everything in a segment is acknowledged, as far as it was noticed here."""
+        return segment in self.feeds and self.feeds[segment].finished
+
+    def ancestors(self, segment: str) -> tuple[Feed, ...]:
+        """Return the feeds of a segment's ancestors, oldest first."""
+        name = parse_name(segment)
+        return self._feeds_before(name.topic, self.layouts[name.topic].segment_of(name).id)
+
+    def descends(self, segment: str, segments: Collection[str]) -> bool:
+        """Return whether a segment is received after one of these segments."""
+        return self.in_order and any(one.place.segment in segments for one in self.ancestors(segment))
+
+    def may_follow(self, at: TopicSegment) -> bool:
+        """Return whether a segment may be attached, by the state of its parents."""
+        if not self.in_order:
+            return True
+        layout = self.layouts[at.topic]
+        wanted = {one.id for one in followed(layout, self.targets, self.in_order)}
+        feeds = [self.feeds.get(str(layout.name_of(parent))) for parent in at.segment.parents if parent in wanted]
+        return all(feed is not None and feed.may_be_followed for feed in feeds)
+
+    def follows(self, at: TopicSegment) -> bool:
+        """Return whether this consumer still holds the ancestors of a segment; their leases may have been lost."""
+        return all(feed.holds for feed in self._feeds_before(at.topic, at.segment.id))
+
+    def ready(self, layout: Layout) -> list[str]:
+        """Return the segments of a topic that are not finished and, with an order, whose parents are finished."""
+        left = [one for one in self.of(layout) if not self.is_finished(one.name)]
+        unfinished = {one.segment.id for one in left}
+        return [one.name for one in left if not self.in_order or unfinished.isdisjoint(one.segment.parents)]
+
+    def _feeds_before(self, topic: TopicName, segment_id: int) -> tuple[Feed, ...]:
+        layout = self.layouts[topic]
+        names = (str(layout.name_of(one.id)) for one in reversed(layout.ancestors(segment_id)))
+        return tuple(self.feeds[one] for one in names if one in self.feeds)
