@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 ConfigSource = Config | Path | str | Mapping[str, object] | None
 
-
 NOT_OPENED = "a client is opened by 'async with txnframework.open(...) as client'"
 
 

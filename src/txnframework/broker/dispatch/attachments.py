@@ -49,6 +49,16 @@ class Attachment:
         """Whether the segment is sealed and delivered, and no other consumer has any of its messages."""
         return self.dispatch.loop.drained and self.dispatch.deliveries.consumers() <= {self.consumer_id}
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the segment is sealed, and all its messages are acknowledged."""
+        return self.dispatch.loop.done
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no consumer has a message whose acknowledgment was not recorded."""
+        return self.dispatch.loop.is_quiet
+
     def permit(self, messages: int) -> None:
         """Permit this many more messages."""
         consumer = self.dispatch.consumers.by_id.get(self.consumer_id)

@@ -14,9 +14,10 @@ from txnframework.broker.dispatch.consumers import AttachedConsumers, AttachRequ
 from txnframework.broker.dispatch.cursor_acks import CursorAckWriter
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.broker.dispatch.delivery_counts import DeliveryCounts
+from txnframework.broker.dispatch.delivery_loop import DeliveryLoop
 from txnframework.broker.dispatch.durable_counts import DurableCounts
 from txnframework.broker.dispatch.open_acks import OpenAcks
-from txnframework.broker.dispatch.read_ahead import DeliveryLoop, ReadAhead
+from txnframework.broker.dispatch.read_ahead import ReadAhead
 from txnframework.broker.dispatch.refresh import RefreshTrigger
 from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.config import SubscriptionsSection

@@ -175,7 +175,7 @@ class Feed:
     @property
     def done(self) -> bool:
         """Whether everything in the segment is acknowledged."""
-        return self.finished or (self.attached is not None and self.attached.dispatch.loop.done)
+        return self.finished or (self.attached is not None and self.attached.is_done)
 
     @property
     def is_running(self) -> bool:
@@ -192,7 +192,7 @@ class Feed:
         """Return whether the segment may be given up: what was handed out is acknowledged, or the time is over."""
         if self.attached is None or self.given_up_ms is None:
             return False
-        return self.attached.dispatch.loop.is_quiet or now_ms >= self.given_up_ms
+        return self.attached.is_quiet or now_ms >= self.given_up_ms
 
     def finish_unseen(self, incarnation: int) -> None:
         """Mark the segment as finished by other processes, under this incarnation of the cursor."""
