@@ -164,15 +164,17 @@ def test_an_open_transaction_is_joined() -> None:
 
 
 def test_a_commit_within_the_block() -> None:
-    """It commits both, and leaving the block changes nothing; repeating it succeeds."""
+    """It is refused: a row after it would be lost without an error. The block can go on."""
 
     async def test(shop: Shop) -> None:
         connection = shop.connect()
         async with shop.client.transaction(commit_with=connection) as txn:
             await shop.work(txn, connection)
-            await txn.commit()
-            await txn.commit()
-            assert await shop.counts() == (1, 1, 1)
+            with pytest.raises(InvalidInput, match="remove the call of commit"):
+                await txn.commit()
+            await connection.put("invoices", "2", b"")
+        await txn.commit()
+        assert await shop.totals() == (2, 1, 0)
 
     run(test)
 

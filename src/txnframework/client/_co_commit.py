@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import TracebackType
+from typing import Self
 
 from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy, require_open
@@ -43,6 +45,8 @@ class CoCommitTransaction(Transaction):
         self._free = asyncio.Event()
         self._joined: IDatabaseTransaction | None = None
         self._commit_begun = False
+        # Inside `async with`, which commits at its end.
+        self._is_in_block = False
 
     async def begin(self) -> None:
         """
@@ -64,6 +68,33 @@ class CoCommitTransaction(Transaction):
         except BaseException as error:
             await self._abort_after(error, partial(self._hold, partial(self._decide, self._abort_request())))
             raise
+
+    async def commit(self, branches: Iterable[int] = ()) -> None:
+        """
+        Commit the rows, this branch and ``branches``; see ``Transaction.commit``.
+
+        In a block, only a commit that names branches of other processes is allowed. A row written after a commit would
+        be lost without an error.
+
+        :raises InvalidInput: the end of the block commits; nothing was changed.
+        """
+        branches = frozenset(branches)
+        if self._is_in_block and not branches and self._state is State.OPEN:
+            raise InvalidInput(
+                "the end of the block commits the transaction with its rows; remove the call of commit from the block"
+            )
+        await super().commit(branches)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._is_in_block = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_in_block = False
+        await super().__aexit__(kind, error, trace)
 
     @contextmanager
     def operation(self) -> Iterator[Branch]:

@@ -39,7 +39,8 @@ class IDatabaseTransaction(Interface):
 
         :raises VersionMismatch: the record is not as expected, or another process changed it since the snapshot of this
             transaction. Nothing was written. The transaction can only be rolled back.
-        :raises InvalidInput: the application ended the joined transaction, or a savepoint is open; nothing was written.
+        :raises InvalidInput: the application ended the joined transaction, or a savepoint is open. Or the transaction
+            was rolled back to a savepoint that is older than the join. Nothing was written.
         :raises Unavailable: the connection is lost, and the transaction with it.
         """
 
@@ -49,6 +50,7 @@ class IDatabaseTransaction(Interface):
 
         :raises OutcomeUnknown: the reply was lost; the transaction may be committed. Raised also by whatever does not
             prove a rollback.
+        :raises InvalidInput: the put was rolled back to a savepoint after it was written; nothing was committed.
         :raises Unavailable: the COMMIT was not sent; the transaction can only be rolled back.
         :raises Exception: an error of the driver that proves that the transaction was rolled back, as the driver raised
             it: a deferred constraint, a serialization failure.

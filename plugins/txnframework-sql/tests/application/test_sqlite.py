@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sqlite3
 import time
 from pathlib import Path
@@ -119,6 +120,78 @@ def test_ended_inside_the_block_and_begun_again(tmp_path: Path, kind: Any) -> No
             await joined.rollback()
             await opened.commit()
             assert (mine.rows(), await mine.state()) == (2, b"open")
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", ["Session", "Connection", "AsyncSession", "AsyncConnection"])
+def test_savepoints_of_sqlalchemy(tmp_path: Path, name: str) -> None:
+    """An open one is refused, and one that was rolled back is not."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
+            version = await mine.begun()
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await opened.run(INSERT)
+            nested = opened.given.begin_nested()
+            nested = await nested if inspect.isawaitable(nested) else nested
+            await opened.run(INSERT)
+            with pytest.raises(InvalidInput, match="open savepoint"):
+                await joined.put(ended(version))
+            undone = nested.rollback()
+            if inspect.isawaitable(undone):
+                await undone
+            await joined.put(ended(version))
+            await joined.commit()
+            assert (mine.rows(), await mine.state()) == (1, b"committed")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("SAVEPOINT part", INSERT, "RELEASE part"),
+        ("WITH one AS (SELECT 'row' AS text) INSERT INTO mine (text) SELECT text FROM one",),
+        ("/* a comment */ -- and another\n SAVEPOINT part", INSERT, "ROLLBACK TO part", INSERT, "RELEASE part"),
+    ],
+)
+def test_what_the_driver_would_commit_by_itself(tmp_path: Path, kind: Any, statements: tuple[str, ...]) -> None:
+    """Python's driver begins no transaction before these statements; a block undoes them as well."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            for number in range(2):
+                joined = await mine.store.join_transaction(opened.given, HEADER, version)
+                for statement in statements:
+                    await opened.run(statement)
+                assert mine.rows() == 0
+                if number == 0:
+                    await joined.rollback()
+                    assert (mine.rows(), await mine.state()) == (0, b"open")
+            await joined.put(ended(version))
+            await joined.commit()
+            assert (mine.rows(), await mine.state()) == (1, b"committed")
+
+    run(test)
+
+
+def test_rolled_back_between_the_put_and_the_commit(tmp_path: Path, kind: Any) -> None:
+    """A savepoint from before the block may take back the put; the COMMIT is then refused."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, kind(mine.path) as opened:
+            version = await mine.begun()
+            for statement in ("BEGIN", INSERT, "SAVEPOINT part"):
+                await opened.run(statement)
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await joined.put(ended(version))
+            await opened.run("ROLLBACK TO part")
+            with pytest.raises(InvalidInput, match="while the block ended"):
+                await joined.commit()
+            await joined.rollback()
+            assert (mine.rows(), await mine.state()) == (0, b"open")
 
     run(test)
 

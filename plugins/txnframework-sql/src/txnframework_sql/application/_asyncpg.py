@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.application._connection import Row
+from txnframework_sql.application._connection import Row, failing
 
 
 class AsyncpgConnection:
@@ -52,6 +52,12 @@ class AsyncpgConnection:
         """Return False: the server finds savepoints."""
         return False
 
+    async def watch(self) -> None:
+        """Do nothing."""
+
+    async def leave(self) -> None:
+        """Do nothing."""
+
     def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""
         return bool(self._driver.is_in_transaction())
@@ -60,12 +66,16 @@ class AsyncpgConnection:
         """Return 0: only SQLite counts changes."""
         return 0
 
-    async def commit(self) -> None:
+    async def commit(self, check: str | None) -> None:
         """Commit."""
-        if self._own is not None:
-            await self._own.commit()
-        else:
-            await self._driver.execute("COMMIT")
+        if self._own is None:
+            # One message to the server, so nothing can come in between.
+            await self._driver.execute("COMMIT" if check is None else f"{failing(check)}; COMMIT")
+            return
+        if check is not None:
+            # The driver sends the COMMIT before another task runs, and refuses a second statement at the same time.
+            await self._driver.fetch(failing(check))
+        await self._own.commit()
 
     async def rollback(self) -> None:
         """Roll back."""

@@ -11,6 +11,8 @@ T = TypeVar("T")
 
 Row = tuple[Any, ...]
 
+DIVISION_BY_ZERO = "22012"
+
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Calls a function in the thread in which the connection is used, and returns its result."""
 
@@ -46,14 +48,26 @@ class ApplicationConnection(Protocol):
     async def has_savepoint(self) -> bool:
         """Return True if the driver knows that a savepoint is open."""
 
+    async def watch(self) -> None:
+        """Observe the statements of the application from now on, as far as the driver allows that."""
+
+    async def leave(self) -> None:
+        """Stop what ``watch`` began; may be repeated."""
+
     def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction of the database; any thread may ask."""
 
     def changes(self) -> int:
         """Return how many rows the connection has changed so far (SQLite only); any thread may ask."""
 
-    async def commit(self) -> None:
-        """Commit."""
+    async def commit(self, check: str | None) -> None:
+        """
+        Commit.
+
+        :param check: a query that finds no row if the put was rolled back. No statement of the application runs between
+            the query and the COMMIT. None: the put cannot be rolled back without the rows.
+        :raises InvalidInput: the put was rolled back; nothing was committed.
+        """
 
     async def rollback(self) -> None:
         """Roll back."""
@@ -80,17 +94,41 @@ def in_savepoint(connection: ApplicationConnection) -> InvalidInput:
     return InvalidInput(f"{connection.what} has an open savepoint; end it before the block begins or ends")
 
 
-async def commit(connection: ApplicationConnection, proves_rollback: Callable[[Exception], bool]) -> None:
+def undone(connection: ApplicationConnection) -> InvalidInput:
+    """Return the error for a joined transaction that was rolled back to a savepoint from before the block."""
+    return InvalidInput(
+        f"{connection.what} was rolled back to a savepoint that is older than the block; end the savepoint before the"
+        " block begins"
+    )
+
+
+def put_undone(what: str) -> InvalidInput:
+    """Return the error for a put that was rolled back with a savepoint before the COMMIT."""
+    return InvalidInput(
+        f"{what} was rolled back to a savepoint while the block ended; use it in one task or thread only"
+    )
+
+
+def failing(check: str) -> str:
+    """Return a statement of PostgreSQL that fails with DIVISION_BY_ZERO if the query finds no row."""
+    return f"SELECT 1 / pg_catalog.count(*) FROM ({check}) AS found"  # noqa: S608 - a statement of our own
+
+
+async def commit(
+    connection: ApplicationConnection, check: str | None, proves_rollback: Callable[[Exception], bool]
+) -> None:
     """
-    Send the COMMIT; an error of the driver that proves a rollback is raised as it is.
+    Execute ``check`` and the COMMIT; an error of the driver that proves a rollback is raised as it is.
 
     :raises OutcomeUnknown: the driver raised another error.
     """
     try:
-        await connection.commit()
+        await connection.commit(check)
     except TxnFrameworkError:
         raise
     except Exception as error:
+        if check is not None and sqlstate(error) == DIVISION_BY_ZERO:
+            raise put_undone(connection.what) from error
         if proves_rollback(error):
             raise
         raise OutcomeUnknown(f"{connection.what} did not confirm the COMMIT: {reason(error)}") from error

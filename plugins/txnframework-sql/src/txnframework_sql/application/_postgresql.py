@@ -24,6 +24,7 @@ from txnframework_sql.application._connection import (
     roll_back,
     sqlstate,
     undo_savepoint,
+    undone,
 )
 from txnframework_sql.application._kinds import connection_of
 from txnframework_sql.application._witness import Witness
@@ -50,10 +51,12 @@ SELECT pg_catalog.pg_try_advisory_xact_lock_shared($1::bigint),
     pg_catalog.current_setting('transaction_isolation'),
     pg_catalog.current_setting('idle_in_transaction_session_timeout'),
     pg_catalog.pg_backend_pid()::bigint, {_BEGAN},
-    r.version, r.indexes
+    r.version, r.indexes, pg_catalog.set_config('txnframework.joined', $2::text, true)
 FROM (SELECT 1) AS one LEFT JOIN {SCHEMA}.records r ON r.path = $2::text AND r.partition = $3::text
 """  # noqa: S608 - a name of our own
 _IS_JOINED = f"pg_catalog.pg_backend_pid() = $1::bigint AND {_BEGAN} = $2::bigint"
+# The join sets this for the transaction. A ROLLBACK TO an older savepoint resets it.
+_IS_KEPT = "pg_catalog.current_setting('txnframework.joined', true) IS NOT DISTINCT FROM $4::text"
 # A process that stops before its COMMIT must not hold the record's lock, and a confirmed commit must be on disk.
 _BOUND = """pg_catalog.set_config('idle_in_transaction_session_timeout', $3::text, true),
     CASE WHEN pg_catalog.current_setting('synchronous_commit') = 'off'
@@ -61,12 +64,12 @@ _BOUND = """pg_catalog.set_config('idle_in_transaction_session_timeout', $3::tex
 # A row written in a savepoint has the savepoint's own transaction id.
 _REPLACE = f"""
 WITH joined AS (
-    SELECT {_IS_JOINED} AS is_same
+    SELECT {_IS_JOINED} AS is_same, {_IS_KEPT} AS is_kept
 ), written AS (
     UPDATE {SCHEMA}.records r
     SET version = pg_catalog.nextval('{SCHEMA}.{NUMBERS}'), indexes = $7::text, value = $6::bytea
     WHERE r.path = $4::text AND r.partition = $5::text AND r.version = $8::bigint
-        AND r.indexes IS NOT DISTINCT FROM $9::text AND (SELECT is_same FROM joined)
+        AND r.indexes IS NOT DISTINCT FROM $9::text AND (SELECT is_same AND is_kept FROM joined)
     RETURNING r.version, r.xmin AS writer
 ), removed AS (
     DELETE FROM {SCHEMA}.index_entries e
@@ -77,14 +80,14 @@ WITH joined AS (
     SELECT added.name, added.key, $4::text, $5::text
     FROM written, ROWS FROM (pg_catalog.unnest($12::text[]), pg_catalog.unnest($13::bytea[])) AS added (name, key)
 )
-SELECT joined.is_same, done.version, done.is_outermost
+SELECT joined.is_same, joined.is_kept, done.version, done.is_outermost
 FROM joined LEFT JOIN LATERAL (
     SELECT version, writer = pg_catalog.pg_current_xact_id()::xid AS is_outermost,
         pg_catalog.pg_notify($14::text, $15::text), {_BOUND}
     FROM written
 ) done ON true
 """  # noqa: S608 - names of our own
-_BIND = f"SELECT {_IS_JOINED}, {_BOUND}"
+_BIND = f"SELECT {_IS_JOINED}, {_IS_KEPT}, {_BOUND}"
 _IS_OUTERMOST = f"""
 SELECT r.xmin = pg_catalog.pg_current_xact_id()::xid FROM {SCHEMA}.records r
 WHERE r.path = $1::text AND r.partition = $2::text
@@ -118,7 +121,9 @@ class PostgresqlJoins:
             if await connection.has_savepoint():
                 raise in_savepoint(connection)
             prove = self._prove if is_own else self._prove_in_savepoint
-            return PostgresqlTransaction(self, connection, await prove(connection, header, version))
+            joined = PostgresqlTransaction(self, connection, await prove(connection, header, version))
+            await connection.watch()
+            return joined
         except BaseException:
             if is_own:
                 await roll_back(connection)
@@ -165,7 +170,7 @@ class PostgresqlJoins:
     async def _prove(self, connection: ApplicationConnection, header: Key, version: int) -> _Joined:
         """Return the joined transaction, which is proved to be one of the store's own database."""
         found = await self._look(connection, await self._witness.key(), header)
-        is_free, is_read_only, isolation, idle, pid, began_us, actual, indexes = found
+        is_free, is_read_only, isolation, idle, pid, began_us, actual, indexes, _ = found
         if is_free:
             # Perhaps the store has lost the connection that held the lock.
             is_free = (await self._look(connection, await self._witness.renew(), header))[0]
@@ -254,6 +259,8 @@ class PostgresqlTransaction:
         self._connection = connection
         self._joined = joined
         self._changes: tuple[Change, ...] = ()
+        # A query that finds the put; None: the put is outside all savepoints.
+        self._check: str | None = None
         self._is_ended = False
 
     # Writers of different rows do not wait for each other.
@@ -280,18 +287,23 @@ class PostgresqlTransaction:
     async def commit(self) -> None:
         """Commit the application's transaction."""
         try:
-            await commit(self._connection, lambda error: sqlstate(error) is not None)
+            await commit(self._connection, self._check, lambda error: sqlstate(error) is not None)
             self._is_ended = True
         finally:
+            await self._connection.leave()
             # The outcome is not always known: a possible change wakes watches as well.
             self._joins.executor.changed(self._changes)
 
     async def rollback(self) -> None:
         """Roll the application's transaction back; do nothing if it has ended."""
-        if not self._is_ended:
-            self._is_ended = True
+        if self._is_ended:
+            return
+        self._is_ended = True
+        try:
             if await self._is_joined():
                 await roll_back(self._connection)
+        finally:
+            await self._connection.leave()
 
     async def _is_joined(self) -> bool:
         """Return False if the application has ended the transaction; another one may be open by now."""
@@ -317,9 +329,8 @@ class PostgresqlTransaction:
             *_columns(after - joined.before),
             *(self._joins.executor.pool.channel, payload),
         )
-        is_same, version, is_outermost = rows[0]
-        if not is_same:
-            raise ended(self._connection)
+        is_same, is_kept, version, is_outermost = rows[0]
+        self._require_kept(is_same, is_kept)
         if version is None:
             found = await self._execute(
                 f"SELECT version FROM {SCHEMA}.records WHERE path = $1::text AND partition = $2::text",  # noqa: S608
@@ -327,10 +338,32 @@ class PostgresqlTransaction:
                 partition_of(write.key),
             )
             raise VersionMismatch(write.key, found[0][0] if found else None)
-        if not is_outermost:
-            raise in_savepoint(self._connection)
+        self._check = None if is_outermost else self._find(write, int(version))
         self._changes = (change,)
         return int(version)
+
+    def _require_kept(self, is_same: bool, is_kept: bool) -> None:
+        if not is_same:
+            raise ended(self._connection)
+        if not is_kept:
+            raise undone(self._connection)
+
+    def _find(self, write: Put, version: int) -> str:
+        """
+        Return a query that finds the put.
+
+        A ROLLBACK TO without RELEASE keeps the savepoint, and asyncpg and SQLAlchemy do so. The put is then inside it.
+        The COMMIT includes both, unless another task rolls back to the savepoint in between. Then the COMMIT would
+        decide the rows without the header.
+        """
+        at = (
+            f"pg_catalog.convert_from(pg_catalog.decode('{part.encode().hex()}', 'hex'), 'UTF8')" for part in _at(write)
+        )
+        path, partition = at
+        return self._joins.qualified(
+            f"SELECT 1 FROM {SCHEMA}.records"  # noqa: S608 - no text of others
+            f" WHERE path = {path} AND partition = {partition} AND version = {version}"
+        )
 
     async def _require_unchanged(self, write: Put, error: Exception) -> None:
         """Raise VersionMismatch if a serialization failure is due to a change of the record itself."""
@@ -341,14 +374,12 @@ class PostgresqlTransaction:
 
     async def _put_by_steps(self, write: Put) -> int:
         """Write any record, in several statements."""
-        rows = await self._execute(_BIND, *self._joined.bounds)
-        if not rows[0][0]:
-            raise ended(self._connection)
+        rows = await self._execute(_BIND, *self._joined.bounds, self._joined.header.path)
+        self._require_kept(*rows[0][:2])
         changes: list[Change] = []
         record = await self._perform(put_record(write), changes)
-        at = write.key.path, partition_of(write.key)
-        if not (await self._execute(_IS_OUTERMOST, *at))[0][0]:
-            raise in_savepoint(self._connection)
+        is_outermost = (await self._execute(_IS_OUTERMOST, *_at(write)))[0][0]
+        self._check = None if is_outermost else self._find(write, record.version)
         await self._execute(_NOTIFY, self._joins.executor.pool.channel, payloads(changes))
         self._changes = tuple(changes)
         return record.version
@@ -376,6 +407,10 @@ class PostgresqlTransaction:
 
     async def _execute(self, text: str, *arguments: object) -> list[Row]:
         return await self._connection.execute(self._joins.qualified(text), *arguments)
+
+
+def _at(write: Put) -> tuple[str, str]:
+    return write.key.path, partition_of(write.key)
 
 
 def _columns(entries: frozenset[IndexEntry]) -> tuple[list[str], list[bytes]]:

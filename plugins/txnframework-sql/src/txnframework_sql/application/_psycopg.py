@@ -8,7 +8,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from txnframework.errors import InvalidInput, Unavailable
-from txnframework_sql.application._connection import Row, Run
+from txnframework_sql.application._connection import Row, Run, failing
 from txnframework_sql.application._texts import by_name
 
 
@@ -52,6 +52,12 @@ class PsycopgConnection:
         """Return False: the server finds savepoints."""
         return False
 
+    async def watch(self) -> None:
+        """Do nothing: psycopg shows no statements."""
+
+    async def leave(self) -> None:
+        """Do nothing."""
+
     def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""
         return bool(self._driver.info.transaction_status)
@@ -60,9 +66,13 @@ class PsycopgConnection:
         """Return 0: only SQLite counts changes."""
         return 0
 
-    async def commit(self) -> None:
-        """Commit; not by the driver's method, which does not report that the server rolled back instead."""
-        _, status = await self._fetch("COMMIT", ())
+    async def commit(self, check: str | None) -> None:
+        """
+        Commit; not by the driver's method, which does not report that the server rolled back instead.
+
+        The check and the COMMIT are one message, because the statement of another task or thread may be waiting.
+        """
+        _, status = await self._fetch("COMMIT" if check is None else f"{failing(check)}; COMMIT", ())
         if status != "COMMIT":
             raise Unavailable(f"{self.what} was rolled back, because a statement in its transaction had failed")
 
@@ -79,9 +89,14 @@ class PsycopgConnection:
         async with self._driver.cursor(row_factory=tuple_row) as cursor:
             await cursor.execute(named, parameters, prepare=None if parameters else False)
             rows = await cursor.fetchall() if cursor.description else []
+            while cursor.nextset():
+                pass
             return rows, cursor.statusmessage
 
     def _fetch_here(self, named: str, parameters: dict[str, object] | None) -> tuple[list[Row], str | None]:
         with self._driver.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(named, parameters, prepare=None if parameters else False)
-            return cursor.fetchall() if cursor.description else [], cursor.statusmessage
+            rows = cursor.fetchall() if cursor.description else []
+            while cursor.nextset():
+                pass
+            return rows, cursor.statusmessage

@@ -10,8 +10,8 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.application._connection import Row
-from txnframework_sql.application._texts import by_name
+from txnframework_sql.application._connection import Row, put_undone
+from txnframework_sql.application._texts import by_name, needs_begin
 
 T = TypeVar("T")
 
@@ -59,6 +59,14 @@ class SqlalchemyConnection:
         """Return whether a savepoint is open."""
         return self._transaction.has_savepoint()
 
+    async def watch(self) -> None:
+        """Observe the statements of the application."""
+        self._transaction.watch()
+
+    async def leave(self) -> None:
+        """Stop observing."""
+        self._transaction.leave()
+
     def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""
         return self._transaction.driver_state()
@@ -67,9 +75,9 @@ class SqlalchemyConnection:
         """Return how many rows the connection has changed."""
         return int(self._transaction.driver().total_changes)
 
-    async def commit(self) -> None:
+    async def commit(self, check: str | None) -> None:
         """Commit."""
-        await self._run(lambda _: self._transaction.commit())
+        await self._run(lambda _: self._transaction.commit(check))
 
     async def rollback(self) -> None:
         """Roll back."""
@@ -86,9 +94,11 @@ class _Transaction:
         self._connection: Connection | None = None
         self._identity: object = None
         self._is_autocommit = False
-        # Statements of the application after the last one of this class.
+        # Statements of the application after the flush, which comes immediately before the put.
         self._foreign_statements = 0
         self._is_own = False
+        self._is_watched = False
+        self._was_in_transaction = False
 
     def begin(self) -> bool:
         is_own = not self._target.in_transaction()
@@ -144,12 +154,15 @@ class _Transaction:
             self._is_own = False
 
     def flush(self) -> None:
-        if not isinstance(self._target, Session):
-            return
-        self._target.flush()
+        if isinstance(self._target, Session):
+            self._flush(self._target)
+        self._foreign_statements = 0
+
+    def _flush(self, session: Session) -> None:
+        session.flush()
         assert self._connection is not None
-        for kind in {type(one) for one in self._target}:
-            if self._target.get_bind(kind).engine is not self._connection.engine:
+        for kind in {type(one) for one in session}:
+            if session.get_bind(kind).engine is not self._connection.engine:
                 raise InvalidInput(
                     f"{self._what} also writes {kind.__name__} to another database, which one COMMIT cannot include;"
                     " use a session of its own for that"
@@ -159,7 +172,10 @@ class _Transaction:
         return self._identity is not None and self._target.get_transaction() is self._identity
 
     def has_savepoint(self) -> bool:
-        return self._target.in_nested_transaction()
+        # A savepoint of a session's connection is unknown to the session.
+        connection = self._connection
+        is_in_one = connection is not None and not connection.closed and connection.in_nested_transaction()
+        return is_in_one or self._target.in_nested_transaction()
 
     def driver(self) -> Any:
         assert self._connection is not None
@@ -173,29 +189,49 @@ class _Transaction:
         found = getattr(driver, "in_transaction", None)
         return bool(driver.is_in_transaction() if found is None else found)
 
-    def commit(self) -> None:
+    def watch(self) -> None:
+        if not self._is_watched:
+            self._is_watched = True
+            event.listen(self._connection, "before_cursor_execute", self._before)
+            event.listen(self._connection, "after_cursor_execute", self._after)
+
+    def leave(self) -> None:
+        if self._is_watched:
+            self._is_watched = False
+            event.remove(self._connection, "before_cursor_execute", self._before)
+            event.remove(self._connection, "after_cursor_execute", self._after)
+
+    def _before(self, _connection: Connection, _cursor: Any, text: str, *_: Any) -> None:
+        if self._is_own:
+            return
+        if self.kind == "sqlite" and needs_begin(text) and not self.driver_state():
+            self.execute("BEGIN", ())
+        self._foreign_statements += 1
+        self._was_in_transaction = self.driver_state()
+
+    def _after(self, *_: Any) -> None:
+        if not self._is_own and self._was_in_transaction and not self.driver_state():
+            self._identity = None  # the statement was a COMMIT or a ROLLBACK
+
+    def commit(self, check: str | None) -> None:
         assert self._connection is not None
         connection = self._connection
-        self._foreign_statements = 0
 
-        def count(*_: Any) -> None:
-            self._foreign_statements += not self._is_own
+        def verify(_: Connection) -> None:
+            # An event listener may execute statements until now. A server answers the COMMIT of a failed transaction
+            # with a rollback that SQLAlchemy does not report. In a failed transaction, this statement fails too.
+            if self._foreign_statements and not self.execute(check or "SELECT 1", ()):
+                raise put_undone(self._what)
 
-        def check(_: Connection) -> None:
-            # A server answers the COMMIT of a failed transaction with a rollback that SQLAlchemy does not report. Any
-            # statement of an event listener may have failed. In a failed transaction, this one fails too.
-            if self._foreign_statements:
-                self.execute("SELECT 1", ())
-
-        event.listen(connection, "before_cursor_execute", count)
-        event.listen(connection, "commit", check)
+        event.listen(connection, "commit", verify)
         try:
             if self._is_autocommit:
+                verify(connection)
                 self.execute("COMMIT", ())
+                self._foreign_statements = 0
             self._target.commit()
         finally:
-            event.remove(connection, "before_cursor_execute", count)
-            event.remove(connection, "commit", check)
+            event.remove(connection, "commit", verify)
 
     def rollback(self) -> None:
         if self._is_autocommit and self._connection is not None and not self._connection.closed and self.driver_state():

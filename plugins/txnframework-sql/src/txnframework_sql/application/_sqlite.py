@@ -33,7 +33,7 @@ from txnframework_sql.sqlite._connection import Location
 from txnframework_sql.sqlite._errors import sqlite_code
 from txnframework_sql.sqlite._files import file_id
 from txnframework_sql.steps.records import get_record, put_record
-from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write
+from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ class SqliteJoins:
             )
             if not (is_open and is_own):
                 await transaction.require_version(header, version)
+            await connection.watch()
             return transaction
         except BaseException:
             if is_own:
@@ -138,6 +139,7 @@ class SqliteTransaction:
         self._was_open = was_open
         self._holds_lock = holds_lock
         self._changes: tuple[Change, ...] = ()
+        self._check: str | None = None
         self._is_ended = False
 
     async def require_version(self, header: Key, version: int) -> None:
@@ -182,22 +184,30 @@ class SqliteTransaction:
                 raise InvalidInput(f"{self._connection.what} is read-only; pass one that may write") from error
             raise
         self._changes = tuple(changes)
+        # A savepoint that is older than the block may still be open. If it is rolled back now, the put is undone, but
+        # not the rows before it. The COMMIT would decide only these.
+        self._check = _find(write.key, record.version)
         return record.version
 
     async def commit(self) -> None:
         """Commit the application's transaction."""
         try:
-            await commit(self._connection, lambda error: sqlite_code(error) in _NOT_COMMITTED)
+            await commit(self._connection, self._check, lambda error: sqlite_code(error) in _NOT_COMMITTED)
             self._is_ended = True
         finally:
+            await self._connection.leave()
             self._joins.changed(self._changes)
 
     async def rollback(self) -> None:
         """Roll the application's transaction back; do nothing if it has ended."""
-        if not self._is_ended:
-            self._is_ended = True
+        if self._is_ended:
+            return
+        self._is_ended = True
+        try:
             if await self._connection.is_joined():
                 await roll_back(self._connection)
+        finally:
+            await self._connection.leave()
 
     async def _perform(self, steps: Steps[T], changes: list[Change]) -> T:
         answer: object = None
@@ -220,6 +230,15 @@ class SqliteTransaction:
         text, order, defaults = _compiled(statement)
         values = [parameters[name] if name in parameters else defaults[name] for name in order]
         return await self._connection.execute(text, *values)
+
+
+def _find(key: Key, version: int) -> str:
+    """Return a query that finds a version of a record."""
+    path, partition = (f"CAST(x'{part.encode().hex()}' AS TEXT)" for part in (key.path, partition_of(key)))
+    return (
+        "SELECT 1 FROM main.records"  # noqa: S608 - no text of others
+        f" WHERE path = {path} AND partition = {partition} AND version = {version}"
+    )
 
 
 @lru_cache(_STATEMENTS_MAX)

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.application._connection import Row, Run
+from txnframework_sql.application._connection import Row, Run, put_undone
 
 # Marks the joined transaction: when the application has ended it, the mark is gone.
 _MARK = "txnframework_joined"
@@ -46,8 +46,14 @@ class Sqlite3Connection:
         return bool(await self._run(self._is_joined))
 
     async def has_savepoint(self) -> bool:
-        """Return False: the driver does not know savepoints, and a COMMIT ends them."""
+        """Return False: the driver does not know savepoints, and a COMMIT releases them."""
         return False
+
+    async def watch(self) -> None:
+        """Do nothing: a trace callback would replace that of the application."""
+
+    async def leave(self) -> None:
+        """Do nothing."""
 
     def is_in_transaction(self) -> bool:
         """Return whether the driver is in a transaction."""
@@ -57,15 +63,17 @@ class Sqlite3Connection:
         """Return how many rows the connection has changed."""
         return self._driver.total_changes
 
-    async def commit(self) -> None:
+    async def commit(self, check: str | None) -> None:
         """Commit."""
-        await self._run(self._commit)
+        await self._run(lambda: self._commit(check))
 
     async def rollback(self) -> None:
         """Roll back."""
         await self._run(self._roll_back)
 
-    def _commit(self) -> None:
+    def _commit(self, check: str | None) -> None:
+        if check is not None and not self._execute(check):
+            raise put_undone(self.what)
         if self._keeps_one_open:
             self._driver.commit()
         else:

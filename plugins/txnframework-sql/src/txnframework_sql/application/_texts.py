@@ -1,4 +1,4 @@
-"""The text of statements in the form of a driver."""
+"""The text of statements: in the form of a driver, and what a statement of the application does."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import re
 from functools import lru_cache
 
 _NUMBER = re.compile(r"\$(\d+)")
+_COMMENTS = r"\s*(?:--[^\n]*(?:\n|\Z)\s*|/\*.*?\*/\s*)*"
+_FIRST_WORD = re.compile(_COMMENTS + "([A-Za-z]+)", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z]+")
+# Before these, Python's driver of SQLite begins a transaction by itself, with the isolation level of its connection.
+_ROWS = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE"})
+# These change no row. Some of them are not allowed in a transaction, or have no effect there.
+_NO_ROWS = frozenset(
+    {"SELECT", "VALUES", "EXPLAIN", "PRAGMA", "BEGIN", "COMMIT", "END", "ROLLBACK", "ATTACH", "DETACH", "VACUUM"}
+)
 
 
 def by_name(text: str, arguments: tuple[object, ...]) -> tuple[str, dict[str, object] | None]:
@@ -13,6 +22,20 @@ def by_name(text: str, arguments: tuple[object, ...]) -> tuple[str, dict[str, ob
     if not arguments:
         return text, None
     return _named(text), {f"p{number}": argument for number, argument in enumerate(arguments, 1)}
+
+
+def needs_begin(text: str) -> bool:
+    """
+    Return whether a statement on SQLite could commit by itself, unless a BEGIN was sent before it.
+
+    Python's driver begins a transaction only for some kinds of statements. A savepoint outside a transaction commits
+    when it is released. A read is not counted: in a transaction, it would fix the state that later statements see.
+    """
+    found = _FIRST_WORD.match(text)
+    first = found[1].upper() if found else ""
+    if first == "WITH":
+        return not _ROWS.isdisjoint(_WORD.findall(text.upper()))
+    return first not in _ROWS and first not in _NO_ROWS
 
 
 @lru_cache(256)

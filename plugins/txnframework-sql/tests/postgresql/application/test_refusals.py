@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from application_connections import INSERT, KINDS, Application, Opened, asked
 from sqlalchemy import create_engine
-from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from txnframework.environment import SystemEnvironment
@@ -200,26 +200,6 @@ def test_snapshots(run: Run) -> None:
             assert await application.rows() == 0
             await application.store.delete(application.header, aborted)
         await connection.close()
-
-    run(test)
-
-
-def test_savepoints(run: Run, kind: Any) -> None:
-    """An open savepoint is refused, because the application would still expect to undo only a part."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            joined = await application.store.join_transaction(opened.given, application.header, version)
-            await opened.run("SAVEPOINT part")
-            await opened.run(INSERT)
-            with pytest.raises(InvalidInput, match="savepoint"):
-                await joined.put(application.ended(version))
-            await joined.rollback()
-            assert (await application.rows(), await application.state()) == (0, b"open")
-            if isinstance(opened.given, AsyncSession) and not opened.begins:
-                async with opened.given.begin_nested():
-                    await refused(application, opened.given, version, "savepoint")
 
     run(test)
 

@@ -1,0 +1,214 @@
+"""Savepoints of the application in the joined transaction: whose rows they undo, and what they must not undo."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from application_connections import INSERT, KINDS, Application, Opened
+from sqlalchemy import event
+
+from txnframework.errors import InvalidInput
+from txnframework.model import Expect, Put
+
+Run = Callable[..., None]
+
+BOTH_PUTS = pytest.mark.parametrize("is_known", [True, False], ids=["in-one-statement", "by-steps"])
+
+
+async def called(function: Callable[[], Any]) -> Any:
+    """Call a method that may be asynchronous."""
+    found = function()
+    return await found if inspect.isawaitable(found) else found
+
+
+async def undo_one_row(opened: Opened) -> None:
+    """Write a row in a savepoint and roll back to it, as the driver does that."""
+    given = opened.given
+    if hasattr(given, "begin_nested"):
+        nested = await called(given.begin_nested)
+        await opened.run(INSERT)
+        await called(nested.rollback)
+        return
+    nested = given.transaction()
+    with suppress(ZeroDivisionError):
+        if hasattr(nested, "__aenter__"):
+            async with nested:
+                await opened.run(INSERT)
+                raise ZeroDivisionError
+        else:
+            with nested:
+                await opened.run(INSERT)
+                raise ZeroDivisionError
+
+
+def ended(application: Application, version: int, *, is_known: bool) -> Put:
+    """Return the put of the header; if its version is not named, it takes several statements."""
+    put = application.ended(version)
+    return put if is_known else Put(put.key, put.value, Expect.ANY, put.indexes)
+
+
+@BOTH_PUTS
+def test_rolled_back_by_the_driver(run: Run, kind: Any, is_known: bool) -> None:
+    """Only the rows of the savepoint are undone; some drivers keep it on the server, and the put is then inside it."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await opened.run(INSERT)
+            for _ in range(2):
+                await undo_one_row(opened)
+            await opened.run(INSERT)
+            await joined.put(ended(application, version, is_known=is_known))
+            await joined.commit()
+            assert (await application.rows(), await application.state()) == (2, b"committed")
+
+    run(test)
+
+
+@BOTH_PUTS
+@pytest.mark.parametrize("release", ["RELEASE part", "SELECT 1"])
+def test_rolled_back_by_hand(run: Run, kind: Any, release: str, is_known: bool) -> None:
+    """The same by statements, with RELEASE and without it."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            for statement in (INSERT, "SAVEPOINT part", INSERT, "ROLLBACK TO part", release, INSERT):
+                await opened.run(statement)
+            await joined.put(ended(application, version, is_known=is_known))
+            await joined.commit()
+            assert (await application.rows(), await application.state()) == (2, b"committed")
+
+    run(test)
+
+
+def test_open_at_the_end(run: Run, kind: Any) -> None:
+    """SQLAlchemy knows that one is open, and it is refused. One of another driver is part of the COMMIT."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            if hasattr(opened.given, "begin_nested"):
+                await called(opened.given.begin_nested)
+                await opened.run(INSERT)
+                with pytest.raises(InvalidInput, match="open savepoint"):
+                    await joined.put(application.ended(version))
+                await joined.rollback()
+                assert (await application.rows(), await application.state()) == (0, b"open")
+            else:
+                await opened.run("SAVEPOINT part")
+                await opened.run(INSERT)
+                await joined.put(application.ended(version))
+                await joined.commit()
+                assert (await application.rows(), await application.state()) == (1, b"committed")
+
+    run(test)
+
+
+def test_open_at_the_beginning(run: Run) -> None:
+    """One that SQLAlchemy knows is refused before the block."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with KINDS["AsyncSession-asyncpg"](application.url) as opened, opened.given.begin_nested():
+            with pytest.raises(InvalidInput, match="open savepoint"):
+                await application.store.join_transaction(opened.given, application.header, version)
+
+    run(test)
+
+
+@BOTH_PUTS
+def test_older_than_the_block(run: Run, kind: Any, is_known: bool) -> None:
+    """
+    A block that was undone as a whole is refused: its messages would be committed without its rows.
+
+    An older savepoint that is only released does no harm.
+    """
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            for undo in ("ROLLBACK TO part", "RELEASE part"):
+                if opened.begins:
+                    await opened.run("BEGIN")
+                for statement in (INSERT, "SAVEPOINT part"):
+                    await opened.run(statement)
+                joined = await application.store.join_transaction(opened.given, application.header, version)
+                await opened.run(INSERT)
+                await opened.run(undo)
+                if undo.startswith("ROLLBACK"):
+                    with pytest.raises(InvalidInput, match="older than the block"):
+                        await joined.put(ended(application, version, is_known=is_known))
+                    await joined.rollback()
+                    assert (await application.rows(), await application.state()) == (0, b"open")
+            await joined.put(ended(application, version, is_known=is_known))
+            await joined.commit()
+            assert (await application.rows(), await application.state()) == (2, b"committed")
+
+    run(test)
+
+
+@BOTH_PUTS
+def test_rolled_back_between_the_put_and_the_commit(run: Run, kind: Any, is_known: bool) -> None:
+    """Another task may do so. The COMMIT is then refused, because it would decide rows without the header."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            for statement in (INSERT, "SAVEPOINT part", INSERT):
+                await opened.run(statement)
+            await joined.put(ended(application, version, is_known=is_known))
+            await opened.run("ROLLBACK TO part")
+            with pytest.raises(InvalidInput, match="while the block ended"):
+                await joined.commit()
+            await joined.rollback()
+            assert (await application.rows(), await application.state()) == (0, b"open")
+
+    run(test)
+
+
+def test_rolled_back_by_an_event(run: Run) -> None:
+    """SQLAlchemy runs events at the COMMIT; one that takes back the put is found."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with KINDS["AsyncSession-psycopg"](application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            for statement in (INSERT, "SAVEPOINT part"):
+                await opened.run(statement)
+            connection = (await opened.given.connection()).sync_connection
+            event.listen(connection, "commit", lambda one: one.exec_driver_sql("ROLLBACK TO part"))
+            await joined.put(application.ended(version))
+            with pytest.raises(InvalidInput, match="while the block ended"):
+                await joined.commit()
+            await joined.rollback()
+            assert (await application.rows(), await application.state()) == (0, b"open")
+
+    run(test)
+
+
+def test_of_the_connection_of_a_session(run: Run) -> None:
+    """The session does not know it, but the application can still roll it back."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with KINDS["AsyncSession-asyncpg"](application.url) as opened:
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            nested = await (await opened.given.connection()).begin_nested()
+            await opened.run(INSERT)
+            with pytest.raises(InvalidInput, match="open savepoint"):
+                await joined.put(application.ended(version))
+            await nested.rollback()
+            await joined.put(application.ended(version))
+            await joined.commit()
+            assert (await application.rows(), await application.state()) == (0, b"committed")
+
+    run(test)
