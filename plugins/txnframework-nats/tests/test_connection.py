@@ -14,7 +14,7 @@ from txnframework.errors import Closed, InvalidInput, Unavailable
 from txnframework.testing.servers.processes import free_ports
 from txnframework_nats._options import ConnectionOptions, locate
 from txnframework_nats.connection._connection import Message, NatsConnection
-from txnframework_nats.connection._failures import Refused, ReplyLost
+from txnframework_nats.connection._failures import ReplyLost, RequestRefused
 from txnframework_nats.testing.servers import security
 from txnframework_nats.testing.servers.nats import Nats, Setup, shared_hosts
 
@@ -108,8 +108,8 @@ def test_without_jetstream(tmp_path: Path) -> None:
     ("line", "sentence"),
     [
         (
-            b'INFO {"version": "2.11.9", "max_payload": 1048576}\r\n',
-            "the server has version 2.11.9, and 2.12 is needed",
+            b'INFO {"version": "2.12.10", "max_payload": 1048576}\r\n',
+            "the server has version 2.12.10, and 2.12.11 is needed",
         ),
         (b"SSH-2.0-OpenSSH\r\n", "is not a NATS server"),
     ],
@@ -149,7 +149,7 @@ def test_messages(tmp_path: Path) -> None:
         last = await connection.publish_batch("b1", [Message("tests.b", b""), Message("tests.c", b"")])
         assert last == first + 2
         stale = {"Nats-Expected-Last-Subject-Sequence": str(first + 1)}
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RequestRefused) as caught:
             await connection.publish_batch("b2", [Message("tests.d", b""), Message("tests.a", b"", stale)])
         assert caught.value.is_lost_race
         assert (await connection.api("STREAM.INFO.tests"))["state"]["last_seq"] == last

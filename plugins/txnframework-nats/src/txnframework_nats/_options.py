@@ -189,3 +189,35 @@ def tls_context(options: ConnectionOptions) -> ssl.SSLContext | None:
     except OSError as error:
         raise ConfigurationError(f"options.{name}", f"it cannot be used: {error}") from error
     return context
+
+
+class MetadataOptions(ConnectionOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Options of a metadata store on NATS JetStream."""
+
+    session_ttl_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            description="How long after its last heartbeat a process loses its leases; other processes observe the"
+            " heartbeats by their own clocks.",
+        ),
+    ] = 10_000
+    deleted_life_ms: Annotated[
+        int,
+        Meta(
+            ge=60_000,
+            description="How long the stream keeps the message of a deletion. A write that a server applies later than"
+            " this after it was sent may create a deleted record again.",
+        ),
+    ] = 3_600_000
+    attempts_max: Annotated[
+        int,
+        Meta(ge=1, description="How often a write is planned again after a conflict before Unavailable is raised."),
+    ] = 100
+    sync_always: Annotated[
+        bool,
+        Meta(
+            description="The servers have sync_interval: always. A client cannot read this setting. Without it, and"
+            " with fewer than 3 replicas, the store does not count as durable.",
+        ),
+    ] = False

@@ -20,8 +20,11 @@ from txnframework_nats._options import ConnectionOptions, Servers, check, tls_co
 
 _LOG = logging.getLogger(__name__)
 
-OLDEST_SERVER = (2, 12)
-"""The first release with atomic batches."""
+OLDEST_SERVER = (2, 12, 11)
+"""
+2.12 has the first atomic batches. From 2.12.7 to 2.12.10, a restarted server may not find the last message of a
+subject, and so judge conditions wrongly.
+"""
 
 _RECONNECT_WAIT_S = 0.05
 _PING_S = 2
@@ -218,11 +221,11 @@ def _offer(shown_url: str, host: str, line: bytes, wants_tls: bool) -> dict[str,
 
 def check_version(shown_url: str, version: str) -> None:
     """
-    Refuse a server that has no atomic batches.
+    Refuse a server that has no atomic batches, or judges conditions wrongly.
 
     :raises InvalidInput: the server is too old.
     """
     numbers = version.split("-")[0].split(".")
-    if not all(number.isdecimal() for number in numbers) or tuple(map(int, numbers))[:2] < OLDEST_SERVER:
+    if not all(number.isdecimal() for number in numbers) or tuple(map(int, numbers)) < OLDEST_SERVER:
         oldest = ".".join(map(str, OLDEST_SERVER))
         raise InvalidInput(f"{shown_url}: the server has version {version or 'unknown'}, and {oldest} is needed")

@@ -18,13 +18,14 @@ from nats.aio.subscription import Subscription
 from txnframework.errors import Closed, InvalidInput, Unavailable
 from txnframework_nats._options import ConnectionOptions, Servers
 from txnframework_nats.connection._client import connect
-from txnframework_nats.connection._failures import NOT_ENABLED, Refused, ReplyLost
+from txnframework_nats.connection._failures import NOT_ENABLED, ReplyLost, RequestRefused
 
 BATCH_MESSAGES_MAX = 1_000
 """The most messages of one atomic batch."""
 
 _NO_RESPONDERS = "503"
 _RETRY_S = 0.05
+_CLOSING_S = 2.0
 _API = "$JS.API."
 _UNAVAILABLE_NOW = (10008, 10009, 10024)
 """JetStream has no leader, or not yet: the request was not handled."""
@@ -58,6 +59,7 @@ class NatsConnection:
         self._replies: dict[str, asyncio.Future[Msg]] = {}
         self._several: dict[str, asyncio.Queue[Msg | None]] = {}
         self._inbox = ""
+        self.client_name = ""
         self._requests = 0
         self._observers: list[Callable[[bool], None]] = []
 
@@ -74,6 +76,7 @@ class NatsConnection:
         self._is_connected.set()
         try:
             self._inbox = self._client.new_inbox()
+            self.client_name = self._inbox.rpartition(".")[2]
             await self._client.subscribe(f"{self._inbox}.*", cb=self._replied)
             await self._check_jetstream()
         except BaseException:
@@ -85,6 +88,16 @@ class NatsConnection:
     def max_payload(self) -> int:
         """The most bytes of a message's payload and headers."""
         return self._require_client().max_payload
+
+    @property
+    def requests(self) -> int:
+        """The number of requests that were begun."""
+        return self._requests
+
+    @property
+    def under_way(self) -> int:
+        """The number of requests without a reply."""
+        return len(self._replies)
 
     @property
     def is_connected(self) -> bool:
@@ -109,7 +122,7 @@ class NatsConnection:
         Send a request to JetStream's API; return the decoded reply.
 
         :raises Unavailable: no server handled the request.
-        :raises Refused: the reply is an error.
+        :raises RequestRefused: the reply is an error.
         :raises ReplyLost: the request was sent, and no reply arrived.
         """
         payload = b"" if body is None else json.dumps(body).encode()
@@ -117,7 +130,7 @@ class NatsConnection:
         while True:
             try:
                 return _decoded(await self.request(_API + name, payload))
-            except Refused as error:
+            except RequestRefused as error:
                 if error.code not in _UNAVAILABLE_NOW:
                     raise
                 if self._loop.time() > until:
@@ -129,7 +142,7 @@ class NatsConnection:
         Write one message to the stream of its subject; return its sequence number.
 
         :raises Unavailable: no server received the message.
-        :raises Refused: it was not stored.
+        :raises RequestRefused: it was not stored.
         :raises ReplyLost: it may have been stored.
         """
         return int(_decoded(await self._send((message,)))["seq"])
@@ -141,7 +154,7 @@ class NatsConnection:
         The messages have consecutive numbers. ``batch_id`` is never used again, also not for a repetition.
 
         :raises Unavailable: no server received the batch.
-        :raises Refused: nothing was stored.
+        :raises RequestRefused: nothing was stored.
         :raises ReplyLost: all or nothing was stored.
         """
         assert 0 < len(messages) <= BATCH_MESSAGES_MAX, len(messages)
@@ -213,7 +226,10 @@ class NatsConnection:
         self._is_closed = True
         self._fail_requests()
         if self._client is not None:
-            await self._client.close()
+            # nats-py may raise the error of a connection that is broken, or wait for it.
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSING_S):
+                    await self._client.close()
 
     def require_open(self) -> None:
         """Raise Closed if this connection was closed, or belongs to another process or event loop."""
@@ -225,7 +241,7 @@ class NatsConnection:
     async def _check_jetstream(self) -> None:
         try:
             await self.api("INFO")
-        except Refused as error:
+        except RequestRefused as error:
             if error.code in NOT_ENABLED:
                 raise InvalidInput(f"{self.shown_url}: the servers have no JetStream for this login") from error
             raise Unavailable(f"{self.shown_url}: {error}") from error
@@ -331,7 +347,7 @@ def _decoded(reply: Msg) -> dict[str, Any]:
     """
     Return the content of a reply.
 
-    :raises Refused: it is an error.
+    :raises RequestRefused: it is an error.
     """
     try:
         found = json.loads(reply.data)
@@ -341,5 +357,5 @@ def _decoded(reply: Msg) -> dict[str, Any]:
         raise ReplyLost("a reply cannot be decoded")
     error_ = found.get("error")
     if error_ is not None:
-        raise Refused(int(error_.get("err_code", 0)), str(error_.get("description", "")))
+        raise RequestRefused(int(error_.get("err_code", 0)), str(error_.get("description", "")))
     return found

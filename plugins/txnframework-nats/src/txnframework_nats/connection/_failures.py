@@ -22,7 +22,7 @@ class ReplyLost(Exception):
     """A request was sent, and its reply did not arrive: it may or may not have been applied."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A server refused a request and changed nothing; ``code`` is JetStream's number of the reason."""
 
     def __init__(self, code: int, description: str) -> None:

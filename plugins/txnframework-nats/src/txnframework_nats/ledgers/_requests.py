@@ -14,8 +14,13 @@ from nats.aio.msg import Msg
 
 from txnframework.errors import Unavailable
 from txnframework_nats.connection._connection import Message, NatsConnection
-from txnframework_nats.connection._failures import NO_MESSAGE, SUBJECT_IN_PROCESS, WRONG_LAST_SEQUENCE, ReplyLost
-from txnframework_nats.connection._failures import Refused as RefusedError
+from txnframework_nats.connection._failures import (
+    NO_MESSAGE,
+    SUBJECT_IN_PROCESS,
+    WRONG_LAST_SEQUENCE,
+    ReplyLost,
+    RequestRefused,
+)
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 LIFETIME = "Nats-TTL"
@@ -88,7 +93,7 @@ class Requests:
             if len(messages) == 1:
                 return await self.connection.publish(messages[0])
             return await self.connection.publish_batch(uuid4().hex, messages)
-        except RefusedError as error:
+        except RequestRefused as error:
             return Refusal(error.code, error.description)
         except ReplyLost as error:
             raise Unanswered(str(error), sent=True) from error
@@ -147,7 +152,7 @@ class Requests:
         while True:
             try:
                 return await self.connection.api(name, request)
-            except RefusedError as error:
+            except RequestRefused as error:
                 return {"error": {"err_code": error.code, "description": error.description}}
             except (ReplyLost, Unavailable) as error:
                 if loop.time() + pause_s > until:

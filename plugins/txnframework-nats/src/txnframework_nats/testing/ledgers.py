@@ -19,7 +19,7 @@ from txnframework.testing import Crashing, Disconnecting, Harness, Misleading, P
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_nats._options import locate
 from txnframework_nats.connection._connection import NatsConnection
-from txnframework_nats.connection._failures import Refused
+from txnframework_nats.connection._failures import RequestRefused
 from txnframework_nats.ledgers import NatsLedgerOptions, NatsLedgerStore, NatsManagedLedger, open_ledger_store
 from txnframework_nats.testing.servers.nats import shared_hosts
 
@@ -92,7 +92,7 @@ class NatsLedgerHarness(
         connection = await NatsConnection.open(locate(f"nats://{self.hosts()}/{self.prefix}"), self.options)
         try:
             for number in range(self.options.streams):
-                with suppress(Refused):
+                with suppress(RequestRefused):
                     await connection.api(f"STREAM.DELETE.{self.prefix}-ledgers-{number}")
         finally:
             await connection.close()

@@ -284,6 +284,11 @@ def shared_hosts() -> str:
     return os.environ.get(HOSTS_VARIABLE) or _own_server().hosts
 
 
+def shared_cluster_hosts() -> str:
+    """Return three servers of this process's own, which end with the process; they are started by the first call."""
+    return _own_cluster().hosts
+
+
 def _configuration(name: str, directory: Path, ports: tuple[_Ports, ...], index: int, setup: Setup) -> str:
     """Return the configuration of one of the servers that have these ports."""
     lines = [
@@ -305,8 +310,17 @@ def _configuration(name: str, directory: Path, ports: tuple[_Ports, ...], index:
 
 @cache
 def _own_server() -> Nats:
+    return _started_until_exit(1)
+
+
+@cache
+def _own_cluster() -> Nats:
+    return _started_until_exit(3)
+
+
+def _started_until_exit(servers: int) -> Nats:
     directory = tempfile.TemporaryDirectory(prefix="txnframework-nats-")
-    nats = Nats(Path(directory.name))
+    nats = Nats(Path(directory.name), servers)
     atexit.register(directory.cleanup)
     atexit.register(nats.stop)
     nats.start()

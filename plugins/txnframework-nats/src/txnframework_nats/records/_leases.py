@@ -1,0 +1,373 @@
+"""
+Leases: records that belong to a session, and the heartbeats of the own session.
+
+A session writes heartbeats while it may hold a lease. Other processes end a session whose heartbeat did not come in
+time: one batch writes the end of the session, on condition that its last heartbeat is still the last one, and deletes
+its leases. So no crash leaves a lease without its session, and a heartbeat and the end exclude each other.
+
+The holder drops its leases before that: it counts from the beginning of its last confirmed heartbeat, and others count
+from its arrival. A margin covers different speeds of the clocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+from zope.interface import implementer
+
+from txnframework.environment import Environment
+from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError, Unavailable
+from txnframework.interfaces import ILease
+from txnframework.model import Expect, Key, Put, Record
+from txnframework.model.paths import lease_key, leases_range
+from txnframework_nats.connection._connection import BATCH_MESSAGES_MAX, Message
+from txnframework_nats.connection._failures import RequestRefused
+from txnframework_nats.records._copy import RecordChange
+from txnframework_nats.records._feed import Feed
+from txnframework_nats.records._layout import (
+    EXPECTED_HEADER,
+    LIFE_HEADER,
+    ROLLUP,
+    WRITE_HEADER,
+    Layout,
+    encode_delete,
+    encode_put,
+    record_id,
+)
+from txnframework_nats.records._sessions import LeaseDocument, SessionTable, decode_lease, encode_heartbeat
+from txnframework_nats.records._writer import Writer
+
+_MARGIN = 6
+_HEARTBEATS = 3
+_ATTEMPTS_MAX = 100
+_ALL = 1 << 31
+
+
+@implementer(ILease)
+class Lease:
+    """A lease held by the session of an opening."""
+
+    def __init__(self, leases: LeaseSession, name: str, key: Key, version: int) -> None:
+        self.name = name
+        self.key = key
+        self.version = version
+        self.fencing = version
+        self._leases = leases
+        self._lost = asyncio.Event()
+
+    async def lost(self) -> None:
+        """Return when the lease can no longer be relied on; see ILease."""
+        await self._lost.wait()
+
+    async def release(self) -> None:
+        """Release the lease now; may be repeated, also after it was lost."""
+        await self._leases.release(self)
+
+    def end(self) -> None:
+        """Make ``lost`` return."""
+        self._lost.set()
+
+
+class LeaseSession:
+    """The session of one opening, its leases, and the end of other sessions that have expired."""
+
+    def __init__(
+        self, session: str, feed: Feed, writer: Writer, layout: Layout, environment: Environment, ttl_ms: int
+    ) -> None:
+        self.session = session
+        self._feed = feed
+        self._writer = writer
+        self._layout = layout
+        self._environment = environment
+        self._ttl_ms = ttl_ms
+        self._table = SessionTable(environment)
+        self._held: dict[Lease, None] = {}
+        # The time until which other processes surely keep the session, minus the margin.
+        self._valid_until_ms = 0
+        self._lives = 0
+        # None: the present life has no message, as far as is known.
+        self._life: str | None = None
+        self._is_closed = False
+        # Serializes the writes of the own session: each expects the number of the one before.
+        self._changing = asyncio.Lock()
+        self._tasks: tuple[asyncio.Task[None], ...] = ()
+        feed.observe_sessions(self._observe)
+        feed.observe(self._changed, lambda: None)
+
+    async def acquire(self, name: str, holder: str) -> Lease:
+        """Acquire a lease, or raise LeaseHeld."""
+        async with self._changing:
+            self._require_open()
+            if self._environment.now_ms() >= self._valid_until_ms:
+                self._lapse()
+            for _ in range(_HEARTBEATS):
+                lease = await self._acquire(name, holder)
+                if lease is not None:
+                    break
+            else:
+                raise Unavailable(f"lease {name} was changed by others {_HEARTBEATS} times")
+        if self._environment.now_ms() >= self._valid_until_ms:
+            # The reply took longer than the lease lives.
+            self._lapse()
+        return lease
+
+    async def _acquire(self, name: str, holder: str) -> Lease | None:
+        """Acquire a lease; None: others have changed it or the session meanwhile."""
+        key = lease_key(name)
+        await self._feed.current()
+        record = self._feed.copy.get(record_id(key))
+        version = None
+        if record is not None:
+            document = decode_lease(record)
+            if document.life != self._life or document.holder != holder:
+                self.start_expiry()
+                if document.session == self.session and document.life != self._life:
+                    # A former life of this session holds it: the leases were dropped here, and are still stored.
+                    await self._end_life(document.life)
+                    return None
+                raise LeaseHeld(name, document.holder, key)
+            version = record.version
+        begun_ms = self._environment.now_ms()
+        life = self._begin_life()
+        self.start_expiry()
+        write = self._writer.next_write()
+        messages = [self._heartbeat(life, write)]
+        if version is None:
+            value = msgspec.json.encode(LeaseDocument(holder=holder, session=self.session, life=life))
+            messages.append(self._grant(key, value, write))
+        try:
+            last = await self._writer.send(messages, write)
+        except RequestRefused as error:
+            self._require_lost_race(error)
+            await self._writer.learn_deleted((record_id(key),))
+            await self._feed.current()
+            self._lapse_if_ended()
+            return None
+        if not self._is_closed and self._life == life:
+            self._valid_until_ms = max(self._valid_until_ms, begun_ms + self._ttl_ms - self._ttl_ms // _MARGIN)
+        self._require_open()
+        self._table.observe(life, last - len(messages) + 1, encode_heartbeat(self._ttl_ms))
+        lease = Lease(self, name, key, last if version is None else version)
+        self._held[lease] = None
+        return lease
+
+    def start_expiry(self) -> None:
+        """Start the heartbeats, and the end of sessions whose heartbeats do not come."""
+        if not self._tasks and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._tasks = (
+                loop.create_task(self._beat(), name="txnframework-nats heartbeat"),
+                loop.create_task(self._expire(), name="txnframework-nats session"),
+            )
+
+    async def release(self, lease: Lease) -> None:
+        """Release a lease; every copy of it in this session ends."""
+        if lease not in self._held:
+            return
+        await self._delete(lease.key, lease.version)
+        for held in tuple(self._held):
+            if (held.name, held.version) == (lease.name, lease.version):
+                del self._held[held]
+                held.end()
+
+    async def break_lease(self, name: str, version: int) -> None:
+        """End another session's lease if its record still has this version."""
+        await self._delete(lease_key(name), version)
+
+    async def close(self) -> None:
+        """End the session and its leases; may be repeated."""
+        await self._stop()
+        async with self._changing:
+            if self._life is not None:
+                life, self._life = self._life, None
+                await self._end_life(life)
+
+    async def abandon(self) -> None:
+        """Stop the heartbeats without a write, like a killed process."""
+        await self._stop()
+        self._life = None
+
+    async def _stop(self) -> None:
+        self._is_closed = True
+        tasks, self._tasks = self._tasks, ()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._drop()
+
+    # -- messages -------------------------------------------------------------------------------------
+
+    def _begin_life(self) -> str:
+        if self._life is None:
+            self._lives += 1
+            self._life = f"{self.session}-{self._lives}"
+        return self._life
+
+    def _heartbeat(self, life: str, write: str) -> Message:
+        known = self._table.get(life)
+        headers = {WRITE_HEADER: write, EXPECTED_HEADER: str(known.sequence if known else 0), **ROLLUP}
+        return Message(self._layout.session(life), encode_heartbeat(self._ttl_ms), headers)
+
+    def _grant(self, key: Key, value: bytes, write: str) -> Message:
+        place = record_id(key)
+        headers = {WRITE_HEADER: write, EXPECTED_HEADER: str(self._feed.copy.sequence(place)), **ROLLUP}
+        return Message(self._layout.record(place), encode_put(place, Put(key, value, Expect.ABSENT)), headers)
+
+    def _deletion(self, key: Key, version: int, write: str) -> Message:
+        place = record_id(key)
+        headers = {WRITE_HEADER: write, EXPECTED_HEADER: str(version), LIFE_HEADER: self._writer.deleted_life, **ROLLUP}
+        return Message(self._layout.record(place), encode_delete(place), headers)
+
+    async def _delete(self, key: Key, version: int) -> None:
+        """Delete the record of a lease if it still has this version."""
+        write = self._writer.next_write()
+        for _ in range(_ATTEMPTS_MAX):
+            try:
+                await self._writer.send([self._deletion(key, version, write)], write)
+            except RequestRefused as error:
+                self._require_lost_race(error)
+                await self._feed.current()
+                record = self._feed.copy.get(record_id(key))
+                if record is not None and record.version == version:
+                    continue  # it was refused because of another write under way
+            return
+        raise Unavailable(f"{key.path} was changed by others {_ATTEMPTS_MAX} times")
+
+    async def _end_life(self, life: str) -> None:
+        """
+        End a life of a session, and delete its leases.
+
+        The end is in the last batch. After a crash between two batches the session has fewer leases, and is ended by
+        the process that finds it expired.
+        """
+        for _ in range(_ATTEMPTS_MAX):
+            await self._feed.current()
+            known = self._table.get(life)
+            if known is None or known.ttl_ms is None:
+                return
+            leases = self._leases_of(life)
+            some, rest = leases[: BATCH_MESSAGES_MAX - 1], leases[BATCH_MESSAGES_MAX - 1 :]
+            write = self._writer.next_write()
+            messages = [self._deletion(record.key, record.version, write) for record in some]
+            expected = {WRITE_HEADER: write, EXPECTED_HEADER: str(known.sequence), **ROLLUP}
+            if rest:
+                messages.append(Message(self._layout.session(life), encode_heartbeat(0), expected))
+            else:
+                expected[LIFE_HEADER] = self._writer.deleted_life
+                messages.append(Message(self._layout.session(life), encode_heartbeat(0, is_ended=True), expected))
+            try:
+                await self._writer.send(messages, write)
+            except RequestRefused as error:
+                self._require_lost_race(error)
+                await self._feed.current()
+                now_known = self._table.get(life)
+                if now_known == known and not await self._writer.has_messages(self._layout.session(life)):
+                    # It has ended, and the stream has dropped the message of its end.
+                    self._table.forget(life)
+                if now_known != known and not life.startswith(f"{self.session}-"):
+                    return  # another process has ended it, or its holder has renewed it
+                continue
+            if not rest:
+                return
+        raise Unavailable(f"session {life} was changed by others {_ATTEMPTS_MAX} times")
+
+    def _leases_of(self, life: str) -> Sequence[Record]:
+        records = self._feed.copy.scan(leases_range(""), _ALL).records
+        return [record for record in records if decode_lease(record).life == life]
+
+    # -- time -----------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Renew the own session every third of its lifetime, and end the sessions that have expired."""
+        while True:
+            await self._environment.sleep_until(self._environment.now_ms() + self._ttl_ms // _HEARTBEATS)
+            try:
+                async with self._changing:
+                    await self._renew()
+                await self._end_expired()
+            except Closed:
+                return
+            except TxnFrameworkError:
+                # The next heartbeat may succeed; if none succeeds in time, the session lapses.
+                continue
+
+    async def _renew(self) -> None:
+        if self._life is None:
+            return
+        life = self._life
+        if not self._held:
+            # This also ends leases taken by an acquisition of unknown outcome.
+            self._life = None
+            await self._end_life(life)
+            return
+        begun_ms = self._environment.now_ms()
+        write = self._writer.next_write()
+        message = self._heartbeat(life, write)
+        try:
+            last = await self._writer.send([message], write)
+        except RequestRefused as error:
+            self._require_lost_race(error)
+            await self._feed.current()
+            self._lapse_if_ended()
+            return
+        if self._life == life:
+            self._table.observe(life, last, message.payload)
+            self._valid_until_ms = max(self._valid_until_ms, begun_ms + self._ttl_ms - self._ttl_ms // _MARGIN)
+
+    async def _end_expired(self) -> None:
+        self._table.forget_ended()
+        for life, _ in self._table.expired():
+            if life != self._life:
+                await self._end_life(life)
+
+    async def _expire(self) -> None:
+        """Drop the leases here, before other processes can acquire them, when no heartbeat succeeded in time."""
+        while True:
+            now_ms = self._environment.now_ms()
+            # A lease acquired in the meantime extends the session beyond this time.
+            await self._environment.sleep_until(
+                self._valid_until_ms if self._held else now_ms + self._ttl_ms // _HEARTBEATS
+            )
+            if self._held and self._environment.now_ms() >= self._valid_until_ms:
+                self._lapse()
+
+    def _lapse(self) -> None:
+        """Treat all leases as lost; the next acquisition begins another life."""
+        self._drop()
+        self._life = None
+
+    def _lapse_if_ended(self) -> None:
+        known = self._table.get(self._life) if self._life is not None else None
+        if known is not None and known.ttl_ms is None:
+            self._lapse()
+
+    def _drop(self) -> None:
+        held, self._held = self._held, {}
+        for lease in held:
+            lease.end()
+
+    # -- what the feed delivers -----------------------------------------------------------------------
+
+    def _observe(self, life: str, sequence: int, payload: bytes) -> None:
+        self._table.observe(life, sequence, payload)
+        self._lapse_if_ended()
+
+    def _changed(self, changes: Sequence[RecordChange]) -> None:
+        """End a lease whose record is gone: it was broken."""
+        if not self._held:
+            return
+        gone = {(change.path, change.partition) for change in changes if change.value is None}
+        for lease in tuple(self._held):
+            if record_id(lease.key) in gone:
+                self._held.pop(lease, None)
+                lease.end()
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise Closed("the store is being closed, and its leases with it")
+
+    def _require_lost_race(self, error: RequestRefused) -> None:
+        if not error.is_lost_race:
+            raise Unavailable(f"the servers refuse a write of a lease: {error}") from error

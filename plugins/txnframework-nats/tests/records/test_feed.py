@@ -1,0 +1,288 @@
+"""The feed of the copy: lost consumers, messages that the stream has dropped, batches, and messages of strangers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.errors import Closed, Unavailable
+from txnframework.model import Batch, Delete, Expect, Key, KeyRange, Put
+from txnframework.testing import VirtualEnvironment
+from txnframework_nats._options import MetadataOptions
+from txnframework_nats.records._feed import Feed, FeedMessage
+from txnframework_nats.records._layout import encode_put, record_id
+from txnframework_nats.records._metadata_store import NatsMetadataStore, open_metadata_store
+from txnframework_nats.records._stream import StreamState
+
+A, B = Key("/a", "p"), Key("/b", "p")
+ALL = KeyRange("/", "0")
+BOUND_S = 30.0
+
+
+async def open_store(url: str, environment: VirtualEnvironment | None = None) -> NatsMetadataStore:
+    """Open a store whose time the test controls."""
+    return await open_metadata_store(url, environment or VirtualEnvironment(), MetadataOptions())
+
+
+async def values(store: NatsMetadataStore) -> list[bytes]:
+    """Return the values of all records, in the order of their keys."""
+    return [record.value for record in (await store.scan(ALL, 100)).records]
+
+
+def test_a_consumer_that_is_gone_is_replaced(url: str) -> None:
+    """A store whose consumer was deleted reads what was written since, and its watches wake."""
+
+    async def main() -> None:
+        store, other = await open_store(url), await open_store(url)
+        stream = store._stream.layout.stream
+        await other.put(Put(A, b"one", Expect.ABSENT))
+        assert await values(store) == [b"one"]
+        found = await store.connection.api(f"CONSUMER.NAMES.{stream}")
+        for name in found["consumers"]:
+            await store.connection.api(f"CONSUMER.DELETE.{stream}.{name}")
+        watch = await store.watch(B)
+        await other.put(Put(B, b"two", Expect.ABSENT))
+        assert await values(store) == [b"one", b"two"]
+        await asyncio.wait_for(watch.changed(), BOUND_S)
+        await store.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_last_messages_that_were_removed(url: str) -> None:
+    """A copy is current although the last messages of the stream were removed."""
+
+    async def main() -> None:
+        store = await open_store(url)
+        layout = store._stream.layout
+        await store.put(Put(A, b"one", Expect.ABSENT))
+        await store.put(Put(B, b"two", Expect.ABSENT))
+        await store.delete(B, Expect.ANY)
+        await store.connection.api(f"STREAM.PURGE.{layout.stream}", {"filter": layout.record(("/b", "p"))})
+        other = await open_store(url)
+        assert await values(other) == [b"one"]
+        await store.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_deletions_that_were_missed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was away for longer than deletions are kept does not show deleted records."""
+
+    async def main() -> None:
+        environment = VirtualEnvironment()
+        store, other = await open_store(url, environment), await open_store(url)
+        layout = store._stream.layout
+        await store.put(Put(A, b"one", Expect.ABSENT))
+        await store.put(Put(B, b"two", Expect.ABSENT))
+        assert await values(store) == [b"one", b"two"]
+
+        # The process receives nothing, while a record is deleted and the message of the deletion is dropped.
+        async def receive_nothing(*_: object) -> None: ...
+
+        with monkeypatch.context() as away:
+            away.setattr(Feed, "_receive", receive_nothing)
+            await other.delete(B, Expect.ANY)
+            await store.connection.api(f"STREAM.PURGE.{layout.stream}", {"filter": layout.record(("/b", "p"))})
+            await store.connection.send("nothing")
+        await environment.advance(MetadataOptions().deleted_life_ms)
+        assert await values(store) == [b"one"]
+        await store.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_batches_are_seen_whole(url: str) -> None:
+    """While batches replace the same records, every scan of another process finds records of one batch only."""
+
+    async def main() -> None:
+        store, other = await open_store(url), await open_store(url)
+        keys = [Key(f"/{number}", "p") for number in range(5)]
+        seen: set[bytes] = set()
+
+        async def write() -> None:
+            for number in range(30):
+                await store.apply(Batch(puts=tuple(Put(key, b"%d" % number, Expect.ANY) for key in keys)))
+
+        writing = asyncio.create_task(write())
+        while not writing.done():
+            found = await values(other)
+            assert len(set(found)) <= 1, found
+            assert len(found) in (0, len(keys))
+            seen |= set(found)
+        await writing
+        assert len(seen) > 1
+        await store.apply(Batch(deletes=tuple(Delete(key, Expect.ANY) for key in keys)))
+        assert await values(other) == []
+        await store.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_messages_that_are_not_from_the_consumer(url: str) -> None:
+    """A message that another client sends to the subject of a consumer changes nothing."""
+
+    async def main() -> None:
+        store, other = await open_store(url), await open_store(url)
+        consumer = store._feed._consumer
+        assert consumer is not None
+        assert consumer.subscription is not None
+        await other.connection.send(consumer.subscription.subject, b"false")
+        await store.put(Put(A, b"one", Expect.ABSENT))
+        assert await values(store) == [b"one"]
+        await store.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_parts_of_a_batch_are_held_back(url: str) -> None:
+    """The first messages of a batch are applied with the last one, or with a message of another write."""
+
+    async def main() -> None:
+        store = await open_store(url)
+        feed, layout = store._feed, store._stream.layout
+        first = feed.copy.applied + 1
+
+        def message(number: int, value: bytes) -> FeedMessage:
+            place = (f"/{value.decode()}", "p")
+            payload = encode_put(place, Put(Key(*place), value, Expect.ANY))
+            return FeedMessage(layout.record(place), first + number, payload, "")
+
+        def known() -> list[bytes]:
+            return [record.value for record in feed.copy.scan(ALL, 10).records]
+
+        feed._add(message(0, b"a"), "one", False)
+        assert (known(), feed.copy.applied) == ([], first - 1)
+        feed._add(message(1, b"b"), "one", True)
+        assert (known(), feed.copy.applied) == ([b"a", b"b"], first + 1)
+        # The last message of this batch was replaced by a later write.
+        feed._add(message(2, b"c"), "two", False)
+        assert known() == [b"a", b"b"]
+        feed._add(message(4, b"d"), "", False)
+        assert known() == [b"a", b"b", b"c", b"d"]
+        await store.close()
+
+    asyncio.run(main())
+
+
+def message_of(store: NatsMetadataStore, key: Key, sequence: int, value: bytes) -> FeedMessage:
+    """Return the message of a record, as the consumer would deliver it."""
+    place = record_id(key)
+    payload = encode_put(place, Put(key, value, Expect.ANY))
+    return FeedMessage(store._stream.layout.record(place), sequence, payload, "")
+
+
+def test_a_read_waits_for_what_replaced_a_missing_message(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a message was replaced before it was received, a read does not return the value before it."""
+
+    async def main() -> None:
+        store = await open_store(url)
+        feed = store._feed
+        await store.put(Put(A, b"before", Expect.ABSENT))
+        await store.get(A)
+        last, answers = feed.copy.applied, [feed.copy.applied + 2, feed.copy.applied + 3]
+        asked = asyncio.Semaphore(0)
+
+        async def answer() -> StreamState:
+            asked.release()
+            return StreamState(answers.pop(0), feed._created, 1)
+
+        monkeypatch.setattr(feed._stream, "state", answer)
+        reading = asyncio.create_task(store.get(A))
+        await asked.acquire()
+        # Message last + 1 was a change of A, which last + 3 replaced after the leader's first answer.
+        feed._add(message_of(store, B, last + 2, b"other"), "", False)
+        await asked.acquire()
+        assert not reading.done()
+        feed._add(message_of(store, A, last + 3, b"after"), "", False)
+        found = await asyncio.wait_for(reading, BOUND_S)
+        assert found is not None
+        assert (found.value, answers) == (b"after", [])
+        monkeypatch.undo()
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_is_older_than_a_confirmed_write(url: str) -> None:
+    """A leader that does not know of a write which was confirmed to this process is not believed."""
+
+    async def main() -> None:
+        store = await open_metadata_store(url, VirtualEnvironment(), MetadataOptions(connect_timeout_ms=300))
+        version = await store.put(Put(A, b"one", Expect.ABSENT))
+        assert store._feed._confirmed == version
+        store._feed.confirm(version + 1)
+        with pytest.raises(Unavailable, match=f"this process has seen {version + 1}"):
+            await store.get(A)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_closing_during_a_read(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that waits while the store is closed raises Closed, and is not taken for cancelled."""
+
+    async def main() -> None:
+        store = await open_store(url)
+        asked = asyncio.Event()
+
+        async def no_answer() -> StreamState:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        monkeypatch.setattr(store._feed._stream, "state", no_answer)
+        reading = asyncio.create_task(store.get(A))
+        await asked.wait()
+        await store.close()
+        with pytest.raises(Closed):
+            await asyncio.wait_for(reading, BOUND_S)
+
+    asyncio.run(main())
+
+
+def test_deletions_are_forgotten(url: str) -> None:
+    """A process does not remember deletions for ever; one that it has forgotten too early does not stop a write."""
+
+    async def main() -> None:
+        environment = VirtualEnvironment()
+        store, other = await open_store(url, environment), await open_store(url)
+        await store.put(Put(A, b"one", Expect.ABSENT))
+        await store.delete(A, Expect.ANY)
+        await store.get(A)
+        assert len(store._feed.copy.deleted) == 1
+        for _ in range(7):
+            await environment.advance(MetadataOptions().deleted_life_ms // 4)
+            await store.get(A)
+        assert not store._feed.copy.deleted
+        # The stream still has the message, as its own time did not pass.
+        await store.put(Put(A, b"two", Expect.ABSENT))
+        assert await values(other) == [b"two"]
+        await store.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_a_lease_after_its_deletion_was_dropped(url: str) -> None:
+    """A lease can be acquired again when the stream has dropped the message of its deletion."""
+
+    async def main() -> None:
+        store = await open_store(url)
+        lease = await store.acquire_lease("name", "holder")
+        await lease.release()
+        assert await store.get(lease.key) is None
+        layout = store._stream.layout
+        body = {"filter": layout.record(record_id(lease.key))}
+        await store.connection.api(f"STREAM.PURGE.{layout.stream}", body)
+        again = await store.acquire_lease("name", "holder")
+        assert again.fencing > lease.fencing
+        await store.close()
+
+    asyncio.run(main())

@@ -1,0 +1,20 @@
+"""The readme's table names the options that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from txnframework_nats._options import MetadataOptions
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_options() -> None:
+    """The table names every option, and none that there is not; a number beside it is its default."""
+    rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name for names, _ in rows for name in re.findall(r"`(\w+)`", names)} == {*MetadataOptions.__struct_fields__}
+    defaults = MetadataOptions()
+    for name, default in rows:
+        if default.isdecimal():
+            assert getattr(defaults, name.strip("`")) == int(default), name
