@@ -93,6 +93,12 @@ def test_own_rows_are_billed_once(example: str, tmp_path: Path) -> None:
         assert said.splitlines()[-1] == f"{number} billed"
 
 
+@pytest.mark.skipif(find_spec("aiosqlite") is None, reason="the example uses aiosqlite")
+def test_no_apple_is_taken_twice(tmp_path: Path) -> None:
+    """Four orders run at the same time; the tests of the store show what BEGIN IMMEDIATE excludes."""
+    assert run(tmp_path, str(ROOT / "docs" / "examples" / "stock.py")).splitlines()[-1] == "88 apples"
+
+
 def test_a_bad_message_is_given_up(tmp_path: Path) -> None:
     said = run(tmp_path, str(ROOT / "docs" / "examples" / "dead_letters.py")).splitlines()
     assert said[-2:] == ["delivery 3 of three apples, or four", "given up after 3 deliveries"]

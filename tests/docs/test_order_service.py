@@ -77,6 +77,14 @@ async def place(address: str, order: UUID) -> None:
         await asyncio.sleep(0.1)
 
 
+async def refuse(address: str) -> None:
+    """Place an order that is larger than a message may be: repeating it would be of no use, and nothing is stored."""
+    body = {"id": str(uuid4()), "customer": "a" * 6_000_000, "cents": 250}
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(f"{address}/orders", json=body, timeout=PATIENCE_S)
+    assert (answer.status_code, answer.json()) == (422, {"error": "the order cannot be stored"})
+
+
 async def load(address: str, orders: list[UUID], killed: int) -> None:
     """Place all orders; kill a worker in the middle."""
     waiting, placed = list(orders), 0
@@ -120,6 +128,7 @@ def test_rows_messages_and_acknowledgments_agree(tmp_path: Path) -> None:
         async with asyncio.timeout(PATIENCE_S):
             await load(address, orders, (await worker_processes(address))[0])
             await all_billed(tmp_path)
+            await refuse(address)
 
     with started(tmp_path) as (_, address):
         asyncio.run(check(address))

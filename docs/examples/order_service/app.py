@@ -20,6 +20,7 @@ from sqlalchemy.schema import CreateTable
 
 import txnframework
 from txnframework import Client, Message, Producer, Transaction, TxnFrameworkError
+from txnframework.errors import InvalidInput
 from txnframework.serializers import PydanticJson
 
 DATABASE_URL = os.environ.get("DATABASE_URL", "sqlite:///orders.db")
@@ -134,6 +135,13 @@ async def health(request: Request) -> JSONResponse:
     if request.app.state.worker.done():
         return JSONResponse({"error": "the worker has ended"}, 503)
     return JSONResponse({"process": os.getpid(), "metadata_ms": ping.metadata_ms, "ledger_ms": ping.ledger_ms})
+
+
+@app.exception_handler(InvalidInput)
+async def refused(_: Request, error: InvalidInput) -> JSONResponse:
+    """Say that a repeated request fails too; for example, the order is larger than a message may be."""
+    log.warning("a request was refused: %s", error)
+    return JSONResponse({"error": "the order cannot be stored"}, 422)
 
 
 @app.exception_handler(TxnFrameworkError)

@@ -17,6 +17,7 @@ from txnframework.model import Expect, IndexRange, Key, Put
 
 OTHER = Key("/other", "o")
 ALL = (b"", b"\xff")
+OF_SQLALCHEMY = pytest.mark.parametrize("name", ["Session", "Connection", "AsyncSession", "AsyncConnection"])
 
 
 def test_both_are_committed(tmp_path: Path, kind: Any) -> None:
@@ -124,7 +125,7 @@ def test_ended_inside_the_block_and_begun_again(tmp_path: Path, kind: Any) -> No
     run(test)
 
 
-@pytest.mark.parametrize("name", ["Session", "Connection", "AsyncSession", "AsyncConnection"])
+@OF_SQLALCHEMY
 def test_savepoints_of_sqlalchemy(tmp_path: Path, name: str) -> None:
     """An open one is refused, and one that was rolled back is not."""
 
@@ -170,6 +171,70 @@ def test_what_the_driver_would_commit_by_itself(tmp_path: Path, kind: Any, state
                 if number == 0:
                     await joined.rollback()
                     assert (mine.rows(), await mine.state()) == (0, b"open")
+            await joined.put(ended(version))
+            await joined.commit()
+            assert (mine.rows(), await mine.state()) == (1, b"committed")
+
+    run(test)
+
+
+def write_elsewhere(path: Path) -> None:
+    """Write a row over another connection, which does not wait for a lock."""
+    other = sqlite3.connect(path, timeout=0)
+    try:
+        with other:
+            other.execute(INSERT)
+    finally:
+        other.close()
+
+
+@pytest.mark.parametrize("name", ["sqlite3", "sqlite3-autocommit"])
+def test_a_read_is_part_of_the_transaction(tmp_path: Path, name: str) -> None:
+    """With the module sqlite3: a row cannot be written if another connection has written since the read."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
+            joined = await mine.store.join_transaction(opened.given, HEADER, await mine.begun())
+            await opened.run("SELECT * FROM mine")
+            write_elsewhere(mine.path)
+            with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+                await opened.run(INSERT)
+            await joined.rollback()
+
+    run(test)
+
+
+@OF_SQLALCHEMY
+def test_a_read_of_sqlalchemy_is_not(tmp_path: Path, name: str) -> None:
+    """With SQLAlchemy, nothing shows that another connection has written since the read, as the documentation says."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
+            version = await mine.begun()
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await opened.run("SELECT * FROM mine")
+            write_elsewhere(mine.path)
+            await opened.run(INSERT)
+            await joined.put(ended(version))
+            await joined.commit()
+            assert mine.rows() == 2
+
+    run(test)
+
+
+@OF_SQLALCHEMY
+def test_begin_immediate(tmp_path: Path, name: str) -> None:
+    """After it, no other connection can write, so what the application reads is still true at its COMMIT."""
+
+    async def test() -> None:
+        async with application(tmp_path) as mine, KINDS[name](mine.path) as opened:
+            version = await mine.begun()
+            joined = await mine.store.join_transaction(opened.given, HEADER, version)
+            await opened.run("BEGIN IMMEDIATE")
+            await opened.run("SELECT * FROM mine")
+            with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+                write_elsewhere(mine.path)
+            await opened.run(INSERT)
             await joined.put(ended(version))
             await joined.commit()
             assert (mine.rows(), await mine.state()) == (1, b"committed")
