@@ -12,7 +12,8 @@ from crash_world import Machine, World
 
 from txnframework import Client, Message, State, TransactionNotFound, TxnID
 from txnframework.model import TopicName, paths, records
-from txnframework.model.layout import Layout, SegmentState, from_record, planned_changes
+from txnframework.model.layout import Layout, SegmentState, from_record
+from txnframework.model.layout_changes import planned_changes
 
 WATCHER = "watcher"
 

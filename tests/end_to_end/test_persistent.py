@@ -33,7 +33,7 @@ from txnframework.errors import (
 )
 from txnframework.model import Append, Branch
 from txnframework.model.entries import EntryMessage, encode_entry
-from txnframework.model.layout import deleted, with_family
+from txnframework.model.layout_changes import deleted, with_family
 from txnframework.model.paths import abort_records_range
 from txnframework.plugin import PluginRegistry, load_plugins
 

@@ -10,7 +10,8 @@ import pytest
 from txnframework.errors import LedgerNotFound
 from txnframework.model import TopicName
 from txnframework.model.key_hashes import key_hash
-from txnframework.model.layout import Layout, plan_merge, plan_split, planned_changes
+from txnframework.model.layout import Layout
+from txnframework.model.layout_changes import plan_merge, plan_split, planned_changes
 
 if TYPE_CHECKING:
     from conftest import Stores

@@ -7,7 +7,8 @@ from typing import cast
 
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.model import Expect, Put, TopicName
-from txnframework.model.layout import create_layout, deleted, removed, to_record
+from txnframework.model.layout import to_record
+from txnframework.model.layout_changes import create_layout, deleted, removed
 from txnframework.model.paths import topic_key
 from txnframework.model.records import encode
 from txnframework.testing import VirtualEnvironment

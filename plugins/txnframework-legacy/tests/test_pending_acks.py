@@ -13,7 +13,8 @@ from txnframework.errors import CorruptEntry, TransactionConflict, TransactionDo
 from txnframework.model import Ack, AckRequest, Action, Append, Begin, Branch, End, Expect, Position, Put, State, TxnID
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import state_of
-from txnframework.model.layout import create_layout, from_record, to_record
+from txnframework.model.layout import from_record, to_record
+from txnframework.model.layout_changes import create_layout
 from txnframework.model.names import TopicName
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode, encode

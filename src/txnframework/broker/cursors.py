@@ -5,121 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import msgspec
 from zope.interface import implementer
 
+from txnframework.broker.batch_history import with_processed
 from txnframework.broker.coordination import expected_version, update_record
-from txnframework.errors import SubscriptionNotFound, TxnFrameworkError
+from txnframework.broker.cursor_gaps import Gaps
+from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import ICursor, IManagedLedger, IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
-from txnframework.model.cursor import Cursor, advance, beginning_after, from_record, to_record, unite
+from txnframework.model.cursor import Cursor, beginning_after, from_record, to_record, unite
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
 from txnframework.model.names import parse_name, segment_id_of
 from txnframework.model.positions import EARLIEST, Position
-from txnframework.model.records import HistoryDocument, SubscriptionRecord
 
-LEDGERS_MAX = 100
-"""The most ledgers that are read for one gap."""
-
-HISTORY_BATCHES_MAX = 100
-"""The most batches that the history of a subscription holds."""
-REPLAYED_BATCHES = 2
-"""The number of last batches whose messages are kept."""
 FIRST_INCARNATION = 1
 Update = Callable[[Cursor | None], Cursor | None]
-
-
-class Gaps:
-    """
-    Moves the mark-delete position of a cursor across the gap between two ledgers, where no entry can be.
-
-    Positions alone do not show whether an entry lies between the last entry of one ledger and the first entry of
-    another. The ledgers do. Without them the mark-delete position of a subscription would never pass the first gap.
-    """
-
-    def __init__(self, ledger: IManagedLedger | None) -> None:
-        self._ledger = ledger
-        # The last gap in which an unacknowledged entry was found; closed ledgers do not change.
-        self._open: tuple[Position, Position] | None = None
-
-    async def closed(self, cursor: Cursor) -> Cursor:
-        """
-        Return the cursor with its mark-delete position moved as far as the ledgers allow; unchanged if they cannot be
-        read.
-        """
-        while cursor.deleted and self._may_touch(cursor.mark_delete, cursor.deleted[0][0]):
-            try:
-                touches = await self._touches(cursor.mark_delete, cursor.deleted[0][0])
-            except TxnFrameworkError:
-                return cursor  # the longer form with ranges has the same meaning; a later write moves the mark
-            if not touches:
-                self._open = cursor.mark_delete, cursor.deleted[0][0]
-                return cursor
-            cursor = advance(cursor, cursor.deleted[0][1])
-        return cursor
-
-    def _may_touch(self, mark: Position, first: Position) -> bool:
-        return first.entry_id == 0 and first.ledger_id > mark.ledger_id and (mark, first) != self._open
-
-    async def _touches(self, mark: Position, first: Position) -> bool:
-        """
-        Return whether no ledger holds an entry between the mark-delete position and the first entry of a later ledger.
-        """
-        if self._ledger is None:
-            return False
-        for summary in await self._ledger.ledgers(mark.ledger_id - 1, LEDGERS_MAX):
-            if summary.ledger_id >= first.ledger_id:
-                return True
-            if summary.entries and summary.last > mark:
-                return False
-        return False
-
-
-def with_processed(record: SubscriptionRecord, segment: str, processed: ProcessedRange) -> SubscriptionRecord | None:
-    """
-    Return the record with ``processed`` of ``segment`` in its history, without the oldest batches; None: unchanged.
-    """
-    entry = HistoryDocument(
-        segment=segment,
-        query=processed.query,
-        batch=processed.batch,
-        start=str(processed.start),
-        end=str(processed.end),
-    )
-    if entry in record.history:
-        return None
-    # A batch that was planned again replaces its earlier range on the same segment.
-    others = [old for old in record.history if not (_same_batch(old, entry) and old.segment == segment)]
-    history = [*others, entry]
-    # Sorted by query in order of appearance, then by batch. So a batch that is settled again later does not count as
-    # new.
-    queries = list(dict.fromkeys(old.query for old in history))
-    batches = sorted({(queries.index(old.query), old.batch) for old in history})[-HISTORY_BATCHES_MAX:]
-    kept = [old for old in history if (queries.index(old.query), old.batch) in set(batches)]
-    return None if kept == record.history else msgspec.structs.replace(record, history=kept)
-
-
-def replayed_from(record: SubscriptionRecord, segment: str) -> Position | None:
-    """
-    Return the position of a segment after which a restarted pipeline may read again; None: nowhere.
-
-    This is where the last batches begin: a batch may be acknowledged although the pipeline has not recorded it.
-    """
-    queries = list(dict.fromkeys(old.query for old in record.history))
-    last = sorted({(queries.index(old.query), old.batch) for old in record.history})[-REPLAYED_BATCHES:]
-    starts = [
-        Position.parse(old.start)
-        for old in record.history
-        if old.segment == segment and (queries.index(old.query), old.batch) in last
-    ]
-    return min(starts, default=None)
-
-
-def _same_batch(one: HistoryDocument, other: HistoryDocument) -> bool:
-    return one.query == other.query and one.batch == other.batch
 
 
 class OwnWrites:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnframework.broker.cursors import cursor_on, replayed_from
+from txnframework.broker.batch_history import replayed_from
+from txnframework.broker.cursors import cursor_on
 from txnframework.broker.segments import SegmentVisit
 from txnframework.config import RetentionSection
 from txnframework.environment import Environment

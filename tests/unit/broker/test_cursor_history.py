@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from txnframework.broker.cursors import HISTORY_BATCHES_MAX, replayed_from, with_processed
+from txnframework.broker.batch_history import HISTORY_BATCHES_MAX, replayed_from, with_processed
 from txnframework.model import Position, ProcessedRange
 from txnframework.model.records import SubscriptionRecord
 

@@ -8,19 +8,15 @@ from dataclasses import replace
 import pytest
 
 from txnframework.errors import InvalidInput, LayoutConflict
-from txnframework.model.layout import (
-    HASH_MAX,
-    Layout,
-    SegmentState,
+from txnframework.model.layout import HASH_MAX, Layout, SegmentState, from_record, to_record
+from txnframework.model.layout_changes import (
     begun,
     create_layout,
     finish_change,
-    from_record,
     has_change,
     plan_merge,
     plan_split,
     planned_changes,
-    to_record,
     with_subscription,
     without_subscription,
 )

@@ -1,4 +1,4 @@
-"""The consumers of one subscription on one segment: their permits, outstanding messages and order."""
+"""The base of all dispatchers: the consumers of one subscription on one segment, their permits and messages."""
 
 from __future__ import annotations
 
@@ -28,62 +28,48 @@ class AttachedConsumer:
         return tuple(self.take(candidate) for candidate in waiting[: max(0, self.permits)])
 
 
-class Consumers:
+class ConsumerDispatcher:
     """
-    The consumers of one subscription on one segment, in the order in which they attached.
+    Base class of the dispatchers: attached consumers, their permits and their outstanding messages.
 
-    ``left_behind`` holds the unreleased messages of detached consumers.
+    The consumers are in the order in which they attached.
     """
 
     def __init__(self) -> None:
-        self.by_id: dict[int, AttachedConsumer] = {}
-        self.left_behind: set[Position] = set()
+        self._consumers: dict[int, AttachedConsumer] = {}
+        # The unreleased messages of detached consumers.
+        self._left_behind: set[Position] = set()
 
-    def add(self, info: ConsumerInfo) -> None:
-        """Add a consumer with its initial permits; one that is attached already keeps its state."""
-        self.by_id.setdefault(info.consumer_id, AttachedConsumer(info, info.permits))
+    def attach(self, consumer: ConsumerInfo) -> None:
+        """Add a consumer with its initial permits; any number may be attached, and each keeps its state."""
+        self._consumers.setdefault(consumer.consumer_id, AttachedConsumer(consumer, consumer.permits))
 
-    def remove(self, consumer_id: int) -> frozenset[Position]:
-        """Remove a consumer; return its outstanding messages, an empty set if it is not attached."""
-        gone = self.by_id.pop(consumer_id, None)
+    def detach(self, consumer_id: int) -> frozenset[Position]:
+        """
+        Remove a consumer; return its outstanding messages, an empty set if it is not attached.
+
+        These messages must be released before they are assigned again.
+        """
+        gone = self._consumers.pop(consumer_id, None)
         if gone is None:
             return frozenset()
-        self.left_behind |= gone.outstanding
+        self._left_behind |= gone.outstanding
         return frozenset(gone.outstanding)
 
     def permit(self, consumer_id: int, messages: int) -> None:
-        """Let a consumer take ``messages`` more; a detached consumer is ignored."""
-        if consumer_id in self.by_id:
-            self.by_id[consumer_id].permits += messages
+        """
+        Let the consumer take ``messages`` more; one that stands by takes them when it becomes active.
 
-    def release(self, positions: frozenset[Position]) -> None:
-        """Remove these messages from all consumers, attached or detached."""
-        self.left_behind -= positions
-        for attached in self.by_id.values():
-            attached.outstanding -= positions
-
-
-class ConsumerDispatcher:
-    """Base class of the dispatchers: attached consumers, their permits and their outstanding messages."""
-
-    def __init__(self) -> None:
-        self._consumers = Consumers()
-
-    def attach(self, consumer: ConsumerInfo) -> None:
-        """Add a consumer; any number may be attached."""
-        self._consumers.add(consumer)
-
-    def detach(self, consumer_id: int) -> frozenset[Position]:
-        """Remove a consumer; return its outstanding messages, which must be released before they are assigned again."""
-        return self._consumers.remove(consumer_id)
-
-    def permit(self, consumer_id: int, messages: int) -> None:
-        """Let the consumer take ``messages`` more; one that stands by takes them when it becomes active."""
-        self._consumers.permit(consumer_id, messages)
+        A detached consumer is ignored.
+        """
+        if consumer_id in self._consumers:
+            self._consumers[consumer_id].permits += messages
 
     def released(self, positions: frozenset[Position]) -> None:
-        """Forget which consumer had these messages."""
-        self._consumers.release(positions)
+        """Forget which consumer had these messages, attached or detached."""
+        self._left_behind -= positions
+        for attached in self._consumers.values():
+            attached.outstanding -= positions
 
 
 class RoundRobin:

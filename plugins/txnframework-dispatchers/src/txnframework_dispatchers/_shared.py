@@ -42,7 +42,7 @@ class SharedDispatcher(ConsumerDispatcher):
 
     def _next(self) -> AttachedConsumer | None:
         """Return the consumer whose turn it is among those with permits and the lowest priority number, or None."""
-        able = [one for one in self._consumers.by_id.values() if one.permits > 0]
+        able = [one for one in self._consumers.values() if one.permits > 0]
         first = min((one.info.priority for one in able), default=0)
         return self._round_robin.next(one for one in able if one.info.priority == first)
 
@@ -91,7 +91,7 @@ class KeySharedDispatcher(ConsumerDispatcher):
         """
         assigned: list[Assignment] = []
         blocked: set[bytes] = set()
-        able = sum(max(0, one.permits) for one in self._consumers.by_id.values())
+        able = sum(max(0, one.permits) for one in self._consumers.values())
         for candidate in waiting:
             if len(assigned) == able:
                 break
@@ -117,7 +117,7 @@ class KeySharedDispatcher(ConsumerDispatcher):
                 del self._assigned[key]
 
     def _receiver(self, key: bytes | None) -> AttachedConsumer | None:
-        consumers = self._consumers.by_id
+        consumers = self._consumers
         if key is None:
             return self._round_robin.next(consumers.values())
         assigned = self._assigned.get(key)

@@ -30,16 +30,16 @@ class ExclusiveDispatcher(ConsumerDispatcher):
 
     def attach(self, consumer: ConsumerInfo) -> None:
         """Add the consumer, or raise ConsumerBusy if another one is attached."""
-        for other in self._consumers.by_id.values():
+        for other in self._consumers.values():
             if other.info.consumer_id != consumer.consumer_id:
                 raise ConsumerBusy(self._subscription, other.info.name)
         super().attach(consumer)
 
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Assign the first waiting messages, as many as the consumer can take."""
-        if self._consumers.left_behind:
+        if self._left_behind:
             return ()
-        for attached in self._consumers.by_id.values():
+        for attached in self._consumers.values():
             return attached.take_first(waiting)
         return ()
 
@@ -80,13 +80,13 @@ class FailoverDispatcher(ConsumerDispatcher):
 
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
         """Assign the first waiting messages, as many as the active consumer can take."""
-        if self._active is None or self._consumers.left_behind:
+        if self._active is None or self._left_behind:
             return ()
         return self._active.take_first(waiting)
 
     def _next(self) -> AttachedConsumer | None:
         """Return the next consumer: the lowest priority number, then the earliest to attach."""
-        return min(self._consumers.by_id.values(), key=lambda one: one.info.priority, default=None)
+        return min(self._consumers.values(), key=lambda one: one.info.priority, default=None)
 
 
 async def open_failover(_: DispatcherContext) -> IDispatcher:

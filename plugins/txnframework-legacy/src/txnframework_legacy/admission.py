@@ -15,7 +15,8 @@ from txnframework.errors import (
 from txnframework.interfaces import IManagedLedger, IMetadataStore, ITransactionCoordinator
 from txnframework.model import Branch, Participant, Put, State
 from txnframework.model.ids import LOG_FAMILY
-from txnframework.model.layout import from_record, to_record, with_family
+from txnframework.model.layout import from_record, to_record
+from txnframework.model.layout_changes import with_family
 from txnframework.model.names import topic_of
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode, encode

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txnframework.model.layout import Layout, create_layout, finish_change, plan_merge, plan_split
+from txnframework.model.layout import Layout
+from txnframework.model.layout_changes import create_layout, finish_change, plan_merge, plan_split
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework_spark.microbatch.registration import Range

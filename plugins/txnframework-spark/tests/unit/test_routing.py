@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from txnframework.model.key_hashes import key_hash, keyless_hash
-from txnframework.model.layout import create_layout
+from txnframework.model.layout_changes import create_layout
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import InvalidOption, Unsupported
 from txnframework_spark.sink.rows import ROW, cut, group_by_segment, group_by_topic

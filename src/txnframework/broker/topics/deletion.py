@@ -11,7 +11,8 @@ from txnframework.errors import LedgerNotFound, TopicInUse, TopicNotFound, Trans
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator
 from txnframework.model import paths
 from txnframework.model.ids import TxnID
-from txnframework.model.layout import Layout, deleted, ended_at, removed
+from txnframework.model.layout import Layout
+from txnframework.model.layout_changes import deleted, ended_at, removed
 from txnframework.model.metadata import Expect, KeyRange
 from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import Limit

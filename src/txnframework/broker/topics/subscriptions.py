@@ -12,7 +12,8 @@ from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailabl
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.indexes import subscription_indexes
-from txnframework.model.layout import Layout, Segment, SegmentState, begun, with_subscription, without_subscription
+from txnframework.model.layout import Layout, Segment, SegmentState
+from txnframework.model.layout_changes import begun, with_subscription, without_subscription
 from txnframework.model.metadata import Expect, Put, Record
 from txnframework.model.names import TopicName, check_new_name
 from txnframework.model.positions import EARLIEST, Position

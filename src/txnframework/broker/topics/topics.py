@@ -13,11 +13,10 @@ from txnframework.broker.topics.subscriptions import Start, SubscriptionChanges
 from txnframework.errors import InvalidName, LedgerNotFound, TopicExists, TopicNotFound, VersionMismatch
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator, IWatch
 from txnframework.model import paths, records
-from txnframework.model.layout import (
-    Layout,
+from txnframework.model.layout import Layout, from_record
+from txnframework.model.layout_changes import (
     create_layout,
     finish_change,
-    from_record,
     has_change,
     plan_merge,
     plan_split,

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from txnframework.errors import CorruptEntry
-from txnframework.model.records import UNREADABLE, Natural
+from txnframework.model.records import Natural
 from txnframework_legacy.log import LogRecord
+from txnframework_legacy.log.format import decode_record
 
 StateText = Annotated[str, msgspec.Meta(pattern=r"\A(OPEN|COMMITTING|ABORTING|COMMITTED|ABORTED)\Z")]
 
@@ -76,7 +76,4 @@ def decode(record: LogRecord, log: str) -> AnyRecord:
 
     :raises CorruptEntry: the data is not a valid record.
     """
-    try:
-        return _DECODER.decode(record.data)
-    except UNREADABLE as error:
-        raise CorruptEntry(record.position.entry, f"record {record.position.index}: {error}", log) from error
+    return decode_record(_DECODER, record, log)

@@ -11,10 +11,16 @@ from __future__ import annotations
 import struct
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
 
 from txnframework.errors import CorruptEntry, UnknownFormat
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import EntryRange, LedgerEntry, Limit, Position
+from txnframework.model.records import UNREADABLE
+
+T = TypeVar("T")
 
 BATCH_MAGIC = 0x0E01
 PLAIN_MAGIC = 0x0E02
@@ -92,6 +98,18 @@ class LogRecord:
 
     position: RecordPosition
     data: bytes
+
+
+def decode_record(decoder: msgspec.json.Decoder[T], record: LogRecord, log: str) -> T:
+    """
+    Return the content of a record of ``log``.
+
+    :raises CorruptEntry: the data is not a valid record.
+    """
+    try:
+        return decoder.decode(record.data)
+    except UNREADABLE as error:
+        raise CorruptEntry(record.position.entry, f"record {record.position.index}: {error}", log) from error
 
 
 class LedgerCount:

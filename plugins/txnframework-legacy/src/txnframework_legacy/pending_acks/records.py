@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from txnframework.errors import CorruptEntry
 from txnframework.model import Ack, Position, ProcessedRange
 from txnframework.model.ids import TxnText
 from txnframework.model.positions import PositionText
-from txnframework.model.records import UNREADABLE, Natural
+from txnframework.model.records import Natural
 from txnframework_legacy.log import LogRecord
+from txnframework_legacy.log.format import decode_record
 
 
 class AckDocument(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -89,10 +89,7 @@ def decode(record: LogRecord, log: str) -> AnyRecord:
 
     :raises CorruptEntry: the data is not a valid record.
     """
-    try:
-        return _DECODER.decode(record.data)
-    except UNREADABLE as error:
-        raise CorruptEntry(record.position.entry, f"record {record.position.index}: {error}", log) from error
+    return decode_record(_DECODER, record, log)
 
 
 def document_of(ack: Ack) -> AckDocument:
