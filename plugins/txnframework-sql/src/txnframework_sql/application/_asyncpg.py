@@ -6,8 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from txnframework.errors import InvalidInput
-from txnframework_sql.application._connection import Row, failing
+from txnframework_sql.application._connection import Row, failing, lost
 
 
 class AsyncpgConnection:
@@ -23,7 +22,8 @@ class AsyncpgConnection:
     async def begin(self) -> bool:
         """Join the open transaction, or begin one."""
         if self._is_closed:
-            raise InvalidInput(f"{self.what} is closed, or was returned to its pool; pass an open one")
+            # Neither the driver nor its pool distinguishes a lost connection from one that was closed or returned.
+            raise lost(self.what, "it is closed: the server ended it, or the program closed it or returned it")
         if not self._driver.is_in_transaction():
             # Not by a statement: then the driver would refuse savepoints in the block.
             self._own = self._driver.transaction()
@@ -45,7 +45,7 @@ class AsyncpgConnection:
     def _is_closed(self) -> bool:
         try:
             return bool(self._driver.is_closed())
-        except asyncpg.InterfaceError:  # it was returned to its pool
+        except asyncpg.InterfaceError:  # it was returned to its pool, by the program or after a loss
             return True
 
     async def has_savepoint(self) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError
+from txnframework.errors import InvalidInput, OutcomeUnknown, TxnFrameworkError, Unavailable
 
 T = TypeVar("T")
 
 Row = tuple[Any, ...]
+
+LOSSES = "the server ended it, or the network failed"
 
 DIVISION_BY_ZERO = "22012"
 
@@ -33,14 +35,21 @@ class ApplicationConnection(Protocol):
         """
         Join the open transaction, or begin one if none is open; return whether none was open.
 
-        :raises InvalidInput: the object is closed, or cannot decide a transaction with one COMMIT.
+        After an error, a transaction that this call began is rolled back, if the connection still works.
+
+        :raises InvalidInput: the application closed the object, or one COMMIT of it cannot decide a transaction.
+        :raises Unavailable: the connection is lost, or closed for a reason that the driver does not report.
         """
 
     async def execute(self, text: str, *arguments: object) -> list[Row]:
         """Return the rows of a statement; ``$1`` (PostgreSQL) or ``?`` (SQLite) stand for the arguments."""
 
     async def flush(self) -> None:
-        """Send the rows that the object has not yet written; one without such a buffer does nothing."""
+        """
+        Send the rows that the object has not yet written; one without such a buffer does nothing.
+
+        :raises Unavailable: the connection is lost.
+        """
 
     async def is_joined(self) -> bool:
         """Return False if the driver knows that the joined transaction has ended."""
@@ -87,6 +96,11 @@ def ended(connection: ApplicationConnection) -> InvalidInput:
         f"the transaction of {connection.what} was committed or rolled back inside the block; leave that to the end of"
         " the block"
     )
+
+
+def lost(what: str, why: str) -> Unavailable:
+    """Return the error for a connection that is lost before its COMMIT was sent: the server rolls back."""
+    return Unavailable(f"{what} is lost ({why}); nothing was committed; repeat the block with an open connection")
 
 
 def in_savepoint(connection: ApplicationConnection) -> InvalidInput:

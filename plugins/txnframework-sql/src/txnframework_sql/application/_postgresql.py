@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from zope.interface import implementer
 
 from txnframework.environment import Environment
-from txnframework.errors import InvalidInput, TxnFrameworkError, Unavailable, VersionMismatch
+from txnframework.errors import InvalidInput, TxnFrameworkError, VersionMismatch
 from txnframework.interfaces import IDatabaseTransaction
 from txnframework.model import IndexEntry, Key, Put, Record
 from txnframework.runtime.calling_thread import in_calling_thread
@@ -19,6 +19,7 @@ from txnframework_sql.application._connection import (
     commit,
     ended,
     in_savepoint,
+    lost,
     reason,
     require_joined,
     roll_back,
@@ -153,7 +154,7 @@ class PostgresqlJoins:
         if code == _READ_ONLY:
             return _read_only(connection)
         if code is None:
-            return Unavailable(f"{connection.what} broke down before its COMMIT was sent: {reason(error)}; try again")
+            return lost(connection.what, reason(error))
         return error
 
     async def _prove_in_savepoint(self, connection: ApplicationConnection, header: Key, version: int) -> _Joined:

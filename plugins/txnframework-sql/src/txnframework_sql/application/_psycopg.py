@@ -8,7 +8,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from txnframework.errors import InvalidInput, Unavailable
-from txnframework_sql.application._connection import Row, Run, failing
+from txnframework_sql.application._connection import LOSSES, Row, Run, failing, lost
 from txnframework_sql.application._texts import by_name
 
 
@@ -28,6 +28,8 @@ class PsycopgConnection:
 
     async def begin(self) -> bool:
         """Join the open transaction; without one, psycopg begins one with the next statement."""
+        if self._driver.broken:
+            raise lost(self.what, LOSSES)
         if self._driver.closed:
             raise InvalidInput(f"{self.what} is closed; pass an open one")
         if self._driver.info.pipeline_status is not PipelineStatus.OFF:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, event
-from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Session
 
 from txnframework.errors import InvalidInput
-from txnframework_sql.application._connection import Row, put_undone
+from txnframework_sql.application._connection import LOSSES, Row, lost, put_undone, reason
 from txnframework_sql.application._texts import by_name, needs_begin
 
 T = TypeVar("T")
@@ -102,6 +103,17 @@ class _Transaction:
 
     def begin(self) -> bool:
         is_own = not self._target.in_transaction()
+        try:
+            self._begin()
+        except BaseException:
+            if is_own:
+                # Otherwise a transaction would stay open that no block ends, also after a loss.
+                with suppress(Exception):
+                    self.rollback()
+            raise
+        return is_own
+
+    def _begin(self) -> None:
         if isinstance(self._target, Session):
             self._connection = self._of_session(self._target)
         else:
@@ -121,7 +133,6 @@ class _Transaction:
         self._is_autocommit = dialect.detect_autocommit_setting(self._dbapi_connection())
         if self._is_autocommit and not self.driver_state():
             self.execute("BEGIN", ())
-        return is_own
 
     def _of_session(self, session: Session) -> Connection:
         if session.twophase:
@@ -155,7 +166,17 @@ class _Transaction:
 
     def flush(self) -> None:
         if isinstance(self._target, Session):
-            self._flush(self._target)
+            if self._connection is not None and self._connection.invalidated:
+                raise lost(self._what, LOSSES)
+            try:
+                self._flush(self._target)
+            except BaseException as error:
+                if not self._target.is_active:
+                    # A failed flush has ended the transaction, but the session refuses work before its rollback.
+                    self._target.rollback()
+                if isinstance(error, DBAPIError) and error.connection_invalidated:
+                    raise lost(self._what, reason(error)) from error
+                raise
         self._foreign_statements = 0
 
     def _flush(self, session: Session) -> None:
@@ -234,7 +255,9 @@ class _Transaction:
             event.remove(connection, "commit", verify)
 
     def rollback(self) -> None:
-        if self._is_autocommit and self._connection is not None and not self._connection.closed and self.driver_state():
+        connection = self._connection
+        is_usable = connection is not None and not (connection.closed or connection.invalidated)
+        if self._is_autocommit and is_usable and self.driver_state():
             self.execute("ROLLBACK", ())
         self._target.rollback()
 

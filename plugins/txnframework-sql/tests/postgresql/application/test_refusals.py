@@ -7,14 +7,15 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
+import psycopg
 import pytest
-from application_connections import INSERT, KINDS, Application, Opened, asked
+from application_connections import INSERT, KINDS, Application, asked
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import InvalidInput, Unavailable, VersionMismatch
+from txnframework.errors import InvalidInput, VersionMismatch
 from txnframework_sql import MetadataOptions, open_metadata_store
 from txnframework_sql.testing.servers.databases import fresh_database
 
@@ -121,12 +122,12 @@ def test_what_people_pass_by_mistake(run: Run) -> None:
         with engine.connect() as bound:
             for one, sentence in [*given, (Session(bound), "pass that connection")]:
                 await refused(application, one, version, sentence)
-        closed = await asyncpg.connect(application.url)
-        await closed.close()
+        closed = psycopg.connect(application.url)
+        closed.close()
         await refused(application, closed, version, "pass an open one")
-        async with pool.acquire() as connection:
+        with engine.connect() as left:
             pass
-        await refused(application, connection, version, "pass an open one")
+        await refused(application, left, version, "pass an open one")
         for one, _ in given:
             if isinstance(one, Session):
                 one.close()
@@ -215,33 +216,6 @@ def test_a_failed_statement_before_the_block(run: Run) -> None:
             await connection.execute("SELECT 1/0")
         await refused(application, connection, version, "roll it back before the block")
         await connection.close()
-
-    run(test)
-
-
-async def _lose(application: Application, opened: Opened) -> None:
-    await opened.run("SET application_name = 'lost'")
-    await asked(
-        application.url, "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'lost'"
-    )
-
-
-def test_a_lost_connection(run: Run, kind: Any) -> None:
-    """A connection that the server has ended is unavailable, at the join and at the put."""
-
-    async def test(application: Application) -> None:
-        version = await application.begun()
-        async with kind(application.url) as opened:
-            await _lose(application, opened)
-            with pytest.raises((Unavailable, InvalidInput), match=r"broke down|pass an open one"):
-                await application.store.join_transaction(opened.given, application.header, version)
-        async with kind(application.url) as opened:
-            joined = await application.store.join_transaction(opened.given, application.header, version)
-            await _lose(application, opened)
-            with pytest.raises(Unavailable, match="broke down"):
-                await joined.put(application.ended(version))
-            await joined.rollback()
-        assert await application.state() == b"open"
 
     run(test)
 

@@ -1,0 +1,214 @@
+"""A connection that the server ends is no mistake of the application: the error says to repeat the block."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+from application_connections import INSERT, Application, Opened, asked
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.model import Put
+
+Run = Callable[..., None]
+
+_DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, psycopg.Error, SQLAlchemyError)
+
+
+async def _mark(opened: Opened) -> None:
+    """Make the server process of the connection known to ``_end``."""
+    await opened.run("SET application_name = 'lost'")
+    if _can_connect_again(opened.given) or not opened.begins:
+        await _call(opened.given.commit)
+
+
+def _can_connect_again(given: object) -> bool:
+    return type(given).__module__.startswith("sqlalchemy")
+
+
+async def _end(application: Application) -> None:
+    """End the server process of the connection, and wait until it is gone."""
+    ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'lost'"
+    assert await asked(application.url, ended) is True
+
+
+async def _notice(opened: Opened) -> None:
+    with pytest.raises(_DRIVER_ERRORS):
+        await opened.run("SELECT 1")
+
+
+async def _call(method: Callable[[], Any]) -> None:
+    found = method()
+    if inspect.isawaitable(found):
+        await found
+
+
+async def _lost(application: Application, given: object, version: int) -> None:
+    with pytest.raises(Unavailable, match=r"is lost .*repeat the block with an open connection"):
+        await application.store.join_transaction(given, application.header, version)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("is_noticed", [False, True])
+def test_before_the_block(run: Run, kind: Any, *, is_open: bool, is_noticed: bool) -> None:
+    """
+    The block cannot begin, however often it is tried, until an object that can connect again has done so.
+
+    It makes no difference whether a transaction is open, and whether the driver has noticed the loss.
+    """
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            await _mark(opened)
+            if is_open:
+                await opened.run("BEGIN" if opened.begins else "SELECT 1")
+            await _end(application)
+            if is_noticed:
+                await _notice(opened)
+            await _lost(application, opened.given, version)
+            if _can_connect_again(opened.given):
+                await _call(opened.given.rollback)
+                joined = await application.store.join_transaction(opened.given, application.header, version)
+                await opened.run(INSERT)
+                await joined.put(application.ended(version))
+                await joined.commit()
+                assert (await application.rows(), await application.state()) == (1, b"committed")
+            else:
+                await _lost(application, opened.given, version)
+
+    run(test)
+
+
+def test_no_transaction_is_left_behind(run: Run, kind: Any) -> None:
+    """If the block could not begin, an object that can connect again does so without a rollback of the program."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            if not _can_connect_again(opened.given):
+                return
+            await _mark(opened)
+            await _end(application)
+            await _lost(application, opened.given, version)
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await joined.rollback()
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+def test_before_the_put(run: Run, kind: Any, *, is_noticed: bool) -> None:
+    """The put raises Unavailable, and nothing is committed."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            await _mark(opened)
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await opened.run(INSERT)
+            await _end(application)
+            if is_noticed:
+                await _notice(opened)
+            with pytest.raises(Unavailable, match=r"is lost .*nothing was committed"):
+                await joined.put(application.ended(version))
+            await joined.rollback()
+            await joined.rollback()
+        assert (await application.rows(), await application.state()) == (0, b"open")
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+def test_before_the_commit(run: Run, kind: Any, *, is_noticed: bool) -> None:
+    """The outcome is unknown to the caller until its attempt to abort succeeds."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        async with kind(application.url) as opened:
+            await _mark(opened)
+            joined = await application.store.join_transaction(opened.given, application.header, version)
+            await opened.run(INSERT)
+            await joined.put(application.ended(version))
+            await _end(application)
+            if is_noticed:
+                await _notice(opened)
+            with pytest.raises((OutcomeUnknown, Unavailable)):
+                await joined.commit()
+            await joined.rollback()
+        with suppress(VersionMismatch):
+            await application.store.put(Put(application.header, b"aborted", version))
+        assert (await application.rows(), await application.state()) == (0, b"aborted")
+
+    run(test)
+
+
+class _Base(DeclarativeBase):
+    pass
+
+
+class _Mine(_Base):
+    __tablename__ = "mine"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    text: Mapped[str]
+
+
+def test_rows_that_a_session_has_not_written(run: Run) -> None:
+    """The put writes them first. A loss raises Unavailable then, too; a row that is refused raises its own error."""
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        engine = create_async_engine(application.url.replace("postgresql:", "postgresql+asyncpg:", 1))
+        try:
+            async with AsyncSession(engine) as session:
+                joined = await application.store.join_transaction(session, application.header, version)
+                session.add(_Mine(text=None))
+                with pytest.raises(SQLAlchemyError, match="null value"):
+                    await joined.put(application.ended(version))
+                await joined.rollback()
+                await _mark(Opened(session, lambda statement: session.execute(text(statement))))
+                joined = await application.store.join_transaction(session, application.header, version)
+                session.add(_Mine(text="row"))
+                await _end(application)
+                with pytest.raises(Unavailable, match="AsyncSession is lost"):
+                    await joined.put(application.ended(version))
+                await joined.rollback()
+        finally:
+            await engine.dispose()
+        assert (await application.rows(), await application.state()) == (0, b"open")
+
+    run(test)
+
+
+def test_closed_by_the_program(run: Run) -> None:
+    """
+    The drivers psycopg and SQLAlchemy say who closed a connection, so that is a mistake of the program.
+
+    asyncpg does not, and the error names both causes.
+    """
+
+    async def test(application: Application) -> None:
+        version = await application.begun()
+        closed = await psycopg.AsyncConnection.connect(application.url)
+        await closed.close()
+        with pytest.raises(InvalidInput, match="is closed; pass an open one"):
+            await application.store.join_transaction(closed, application.header, version)
+        own = await asyncpg.connect(application.url)
+        await own.close()
+        async with asyncpg.create_pool(application.url, min_size=0) as pool:
+            async with pool.acquire() as returned:
+                pass
+            for one in (own, returned):
+                with pytest.raises(Unavailable, match="the server ended it, or the program closed it or returned it"):
+                    await application.store.join_transaction(one, application.header, version)
+
+    run(test)
