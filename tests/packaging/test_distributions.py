@@ -199,7 +199,12 @@ def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
     A role's plugin knows interfaces, model, errors and how to be a plugin; what uses clients is a host as well. What
     a plugin's commands are made of is imported where they run, in a module ``command``.
     """
-    host = folder.name in ("txnframework-compare", "txnframework-simulation", "txnframework-spark")
+    host = folder.name in (
+        "txnframework-compare",
+        "txnframework-console",
+        "txnframework-simulation",
+        "txnframework-spark",
+    )
     for module in (folder / "src").rglob("*.py"):
         for name in imported(module):
             if not name.startswith("txnframework."):

@@ -13,11 +13,13 @@ from txnframework.plugin import Command, PluginRegistry, RegisteredCommand, load
 
 DISTRIBUTIONS = {
     "compare": "txnframework-compare",
+    "console": "txnframework-console",
     "demo": "txnframework-spark",
     "job": "txnframework-spark",
     "pipeline": "txnframework-spark",
     "simulate": "txnframework-simulation",
     "sql": "txnframework-sql",
+    "top": "txnframework-console",
     "torture": "txnframework-simulation",
     "transaction log-batching": "txnframework-legacy",
     "transaction pending-ack-batching": "txnframework-legacy",

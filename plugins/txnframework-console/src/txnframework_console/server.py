@@ -1,0 +1,97 @@
+"""The HTTP server of the console: where it listens, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from txnframework.environment import SystemEnvironment
+from txnframework.errors import InvalidInput
+from txnframework_console.app import ConsoleApp
+from txnframework_console.connection import Connection, OpenClient
+from txnframework_console.guards import allowed_hosts
+
+FIRST_TRY_S = 3
+"""How long the start waits for the stores. After that the console is served without them, and goes on trying."""
+GRACE_S = 2
+"""How long requests in progress may take when the console ends."""
+
+
+class ConsoleServer(uvicorn.Server):
+    """A server that ends the live views when it is stopped; browsers would keep it otherwise."""
+
+    def __init__(self, config: uvicorn.Config, console: ConsoleApp) -> None:
+        super().__init__(config)
+        self._console = console
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop serving."""
+        await self._console.close()
+        await super().shutdown(sockets)
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Return the host and the port of ``HOST:PORT``."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
+        raise InvalidInput(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:8470")
+    return host.strip("[]"), int(port)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """
+    Return a socket that listens at an address; port 0 chooses a free one.
+
+    :raises InvalidInput: the address cannot be used.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InvalidInput(f"--listen: cannot listen at {host}:{port}: {error.strerror}") from error
+
+
+async def serve(
+    open_client: OpenClient,
+    address: tuple[str, int],
+    further_hosts: tuple[str, ...],
+    token: str | None,
+    say: Callable[[str], None],
+) -> None:
+    """
+    Serve the console until it is interrupted; ``say`` gets what is printed.
+
+    :raises TxnFrameworkError: the stores cannot be opened, for another reason than that they do not answer.
+    """
+    environment = SystemEnvironment()
+    with listening_socket(*address) as listening:
+        host, port = address[0], listening.getsockname()[1]
+        hosts = allowed_hosts(host, port, further_hosts)
+        async with Connection(open_client, environment) as connection:
+            await _tried(connection)
+            console = ConsoleApp(connection, environment, hosts, token)
+            config = uvicorn.Config(
+                console.app,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_S,
+            )
+            say(f"Console: http://{f'[{host}]' if ':' in host else host}:{port}/ (stop with Ctrl-C)")
+            if token is not None:
+                say(f"Token for changes: {token}")
+            await ConsoleServer(config, console).serve([listening])
+
+
+async def _tried(connection: Connection) -> None:
+    """Wait a while for the first attempt to open the stores; raise its error if no further attempt can help."""
+    trying = asyncio.ensure_future(connection.tried())
+    done, _ = await asyncio.wait({trying}, timeout=FIRST_TRY_S)
+    if done:
+        await trying
+    else:
+        trying.cancel()

@@ -1,0 +1,84 @@
+"""Coordinators, sessions and the other leases that processes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from txnframework.client import HeldLease, Ping
+from txnframework_console.views.source import Source
+
+LEASES_MAX = 1_000
+"""The most leases that are read for this view."""
+SHOWN_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRow:
+    """The coordinators of one family: who sweeps, how many hosts take part, and the ids that are held, by holder."""
+
+    name: str
+    sweeper: str | None
+    hosts: int
+    ids: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessesView:
+    """``dispatching`` and ``others``: leases, at most ``SHOWN_MAX``; ``is_complete``: all leases were read."""
+
+    ping: Ping
+    coordinators: tuple[CoordinatorRow, ...]
+    sessions: tuple[str, ...]
+    dispatching: tuple[HeldLease, ...]
+    others: tuple[HeldLease, ...]
+    total: int
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessesQuery:
+    """The leases of a system."""
+
+    async def read(self, source: Source) -> ProcessesView:
+        """Return the first leases, sorted by kind, and how fast the stores answer."""
+        ping = await source.client.ping()
+        kinds = [await source.client.leases(kind, leases_max=LEASES_MAX) for kind in ("coordinator ", "sweep ")]
+        found = await source.client.leases(leases_max=LEASES_MAX)
+        return processes(ping, tuple(dict.fromkeys((*kinds[0], *kinds[1], *found))), len(found) < LEASES_MAX)
+
+
+def processes(ping: Ping, leases: tuple[HeldLease, ...], is_complete: bool) -> ProcessesView:
+    """Return the view of these leases; their names are described by ``HeldLease``."""
+    kinds: dict[str, list[HeldLease]] = {}
+    for one in leases:
+        kind = one.name.partition(" ")[0]
+        kinds.setdefault(kind if kind in ("coordinator", "sweep", "session", "dispatch") else "other", []).append(one)
+    return ProcessesView(
+        ping,
+        coordinator_rows((*kinds.get("coordinator", ()), *kinds.get("sweep", ()))),
+        tuple(one.holder for one in kinds.get("session", ()))[:SHOWN_MAX],
+        tuple(kinds.get("dispatch", ()))[:SHOWN_MAX],
+        tuple(kinds.get("other", ()))[:SHOWN_MAX],
+        len(leases),
+        is_complete,
+    )
+
+
+def coordinator_rows(leases: Iterable[HeldLease]) -> tuple[CoordinatorRow, ...]:
+    """Return the coordinators that these leases name, by the name of their plugin."""
+    sweepers: dict[str, str] = {}
+    hosts: dict[str, int] = {}
+    ids: dict[str, list[tuple[int, str]]] = {}
+    for one in leases:
+        words = one.name.split(" ")
+        if words[0] == "sweep":
+            sweepers[words[1]] = one.holder
+        elif words[2] == "host":
+            hosts[words[1]] = hosts.get(words[1], 0) + 1
+        elif words[2] == "id" and words[3].isdecimal():
+            ids.setdefault(words[1], []).append((int(words[3]), one.holder))
+    names = sorted({*sweepers, *hosts, *ids})
+    return tuple(
+        CoordinatorRow(name, sweepers.get(name), hosts.get(name, 0), tuple(sorted(ids.get(name, ())))) for name in names
+    )
