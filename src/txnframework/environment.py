@@ -1,11 +1,15 @@
-"""Time and randomness: the only module of the core that reads a clock or a source of randomness."""
+"""Time, randomness and the name of the process: the only module of the core that asks the system for them."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import socket
 import time
 from typing import Protocol
+
+HOST_CHARACTERS_MAX = 64
 
 
 class Environment(Protocol):
@@ -20,9 +24,12 @@ class Environment(Protocol):
     def random_bits(self, count: int) -> int:
         """Return ``count`` random bits as an integer."""
 
+    def process_name(self) -> str:
+        """Return a short text by which people find this process: its host and its process id, as ``HOST:PID``."""
+
 
 class SystemEnvironment:
-    """The real clock and the operating system's randomness."""
+    """The real clock, the operating system's randomness, and its name of this process."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970."""
@@ -35,3 +42,7 @@ class SystemEnvironment:
     def random_bits(self, count: int) -> int:
         """Return ``count`` random bits as an integer."""
         return secrets.randbits(count)
+
+    def process_name(self) -> str:
+        """Return a short text by which people find this process: its host and its process id, as ``HOST:PID``."""
+        return f"{socket.gethostname()[:HOST_CHARACTERS_MAX]}:{os.getpid()}"

@@ -52,6 +52,8 @@ def test_open_ones_are_told_with_whether_their_process_lives(stores: Stores) -> 
                 for client in (looking, owner, looking):
                     found = await hanging(client)
                     assert {txn_id: one.owner_lives for txn_id, one in found.items()} == {own: True, anybodys: None}
+                    process = owner.host.environment.process_name()
+                    assert {txn_id: one.process for txn_id, one in found.items()} == {own: process, anybodys: ""}
                 assert await hanging(looking, 3_600_000) == {}
             found = await hanging(looking)
             assert {txn_id: one.owner_lives for txn_id, one in found.items()} == {own: False, anybodys: None}

@@ -152,7 +152,9 @@ def test_leases_are_listed_in_pages(stores: Stores) -> None:
                 dispatching = [one for one in whole if one.name.startswith("dispatch billing of segment://")]
                 assert len([one for one in dispatching if one.holder.startswith("worker in ")]) >= 3
                 (session,) = await client.leases("session ")
-                assert session.name == f"session {session.holder}"
+                process, session_name = session.holder.rsplit(" in ", 1)
+                assert session.name == f"session {session_name}"
+                assert process == client.host.environment.process_name()
                 seen = list(await client.leases(leases_max=1))
                 while page := await client.leases(after=seen[-1].name, leases_max=1):
                     seen += page

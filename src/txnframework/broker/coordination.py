@@ -108,6 +108,10 @@ class _LeaseFields(msgspec.Struct):
     holder: str
 
 
+IN = " in "
+"""What separates the name of a consumer or process from its session, in the holder of a lease."""
+
+
 def holder_of(lease: Record) -> str:
     """Return the holder that is named in the record of a lease."""
     try:

@@ -96,9 +96,10 @@ class HeldLease:
     """
     A lease that is held, and its holder: a session, or ``NAME in SESSION`` for a consumer with a name.
 
-    The name begins with the purpose of the lease: ``session SESSION`` of a process with transactions, ``coordinator
-    NAME host HOST`` of a host that serves coordinators, ``coordinator NAME id ID`` of one coordinator, ``sweep NAME``
-    of the host that sweeps, ``dispatch SUBSCRIPTION of SEGMENT``. Other names have no meaning for programs.
+    The name begins with the purpose of the lease: ``session SESSION`` of a process with transactions,
+    ``coordinator NAME host HOST`` of a host that serves coordinators, ``coordinator NAME id ID`` of one coordinator,
+    ``sweep NAME`` of the host that sweeps, ``dispatch SUBSCRIPTION of SEGMENT``. Other names have no meaning for
+    programs. The holder of a session is ``HOST:PID in SESSION``.
     """
 
     name: str

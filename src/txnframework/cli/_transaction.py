@@ -184,6 +184,7 @@ def _hanging_document(one: HangingTransaction, now_ms: int, skew_ms: int) -> dic
         **document_of(one.transaction, now_ms),
         "hangs_ms": one.age_ms,
         "owner_lives": one.owner_lives,
+        "process": one.process or None,
         "operations_left": one.operations_left,
         "participants": participants_of(one.transaction),
         "reason": reason,
@@ -225,7 +226,8 @@ def explain(hanging: HangingTransaction, now_ms: int, skew_ms: int) -> tuple[str
     if hanging.owner_lives is None:
         return "open, and not bound to the process that began it", f"ask its owner; {wait}; or {abort}"
     if hanging.owner_lives:
-        return "open, and the process that began it is running", f"check that process; {wait}; or {abort}"
+        named = f" ({hanging.process})" if hanging.process else ""
+        return f"open, and the process that began it{named} is running", f"check that process; {wait}; or {abort}"
     return "open, and the process that began it has ended", f"{sweep}; or {abort}"
 
 

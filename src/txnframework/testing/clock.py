@@ -12,6 +12,9 @@ from itertools import count
 START_MS = 1_700_000_000_000
 """The start of virtual time: a realistic date, so that printed times are recognizable."""
 
+PROCESS_NAME = "test:1"
+"""What these environments call the process."""
+
 STEPS_BETWEEN = 50
 """The number of event loop steps in which ready tasks run before the clock moves."""
 
@@ -46,6 +49,10 @@ class VirtualEnvironment:
     def random_bits(self, count: int) -> int:
         """Return ``count`` bits from the seeded generator."""
         return self._random.getrandbits(count)
+
+    def process_name(self) -> str:
+        """Return the same name in every run."""
+        return PROCESS_NAME
 
     def next_ms(self) -> int | None:
         """Return the time at which the next sleeper wakes; None if nothing sleeps."""
@@ -101,6 +108,10 @@ class AdvanceableEnvironment:
     def random_bits(self, count: int) -> int:
         """Return ``count`` random bits as an integer."""
         return secrets.randbits(count)
+
+    def process_name(self) -> str:
+        """Return the same name in every run."""
+        return PROCESS_NAME
 
     async def advance(self, by_ms: int) -> None:
         """Advance the clock by ``by_ms``, as ``VirtualEnvironment.advance`` does."""

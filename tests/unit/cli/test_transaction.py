@@ -45,3 +45,10 @@ def test_reason_and_remedy(state: State, left_ms: int, owner_lives: bool | None,
     assert reason in told[0]
     assert remedy in told[1]
     assert str(txn.txn_id) in told[1]
+
+
+def test_the_process_is_named() -> None:
+    """The reason names the host and the process id of a living owner."""
+    txn = Transaction(TxnID(0, 7), State.OPEN, NOW_MS + 5_000, 0)
+    told = explain(HangingTransaction(txn, NOW_MS, True, process="worker-3:4711"), NOW_MS, SKEW_MS)
+    assert told[0] == "open, and the process that began it (worker-3:4711) is running"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
-from txnframework.broker.coordination import held_leases
+from txnframework.broker.coordination import IN, held_leases, holder_of
 from txnframework.environment import Environment
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -30,8 +30,9 @@ class Sessions:
     """
     The session of this process, and the detection of sessions that ended.
 
-    A session is a lease with a random name. A process acquires it before it begins the first transaction that names it.
-    So a transaction without a lease, if the lease is read after the transaction, belongs to a process that is gone.
+    A session is a lease with a random name, whose holder names the process for people. A process acquires it before
+    it begins the first transaction that names it. So a transaction without a lease, if the lease is read after the
+    transaction, belongs to a process that is gone.
 
     A process that was paused for longer than its lease finds its transactions aborted: its calls may fail, but it
     cannot damage data.
@@ -60,7 +61,8 @@ class Sessions:
         async with self._acquiring:
             if self._own is None:
                 name = self._requested = self._requested or f"{self._environment.random_bits(NAME_BITS):016x}"
-                lease = await self._store.acquire_lease(session_lease(name), name)
+                holder = f"{self._environment.process_name()}{IN}{name}"
+                lease = await self._store.acquire_lease(session_lease(name), holder)
                 self._own, self._requested = (name, lease), None
                 self._run(self._forget_when_lost(lease))
             return self._own[0]
@@ -106,9 +108,17 @@ class Sessions:
             pass  # it is decided, and a sweep settles the remaining participants
         self._aborted(txn_id)
 
-    async def is_alive(self, session: str) -> bool:
-        """Return whether the process of a session is alive, which its lease shows."""
-        return not self._is_gone(session, await held_leases(self._store, session_lease(session)))
+    async def process_of(self, session: str) -> str | None:
+        """
+        Return the name of the process that holds a session, ``HOST:PID``; None: the process is gone.
+
+        Empty: the lease does not name its process.
+        """
+        living = await held_leases(self._store, session_lease(session))
+        if self._is_gone(session, living):
+            return None
+        lease = living.get(session_lease(session))
+        return "" if lease is None else holder_of(lease).rpartition(IN)[0]
 
     async def close(self) -> None:
         """End this process's session; other processes abort its open transactions."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
+from txnframework.broker.coordination import IN
 from txnframework.broker.dispatch.attachments import Attachment, SubscriptionRef
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.delivery_counts import DeliveryCountCache
@@ -28,9 +29,6 @@ from txnframework.model.positions import Position
 from txnframework.runtime.concurrency import KeyedLock
 from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import RetryingTasks
-
-IN = " in "
-"""The separator between a consumer's name and its process's session in the name of a lease holder."""
 
 
 class Dispatches:

@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from txnframework.broker.coordination import holder_of
-from txnframework.broker.dispatch.dispatches import IN
+from txnframework.broker.coordination import IN, holder_of
 from txnframework.broker.division import divide
 from txnframework.broker.rosters import HeldLeases, Roster
 from txnframework.broker.segments import dispatching_lease, dispatching_leases, member_lease, member_of

@@ -189,3 +189,7 @@ class SkewedEnvironment:
     def random_bits(self, count: int) -> int:
         """Return bits from the world's seeded source."""
         return self._world.random_bits(count)
+
+    def process_name(self) -> str:
+        """Return the name of the world's process, which is the same in every run."""
+        return self._world.process_name()
