@@ -1,4 +1,4 @@
-"""Each page tells how things stand, escapes what is stored, and reads a bounded part of it."""
+"""Each page tells what is stored, escapes what is stored, and reads a bounded part of it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_topics_and_subscriptions(log_family: bool) -> None:
     topic = "persistent://public/default/orders" if log_family else "orders"
 
     async def work() -> None:
-        async with served(log_family=log_family, consumes=True) as world:
+        async with served("the token", log_family=log_family, consumes=True) as world:
             client: Client = world.client
             await client.create_topic(topic)
             await client.subscribe(topic, "billing", start="earliest")

@@ -124,7 +124,7 @@ class ConsoleApp:
         client = self._connection.client()
         if self._catalog is None or self._catalog_of is not client:
             self._catalog, self._catalog_of = Catalog(client, self._environment), client
-        return Source(client, self._catalog, self._environment.now_ms())
+        return Source(client, self._catalog, self._environment.now_ms(), changes=self._token is not None)
 
     async def _read(self, query: Hashable) -> str:
         asked: Any = query
@@ -196,9 +196,7 @@ class ConsoleApp:
 
     async def _act(self, request: Request) -> Response:
         if self._token is None:
-            raise RequestRefused(
-                403, "This console is read-only; 'txnframework console --allow-changes' allows changes."
-            )
+            raise RequestRefused(403, READ_ONLY)
         form = await _form(request) if request.method == "POST" else {}
         try:
             action = action_of(request.path_params["kind"], dict(request.query_params), form)

@@ -56,8 +56,10 @@ def console(
     Serve a web page that shows topics, subscriptions and transactions.
 
     The pages are live: they show what hangs, who owns it, and what it holds back. They change nothing unless
-    --allow-changes is given; then each change needs the token and a confirmation. The page works while the stores are
-    down, and recovers with them. It has no encryption and no login: everyone who can reach the address can read it.
+    --allow-changes is given; then each change needs the token and a confirmation. With --allow-changes, the page of a
+    subscription also shows its positions. Reading these settles the acknowledgments of transactions that have ended.
+    The page works while the stores are down, and recovers with them. It has no encryption and no login: everyone who
+    can reach the address can read it.
     """
     address = parse_address(listen)
     if (f"[{address[0]}]" if ":" in address[0] else address[0]) not in LOOPBACK:

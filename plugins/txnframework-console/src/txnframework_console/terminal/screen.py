@@ -112,7 +112,7 @@ def _subscription_cells(row: SubscriptionRow) -> tuple[str, ...]:
 
 
 def _transaction_cells(row: TransactionRow, now_ms: int) -> tuple[str, ...]:
-    owner = " ".join(filter(None, (row.found.principal, row.found.session)))
+    owner = " ".join(filter(None, (row.found.principal, row.process or row.found.session)))
     lives = {True: " (alive)", False: " (gone)", None: ""}[row.owner_lives]
     held = f"{number(row.operations_left)} op." if not row.is_open else _known(row.undecided)
     return (
@@ -169,6 +169,7 @@ def _transaction_document(row: TransactionRow, now_ms: int) -> dict[str, Any]:
         "principal": row.found.principal or None,
         "session": row.found.session,
         "owner_lives": row.owner_lives,
+        "process": row.process or None,
         "undecided": row.undecided,
         "operations_left": row.operations_left,
         "attention": reason_of(row, now_ms) or None,

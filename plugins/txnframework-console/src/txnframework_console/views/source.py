@@ -18,11 +18,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The client and the catalog of the console; ``now_ms``: the time of this reading."""
+    """
+    The client and the catalog of the console; ``now_ms``: the time of this reading.
+
+    ``changes``: whether a reading may settle what has ended. Otherwise views leave out what they cannot read without.
+    """
 
     client: Client
     catalog: Catalog
     now_ms: int
+    changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from txnframework.client import DeadLetter, SegmentLag, SubscriptionDescription, SubscriptionPosition
-from txnframework.errors import InvalidInput, SubscriptionNotFound
+from txnframework.errors import InvalidInput, SubscriptionNotFound, TopicNotFound
 from txnframework.model.names import TopicName
 from txnframework_console.catalog import Catalog, Sample
 from txnframework_console.views.source import PAGE_ROWS, SURVEY_TOPICS, ListPage, Source, page_of
@@ -117,10 +117,14 @@ def letter_topic(topic: str, subscription: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionView:
-    """One subscription: its row, and its positions with their lags and holders by segment."""
+    """
+    One subscription: its row, and its lags and holders by segment.
+
+    ``positions``: by segment; None: not read, because reading them settles acknowledgments of ended transactions.
+    """
 
     row: SubscriptionRow
-    positions: tuple[SubscriptionPosition, ...]
+    positions: Mapping[str, SubscriptionPosition] | None
     lags: Mapping[str, SegmentLag]
     holders: Mapping[str, str]
     letters_topic: str
@@ -135,8 +139,15 @@ class SubscriptionQuery:
 
     async def read(self, source: Source) -> SubscriptionView:
         """Return the subscription, or raise TopicNotFound or SubscriptionNotFound."""
-        positions = await source.client.describe_subscription(TopicName.parse(self.topic), self.name)
-        page = page_of([_row(self.topic, self.name, len(positions), None)], 1)
+        topic = TopicName.parse(self.topic)
+        positions = None
+        if source.changes:
+            found = await source.client.describe_subscription(topic, self.name)
+            positions = {one.segment: one for one in found}
+        sample = (await source.catalog.read([self.topic])).get(self.topic)
+        if sample is None:
+            raise TopicNotFound(self.topic)
+        page = page_of([_row(self.topic, self.name, len(sample.topic.layout.active()), None)], 1)
         (row,) = (await _completed(page, source.catalog)).rows
         if row.found is None:
             raise SubscriptionNotFound(self.topic, self.name)
