@@ -19,11 +19,12 @@ from starlette.staticfiles import StaticFiles
 from txnframework.environment import Environment
 from txnframework.errors import Conflict, InvalidInput, NotFound, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework_console.actions import Action, action_of
-from txnframework_console.catalog import Catalog, read_exception
+from txnframework_console.catalog import Catalog
 from txnframework_console.connection import Connection
 from txnframework_console.guards import Guard, is_token
 from txnframework_console.pages import Pages
 from txnframework_console.polls import Poll, Polls, Snapshot
+from txnframework_console.remembered import read_exception
 from txnframework_console.texts import clock, visible
 from txnframework_console.views import subscriptions, topics
 from txnframework_console.views.overview import OverviewQuery

@@ -6,17 +6,15 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from txnframework.client import Client, TopicDescription
+from txnframework.client import Client, FamilyStatus, TopicDescription
 from txnframework.environment import Environment
 from txnframework.errors import NotFound
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
+from txnframework_console.remembered import Remembered, read_exception
 
 PAGE_TOPICS = 1_000
-LIST_FRESH_MS = 5_000
-"""How long a list of all topics is used before it is read again."""
 FRESH_MS = 1_000
 """How long the description of a topic is used before it is read again."""
 RATE_MS = 10_000
@@ -58,7 +56,7 @@ class Sample:
 
 class Catalog:
     """
-    The layouts of all topics, and the last description of each topic that was needed.
+    The layouts of all topics, the numbers of transactions, and the last description of each topic that was needed.
 
     Concurrent callers share one read. ``survey`` reads a bounded number of further topics, the stalest first, so that
     views can order all topics by what was read of them.
@@ -67,21 +65,19 @@ class Catalog:
     def __init__(self, client: Client, environment: Environment) -> None:
         self._client = client
         self._environment = environment
-        self._layouts: dict[str, Layout] = {}
-        self._listed_ms: int | None = None
-        self._listing: asyncio.Task[None] | None = None
+        self._layouts = Remembered(self._list, environment)
+        self._families = Remembered(client.count_transactions, environment)
         self._samples: dict[str, Sample] = {}
         self._reading: dict[str, asyncio.Task[Sample | None]] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_READS)
 
     async def layouts(self) -> dict[str, Layout]:
         """Return the layouts of all topics by name, in the order of ``Client.list_topics``."""
-        if self._listed_ms is None or self._environment.now_ms() - self._listed_ms >= LIST_FRESH_MS:
-            if self._listing is None:
-                self._listing = asyncio.ensure_future(self._list())
-                self._listing.add_done_callback(self._end_listing)
-            await asyncio.shield(self._listing)
-        return self._layouts
+        return await self._layouts.get()
+
+    async def families(self) -> tuple[FamilyStatus, ...]:
+        """Return the numbers of transactions by family, which may be some seconds old."""
+        return await self._families.get()
 
     def sample(self, topic: str) -> Sample | None:
         """Return the last sample of a topic, which may be old; None: it was not read yet."""
@@ -101,9 +97,10 @@ class Catalog:
         return sum(one not in self._samples for one in names)
 
     def forget(self, topic: str) -> None:
-        """Read a topic anew the next time, because it was changed here."""
+        """Read a topic, the list and the numbers anew the next time, because something was changed here."""
         self._samples.pop(topic, None)
-        self._listed_ms = None
+        self._layouts.forget()
+        self._families.forget()
 
     async def _fresh(self, topic: str) -> Sample | None:
         known = self._samples.get(topic)
@@ -132,15 +129,11 @@ class Catalog:
         self._samples[topic] = sample
         return sample
 
-    def _end_listing(self, done: asyncio.Task[None]) -> None:
-        self._listing = None
-        read_exception(done)
-
     def _end_reading(self, topic: str, done: asyncio.Task[Sample | None]) -> None:
         self._reading.pop(topic, None)
         read_exception(done)
 
-    async def _list(self) -> None:
+    async def _list(self) -> dict[str, Layout]:
         found: dict[str, Layout] = {}
         after: TopicName | None = None
         while page := await self._client.list_topics(after=after, topics_max=PAGE_TOPICS):
@@ -148,12 +141,5 @@ class Catalog:
             after = page[-1].topic
             if len(page) < PAGE_TOPICS:
                 break
-        self._layouts = found
         self._samples = {name: one for name, one in self._samples.items() if name in found}
-        self._listed_ms = self._environment.now_ms()
-
-
-def read_exception(done: asyncio.Task[Any]) -> None:
-    """Keep asyncio from reporting the failure of a read that every waiter has left."""
-    if not done.cancelled():
-        done.exception()
+        return found

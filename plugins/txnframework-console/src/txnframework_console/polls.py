@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, NotFound, TxnFrameworkError
-from txnframework_console.catalog import read_exception
+from txnframework_console.remembered import read_exception
 from txnframework_console.texts import visible
 
 _LOG = logging.getLogger(__name__)

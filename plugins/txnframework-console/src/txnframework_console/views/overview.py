@@ -59,7 +59,7 @@ class OverviewQuery:
     async def read(self, source: Source) -> OverviewView:
         """Return the numbers; in each reading some more topics are read, until all are known."""
         ping = await source.client.ping()
-        families = await source.client.count_transactions()
+        families = await source.catalog.families()
         found = await source.client.find_hanging(HANGS_MS, transactions_max=ROWS)
         hanging = await transaction_rows(source, found)
         subscriptions = await SubscriptionsQuery(rows=ROWS).read(source)
