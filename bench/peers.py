@@ -1,0 +1,210 @@
+"""Measure whole uses of the framework beside kept figures of Kafka and Pulsar: ``python bench/peers.py``.
+
+The figures of the peers are in ``peers.toml``, with how they were taken. They were taken on one machine, and this
+script does not run the peers. So compare the shape of a row (how it grows with segments and clients) rather than one
+number with another, unless your machine is the one that is described there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import tomllib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+
+from backend import Backend
+from backends import BACKENDS
+from measurement import opened, timed
+from rich.console import Console
+from rich.table import Table
+
+from txnframework import Client, Consumer, Producer
+
+PEERS = Path(__file__).parent / "peers.toml"
+MESSAGE = b"x" * 100
+Row = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One client over one backend; ``scale`` shortens every loop."""
+
+    client: Client
+    scale: float
+    _names: count[int] = field(default_factory=count)
+
+    def times(self, whole: int) -> int:
+        return max(1, round(whole * self.scale))
+
+    async def topic(self) -> str:
+        """Create a topic that nothing else uses."""
+        name = f"t{next(self._names)}"
+        await self.client.create_topic(name)
+        return name
+
+    async def producers(self, number: int) -> list[Producer]:
+        """Return producers that have sent once, each to a topic of its own."""
+        made = [await self.client.producer(await self.topic()) for _ in range(number)]
+        await asyncio.gather(*(producer.send(MESSAGE) for producer in made))
+        return made
+
+
+async def transactions_by_segments(run: Measurement) -> Row:
+    """The milliseconds of a whole transaction: begin, one message to each segment, commit."""
+    found = {}
+    for segments in (1, 10, 100, 1000):
+        producers = await run.producers(segments)
+
+        async def whole(producers: list[Producer] = producers) -> None:
+            async with run.client.transaction() as txn:
+                await asyncio.gather(*(producer.send(MESSAGE, txn=txn) for producer in producers))
+
+        await whole()
+        took = [await timed(whole()) for _ in range(run.times(max(6, 200 // segments)))]
+        found[f"{segments} segments, ms"] = statistics.median(took) * 1e3
+    return found
+
+
+async def transactions_by_clients(run: Measurement) -> Row:
+    """The transactions per second of concurrent clients, each with one message in one transaction after another."""
+    found = {}
+    for clients in (1, 16, 64):
+        producers = await run.producers(clients)
+        each = run.times(400 if clients == 1 else 100)
+
+        async def one_client(producer: Producer, each: int = each) -> None:
+            for _ in range(each):
+                async with run.client.transaction() as txn:
+                    await producer.send(MESSAGE, txn=txn)
+
+        seconds = await timed(asyncio.gather(*map(one_client, producers)))
+        found[f"{clients} clients, txn/s"] = clients * each / seconds
+    return found
+
+
+async def loops(run: Measurement) -> Row:
+    """The messages per second of a consume-transform-produce loop, with 100 messages per transaction and with one."""
+    found = {}
+    for together, messages in ((100, 10_000), (1, 400)):
+        source, target = await run.topic(), await run.topic()
+        producer = await run.client.producer(target)
+        await (await run.client.producer(source)).send_many([MESSAGE] * (messages := run.times(messages)))
+        async with await run.client.consumer(source, "s", start="earliest") as consumer:
+            seconds = await timed(_loop(run.client, consumer, producer, together, messages))
+        found[f"loop of {together}, messages/s"] = messages / seconds
+    return found
+
+
+async def _loop(client: Client, consumer: Consumer, producer: Producer, together: int, messages: int) -> None:
+    left = messages
+    while left:
+        async with client.transaction() as txn:
+            received = await consumer.receive_many(messages_max=min(together, left), timeout_ms=60_000)
+            await producer.send_many([message.value for message in received], txn=txn)
+            await consumer.ack(*received, txn=txn)
+        left -= len(received)
+
+
+async def plain_messages(run: Measurement) -> Row:
+    """The messages per second without transactions: sends that are awaited in groups, ``send_many``, and receiving."""
+    topic = await run.topic()
+    producer = await run.client.producer(topic)
+    single, bulk = run.times(20_000), run.times(100_000)
+
+    async def sends() -> None:
+        for _ in range(0, single, 500):
+            await asyncio.gather(*(producer.send(MESSAGE) for _ in range(500)))
+
+    seconds = await timed(sends())
+    found = {"plain sends, messages/s": -(-single // 500) * 500 / seconds}
+    found["send_many, messages/s"] = bulk / await timed(producer.send_many([MESSAGE] * bulk))
+    async with await run.client.consumer(topic, "s", start="earliest") as consumer:
+        received, begun = 0, perf_counter()
+        while received < bulk:
+            received += len(await consumer.receive_many(messages_max=1000, timeout_ms=60_000))
+        found["receive_many, messages/s"] = received / (perf_counter() - begun)
+    return found
+
+
+async def visible(run: Measurement) -> Row:
+    """The milliseconds from a commit's return to the message's arrival at a waiting consumer."""
+    topic = await run.topic()
+    producer = await run.client.producer(topic)
+    took = []
+    async with await run.client.consumer(topic, "s", start="earliest") as consumer:
+        for _ in range(run.times(100)):
+            waiting = asyncio.ensure_future(consumer.receive(timeout_ms=60_000))
+            await asyncio.sleep(0)
+            async with run.client.transaction() as txn:
+                await producer.send(MESSAGE, txn=txn)
+            begun = perf_counter()
+            await waiting
+            took.append(perf_counter() - begun)
+    return {"visible after commit, ms": statistics.median(took) * 1e3}
+
+
+ROWS: tuple[Callable[[Measurement], Awaitable[Row]], ...] = (
+    transactions_by_segments,
+    transactions_by_clients,
+    loops,
+    plain_messages,
+    visible,
+)
+
+
+async def measure(backend: Backend, scale: float, only: list[str], progress: Callable[[str], None]) -> Row:
+    """Return all figures of one backend."""
+    found: Row = {}
+    async with opened(backend.config("peers")) as client:
+        run = Measurement(client, scale)
+        for row in ROWS:
+            if not only or row.__name__ in only:
+                progress(row.__name__)
+                found |= await row(run)
+    return found
+
+
+def table(ours: dict[str, Row], peers: dict[str, Row]) -> Table:
+    """Return one row for each figure, and one column for each store and peer."""
+    columns = {**ours, **peers}
+    shown = Table("figure", *columns, title="Whole uses, ours and the peers' (see peers.toml)")
+    for name in dict.fromkeys(name for row in ours.values() for name in row):
+        shown.add_row(name, *(_number(row.get(name)) for row in columns.values()))
+    return shown
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def main() -> None:
+    """Measure the chosen backends, one after the other, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", choices=list(BACKENDS), action="append", help="may be repeated; default: all")
+    parser.add_argument("--only", choices=[row.__name__ for row in ROWS], action="append", default=[])
+    parser.add_argument("--quick", action="store_true", help="a tenth of each loop, for a first look")
+    parser.add_argument("--directory", type=Path, help="the directory of the databases; default: a temporary one")
+    arguments = parser.parse_args()
+    console, ours = Console(), {}
+    with console.status("starting") as status:
+        for name in arguments.backend or list(BACKENDS):
+            with (
+                tempfile.TemporaryDirectory(dir=arguments.directory) as directory,
+                BACKENDS[name](Path(directory)) as backend,
+            ):
+                scale = 0.1 if arguments.quick else 1.0
+                ours[name] = asyncio.run(
+                    measure(backend, scale, arguments.only, lambda step, name=name: status.update(f"{name}: {step}"))
+                )
+    peers = tomllib.loads(PEERS.read_text(encoding="utf-8"))
+    console.print(table(ours, {name: peer["figures"] for name, peer in peers.items()}))
+
+
+if __name__ == "__main__":
+    main()
