@@ -21,11 +21,12 @@ from txnframework.model.records import AckOperation
 from txnframework.plugin import Provider, SubscriptionContext
 from txnframework.testing import PendingAckSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
-from txnframework_metadata.pending_acks.groups import AckGroups, Answers
+from txnframework_metadata.pending_acks.groups import ack_group_rules
 from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.pending_acks.store import MetadataPendingAcks
 from txnframework_metadata.pending_acks.writer import Change, Draft
 from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
+from txnframework_metadata.records.call_groups import Answers, CallGroups
 from txnframework_metadata.records.headers import Header, read_header
 from txnframework_metadata.records.operations import forget
 from txnframework_metadata.records.views import StoredOperation, acks_of
@@ -533,7 +534,7 @@ class PutsARecordEach(MetadataPendingAcks):
 
     def __init__(self, context: SubscriptionContext) -> None:
         super().__init__(context)
-        self._groups = AckGroups(self._record, 0)
+        self._groups = CallGroups(self._record, ack_group_rules(0))
 
     def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
         return [replace(one, before=None) for one in super()._drafts(requests)]

@@ -10,7 +10,8 @@ import pytest
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.model import Ack, AckRequest, Branch, Position, ProcessedRange, TxnID
 from txnframework.testing.clock import run_ready
-from txnframework_metadata.pending_acks.groups import AckGroups, Answers
+from txnframework_metadata.pending_acks.groups import ack_group_rules
+from txnframework_metadata.records.call_groups import Answers, CallGroups
 
 PROCESSED = ProcessedRange("query", 1, Position(1, 0), Position(1, 1), 1)
 
@@ -34,7 +35,7 @@ class Recorder:
         return self.answer(requests)
 
 
-async def started(groups: AckGroups, *requests: AckRequest) -> list[asyncio.Task[None]]:
+async def started(groups: CallGroups[AckRequest], *requests: AckRequest) -> list[asyncio.Task[None]]:
     tasks = [asyncio.ensure_future(groups.add(one)) for one in requests]
     await run_ready()
     return tasks
@@ -45,7 +46,7 @@ def test_what_waits_of_one_branch_goes_together_up_to_the_bound() -> None:
 
     async def main() -> None:
         recorder = Recorder()
-        groups = AckGroups(recorder.record, 3)
+        groups = CallGroups(recorder.record, ack_group_rules(3))
         tasks = await started(groups, request(0))
         tasks += await started(
             groups,
@@ -70,7 +71,7 @@ def test_everybody_of_a_group_hears_why_it_failed_and_the_next_one_works() -> No
 
     async def main() -> None:
         recorder = Recorder()
-        groups = AckGroups(recorder.record, 10)
+        groups = CallGroups(recorder.record, ack_group_rules(10))
         recorder.go.set()
 
         def fail(requests: list[AckRequest]) -> Answers:
@@ -90,7 +91,7 @@ def test_a_group_goes_on_while_one_of_its_callers_waits() -> None:
 
     async def main() -> None:
         recorder = Recorder()
-        groups = AckGroups(recorder.record, 10)
+        groups = CallGroups(recorder.record, ack_group_rules(10))
         one, two = await started(groups, request(0), request(1))
         (late,) = await started(groups, request(2))
         for task in (one, late):
@@ -117,7 +118,7 @@ def test_closing_tells_everybody() -> None:
 
     async def main() -> None:
         recorder = Recorder()
-        groups = AckGroups(recorder.record, 10)
+        groups = CallGroups(recorder.record, ack_group_rules(10))
         (running,) = await started(groups, request(0))
         (waiting,) = await started(groups, request(1))
         await groups.close()

@@ -22,7 +22,7 @@ from txnframework.model import (
     SweepResult,
     TxnID,
 )
-from txnframework.model.paths import all_operations_range, header_key, operations_prefix
+from txnframework.model.paths import abort_record_of, all_operations_range, header_key, operations_prefix
 from txnframework.model.records import AckDocument, AckOperation, TransactionHeader, WriteOperation, decode, encode
 from txnframework.testing.clock import run_ready
 from txnframework_metadata.options import CoordinatorOptions
@@ -130,8 +130,8 @@ def test_participants_are_settled_beside_each_other() -> None:
         txn = await process.begin()
         await process.send("a", branch_of(txn))
         await process.send("b", branch_of(txn), OTHER_SEGMENT)
-        await process.commit(txn)
-        stop = process.wire.stop(lambda name, argument: name == "scan_index" and slow.encode() in argument.start)
+        await process.abort(txn)
+        stop = process.wire.stop(lambda name, argument: name == "put" and abort_record_of(argument.key.path)[0] == slow)
         settling = asyncio.ensure_future(process.coordinator.settle(txn.txn_id))
         await stop.reached.wait()
         await run_ready(200)
@@ -159,7 +159,7 @@ def test_whoever_ended_a_transaction_settles_it_without_reading_it() -> None:
         await process.commit(txn)
         process.wire.steps.clear()
         assert await process.coordinator.settle(txn.txn_id) == SweepResult(1, 0)
-        assert [name for name, _ in process.wire.steps] == ["scan", "scan_index", "delete"]
+        assert [name for name, _ in process.wire.steps] == ["scan", "delete"]
         assert await process.coordinator.settle(txn.txn_id) == SweepResult(0, 0)
 
     asyncio.run(main())

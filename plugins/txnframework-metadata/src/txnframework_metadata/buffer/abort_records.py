@@ -18,7 +18,8 @@ from txnframework.model.records import AbortRecord, WriteOperation, decode, enco
 from txnframework.model.transactions import State, Transaction
 from txnframework_metadata.buffer.visibility import outcome_of
 from txnframework_metadata.records.headers import read_header
-from txnframework_metadata.records.operations import forget, require_family, scan_all, scan_index_all
+from txnframework_metadata.records.operations import require_family, scan_all, scan_index_all
+from txnframework_metadata.records.shared_operations import SharedOperations
 from txnframework_metadata.records.views import operation_of
 
 _GETS_TOGETHER_MAX = 4
@@ -124,10 +125,14 @@ def _order(branch: Branch) -> tuple[int, int, int]:
 
 
 async def settle_writes(
-    store: IMetadataStore, ledger: IManagedLedger, segment: str, ended: Transaction, page_records: int
+    store: IMetadataStore,
+    operations: SharedOperations,
+    ledger: IManagedLedger,
+    ended: Transaction,
+    page_records: int,
 ) -> None:
     """
-    Remove a transaction's write operations on ``segment``, after writing abort records for the branches that do not
+    Remove a transaction's write operations on one segment, after writing abort records for the branches that do not
     count.
 
     The order closes a crash window. If an operation were deleted before its abort record is stored, its entries would
@@ -137,12 +142,15 @@ async def settle_writes(
     """
     if ended.state not in (State.COMMITTED, State.ABORTED):
         raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
+    segment = ledger.name
     mine = []
     bounds: dict[tuple[int, int], Position] = {}
-    # Read the operations on this segment only: a transaction may have as many others as it has participants.
-    entries = index_keys.prefix_range(WRITES_BY_SEGMENT, segment, str(ended.txn_id))
-    for stored in await scan_index_all(store, entries, page_records):
-        operation = operation_of(stored)
+    found = operations.writes_of(ended.txn_id, segment)
+    if found is None:
+        # Read the operations on this segment only: a transaction may have as many others as it has participants.
+        entries = index_keys.prefix_range(WRITES_BY_SEGMENT, segment, str(ended.txn_id))
+        found = [operation_of(record) for record in await scan_index_all(store, entries, page_records)]
+    for operation in found:
         document = operation.document
         if not isinstance(document, WriteOperation) or document.segment != segment:
             continue
@@ -156,4 +164,4 @@ async def settle_writes(
         key = abort_record_key(segment, ledger_id, ended.txn_id, branch)
         record = AbortRecord(after=str(after))
         await store.put(Put(key, encode(record), Expect.ANY, abort_indexes(segment, ledger_id, record)))
-    await forget(store, mine)
+    await operations.forget(ended.txn_id, mine)

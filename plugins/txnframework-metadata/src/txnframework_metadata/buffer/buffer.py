@@ -29,7 +29,7 @@ from txnframework_metadata.buffer.retention import LedgerTrimmer
 from txnframework_metadata.buffer.segment_view import SegmentView
 from txnframework_metadata.buffer.visibility_times import VisibilityTimes
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.operations import headers_begun_by
+from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.watches import first_of
 
 
@@ -63,8 +63,8 @@ class MetadataBuffer:
         self._announcements = Announcements(
             self._view, context.ledger, context.store, context.environment, options.open_presumed_ms
         )
-        begun = headers_begun_by(context.coordinator)
-        self._intents = Intents(context.segment, context.ledger, context.store, begun, options)
+        self._operations = operations_shared_by(context.coordinator, context.store, options.page_records)
+        self._intents = Intents(context.segment, context.ledger, context.store, self._operations, options)
         self._appending = SegmentAppender(
             context.ledger, self._intents, self._resolve_copy, self._retention, options.attempts_max
         )
@@ -178,7 +178,7 @@ class MetadataBuffer:
         await self._ready()
         self._intents.forget(ended.txn_id)
         self._announcements.kick()
-        await settle_writes(self._store, self._ledger, self.segment, ended, self._options.page_records)
+        await settle_writes(self._store, self._operations, self._ledger, ended, self._options.page_records)
 
     async def trim(self, ledger_id: int) -> SweepResult:
         """Trim whole ledgers, then the abort records that are no longer needed."""

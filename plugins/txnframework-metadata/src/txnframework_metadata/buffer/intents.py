@@ -9,7 +9,8 @@ from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.records import WriteOperation
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.operations import HeaderCache, put_operations, require_family, require_open
+from txnframework_metadata.records.operations import require_family, require_open
+from txnframework_metadata.records.shared_operations import SharedOperations
 
 
 class Intents:
@@ -25,13 +26,13 @@ class Intents:
         segment: str,
         ledger: IManagedLedger,
         store: IMetadataStore,
-        begun: HeaderCache,
+        operations: SharedOperations,
         options: BufferOptions,
     ) -> None:
         self._segment = segment
         self._ledger = ledger
         self._store = store
-        self._begun = begun
+        self._operations = operations
         self._options = options
         self._noted = _Noted(options.intents_max)
 
@@ -51,7 +52,7 @@ class Intents:
             if self._options.check_every_append:
                 await require_open(self._store, branch.txn_id, principal)
             return known
-        header = await self._begun.header(self._store, branch.txn_id, principal)
+        header = await self._operations.begun.header(self._store, branch.txn_id, principal)
         tail = await self._ledger.tail()
         if tail.sealed:
             raise LedgerSealed(self._segment)
@@ -61,7 +62,7 @@ class Intents:
             ledger=tail.open_ledger_id,
             after=str(tail.last_confirmed),
         )
-        await put_operations(self._store, header, [document], self._options.page_records)
+        await self._operations.put_intent(header, document)
         self._noted.note(branch, tail.open_ledger_id)
         return tail.open_ledger_id
 

@@ -54,7 +54,8 @@ from txnframework_metadata.records.headers import (
     read_header,
     transaction_of,
 )
-from txnframework_metadata.records.operations import HeaderCache, IHeaderCacheOwner, scan_operations
+from txnframework_metadata.records.operations import scan_operations
+from txnframework_metadata.records.shared_operations import ISharedOperationsOwner, SharedOperations
 from txnframework_metadata.records.views import participants_of, parts_of
 from txnframework_metadata.watches import close_all, first_of
 
@@ -63,7 +64,7 @@ _LOG = logging.getLogger(__name__)
 _FIRST_COORDINATOR = 0
 
 
-@implementer(IApplicationCoordinator, ICoCommitCoordinator, IHeaderCacheOwner)
+@implementer(IApplicationCoordinator, ICoCommitCoordinator, ISharedOperationsOwner)
 class MetadataCoordinator:
     """
     Begins a transaction with one put and ends it with one compare-and-set.
@@ -85,7 +86,7 @@ class MetadataCoordinator:
             self._ids = TransactionIds(context.store, _FIRST_COORDINATOR, options.id_block_size, options.attempts_max)
         else:
             self._ids = SharedTransactionIds(context, context.share, options.id_block_size, options.attempts_max)
-        self.begun: HeaderCache = HeaderCache(options.begun_max)
+        self.operations: SharedOperations = SharedOperations(context.store, options.begun_max, options.page_records)
         self._ended: TransactionCache[Transaction] = TransactionCache(options.begun_max)
         self._applications = Applications(context.store, context.environment, options, self.begin)
         self._sweeps = Sweeps(
@@ -95,6 +96,7 @@ class MetadataCoordinator:
             context.environment,
             context.transactions,
             options,
+            self.operations,
         )
         self._closed = asyncio.Event()
 
@@ -135,7 +137,7 @@ class MetadataCoordinator:
                 raise OutcomeUnknown(f"transaction {txn_id} may have begun; its id was not returned") from error
             return transaction_of(txn_id, document)
         begun = transaction_of(txn_id, document)
-        self.begun.note(txn_id, Header(begun, version, document, put.key, operations_prefix(txn_id)))
+        self.operations.begun.note(txn_id, Header(begun, version, document, put.key, operations_prefix(txn_id)))
         return begun
 
     async def enlist(self, txn_id: TxnID, participants: frozenset[Participant]) -> None:
@@ -144,7 +146,7 @@ class MetadataCoordinator:
     async def end(self, request: End) -> Transaction:
         """Decide by one compare-and-set; repeating the same End succeeds."""
         self._require_open()
-        begun = self.begun.take(request.txn_id)
+        begun = self.operations.begun.take(request.txn_id)
         ended = await end_transaction(self._store, self._environment, request, self._options.attempts_max, begun)
         self._ended.note(ended.txn_id, ended)
         return ended
@@ -152,12 +154,12 @@ class MetadataCoordinator:
     async def join_transaction(self, txn_id: TxnID, connection: object) -> IDatabaseTransaction:
         """Join the database transaction of the application's connection."""
         self._require_open()
-        return await join_connection(self._store, txn_id, self.begun.known(txn_id), connection)
+        return await join_connection(self._store, txn_id, self.operations.begun.known(txn_id), connection)
 
     async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
         """Commit by the COMMIT of a database transaction, which also commits rows of the application."""
         self._require_open()
-        begun = self.begun.take(request.txn_id)
+        begun = self.operations.begun.take(request.txn_id)
         ended = await commit_with(
             self._store, self._environment, request, transaction, begun, self._options.attempts_max
         )

@@ -30,6 +30,7 @@ from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.options import CoordinatorOptions
 from txnframework_metadata.records.headers import Header, abort_open, header_of, read_header
 from txnframework_metadata.records.operations import forget, scan_operations
+from txnframework_metadata.records.shared_operations import SharedOperations
 from txnframework_metadata.records.views import StoredOperation, operation_of, participants_of
 
 _LOG = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Sweeps:
         environment: Environment,
         transactions: TransactionsSection,
         options: CoordinatorOptions,
+        shared: SharedOperations,
     ) -> None:
         self._store = store
         self._participants = participants
@@ -72,6 +74,7 @@ class Sweeps:
         self._environment = environment
         self._transactions = transactions
         self._options = options
+        self._shared = shared
         # The rest of a pass that takes several sweeps. If it is empty, the next sweep begins a new pass.
         self._overdue_left: IndexRange | None = None
         self._finals_left: dict[State, IndexRange] = {}
@@ -128,7 +131,8 @@ class Sweeps:
             async with room:
                 return await self._settle_at(participant, ended, operations)
 
-        done = await asyncio.gather(*map(settle, sorted(participants_of(operations))))
+        with self._shared.settling(ended.txn_id, operations):
+            done = await asyncio.gather(*map(settle, sorted(participants_of(operations))))
         try:
             await self._applications.settle(ended, operations)
         except (Unavailable, OutcomeUnknown, Corrupt) as error:

@@ -24,11 +24,13 @@ from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
 from txnframework_metadata.options import PendingAckOptions
 from txnframework_metadata.pending_acks.conflict_check import CheckSources, check_conflicts, replaced
-from txnframework_metadata.pending_acks.groups import AckGroups, Answers
+from txnframework_metadata.pending_acks.groups import ack_group_rules
 from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.pending_acks.writer import Change, Draft, admit, drafts, put_drafts, take_back
+from txnframework_metadata.records.call_groups import Answers, CallGroups
 from txnframework_metadata.records.headers import Header, read_header, require_owner
-from txnframework_metadata.records.operations import forget, headers_begun_by, require_family, scan_operations
+from txnframework_metadata.records.operations import forget, require_family, scan_operations
+from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.records.views import StoredOperation, processed_document, processed_of
 
 
@@ -52,8 +54,9 @@ class MetadataPendingAcks:
         self._confirmed = ConfirmedAcks(self._options.confirmed_records_max, admitted_is_confirmed=not self._atomic)
         self._records = AckRecords(context.store, self.segment, self.subscription, self._options.page_records)
         # Without atomic batches a record is admitted as a whole, so each record holds one request.
-        self._groups = AckGroups(self._record, self._options.acks_per_record_max if self._atomic else 0)
-        self._begun = headers_begun_by(context.coordinator)
+        rules = ack_group_rules(self._options.acks_per_record_max if self._atomic else 0)
+        self._groups: CallGroups[AckRequest] = CallGroups(self._record, rules)
+        self._begun = operations_shared_by(context.coordinator, context.store, self._options.page_records).begun
         self._header: Header | None = None
         self._closed = False
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from zope.interface import Attribute, Interface
-
 from txnframework.errors import (
     Closed,
     NotFound,
@@ -17,7 +15,7 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITransactionCoordinator
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION, WRITES_BY_SEGMENT
@@ -270,15 +268,3 @@ class HeaderCache(TransactionCache[Header]):
         if begun.transaction.principal != principal:
             require_owner(begun, principal)
         return begun
-
-
-class IHeaderCacheOwner(Interface):
-    """State that a coordinator of this family shares with buffers and pending-ack stores of the same process."""
-
-    begun: HeaderCache = Attribute("The headers of the transactions that it began.")
-
-
-def headers_begun_by(coordinator: ITransactionCoordinator) -> HeaderCache:
-    """Return the headers that a coordinator remembers; an empty map if the coordinator belongs to another family."""
-    known = IHeaderCacheOwner(coordinator, None)
-    return HeaderCache(0) if known is None else known.begun

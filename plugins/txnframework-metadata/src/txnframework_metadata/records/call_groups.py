@@ -1,0 +1,128 @@
+"""Concurrent calls that are gathered into groups, each of which takes one step of the store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from txnframework.errors import Closed, OutcomeUnknown
+
+R = TypeVar("R")
+
+Answers = Sequence[Exception | None]
+"""One item for each request, in order: its error, or None if it succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRules(Generic[R]):
+    """
+    Which requests form a group.
+
+    ``joins`` returns whether a request may join the group of a first one. The sizes of a group's requests sum up to
+    ``size_max`` at most; a single larger request has a group of its own. ``what`` names a request in errors.
+    """
+
+    joins: Callable[[R, R], bool]
+    size: Callable[[R], int]
+    size_max: int
+    what: str
+
+
+@dataclass(eq=False)
+class _WaitingCall(Generic[R]):
+    request: R
+    answered: asyncio.Future[None]
+
+
+class CallGroups(Generic[R]):
+    """
+    Performs one group after the other; requests that arrive meanwhile wait for a next group.
+
+    A group is the first waiting request and those that may join it. Each waiting request is held by its caller, so
+    their number is bounded by the number of callers.
+    """
+
+    def __init__(self, perform: Callable[[list[R]], Awaitable[Answers]], rules: GroupRules[R]) -> None:
+        self._perform = perform
+        self._rules = rules
+        self._waiting: list[_WaitingCall[R]] = []
+        self._group: list[_WaitingCall[R]] = []
+        self._task: asyncio.Task[Answers] | None = None
+
+    async def add(self, request: R) -> None:
+        """
+        Return when the request succeeded, or raise its error.
+
+        A request that is cancelled before its turn is not performed; after that it may be. A group is cancelled when
+        all its callers were cancelled.
+        """
+        one = _WaitingCall(request, asyncio.get_running_loop().create_future())
+        self._waiting.append(one)
+        self._begin()
+        try:
+            await one.answered
+        finally:
+            if one in self._waiting:
+                self._waiting.remove(one)
+            task = self._task
+            if task is not None and self._group and all(each.answered.cancelled() for each in self._group):
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def close(self) -> None:
+        """Close the groups; a running request ends as OutcomeUnknown, a waiting one as Closed."""
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            _answer(one, Closed(f"{self._rules.what} was stopped before its turn came"))
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def _begin(self) -> None:
+        if self._task is None and self._waiting:
+            self._task = asyncio.ensure_future(self._run())
+            self._task.add_done_callback(self._ended)
+
+    async def _run(self) -> Answers:
+        # Take the group at the task's first step, so that requests made in the same turn of the loop join it.
+        self._group = self._take()
+        return await self._perform([one.request for one in self._group])
+
+    def _take(self) -> list[_WaitingCall[R]]:
+        group: list[_WaitingCall[R]] = []
+        left: list[_WaitingCall[R]] = []
+        rules, size = self._rules, 0
+        for at, one in enumerate(self._waiting):
+            if group and not rules.joins(one.request, group[0].request):
+                left.append(one)
+            elif group and size + rules.size(one.request) > rules.size_max:
+                left += self._waiting[at:]
+                break
+            else:
+                group.append(one)
+                size += rules.size(one.request)
+        self._waiting = left
+        return group
+
+    def _ended(self, task: asyncio.Task[Answers]) -> None:
+        group, self._group, self._task = self._group, [], None
+        error: Exception | None = None
+        if task.cancelled():
+            error = OutcomeUnknown(f"{self._rules.what} was stopped while it was under way, and may have taken effect")
+        elif isinstance(found := task.exception(), Exception):
+            error = found
+        answers = task.result() if error is None else [error] * len(group)
+        for one, answer in zip(group, answers, strict=True):
+            _answer(one, answer)
+        self._begin()
+
+
+def _answer(one: _WaitingCall[R], answer: Exception | None) -> None:
+    if one.answered.done():  # cancelled
+        return
+    if answer is None:
+        one.answered.set_result(None)
+    else:
+        one.answered.set_exception(answer)

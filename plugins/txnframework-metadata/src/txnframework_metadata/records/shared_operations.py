@@ -1,0 +1,123 @@
+"""What a coordinator of this family shares with the buffers and pending-ack stores of the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
+
+from zope.interface import Attribute, Interface
+
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITransactionCoordinator
+from txnframework.model.ids import TxnID
+from txnframework.model.metadata import Key
+from txnframework.model.records import WriteOperation
+from txnframework_metadata.records.call_groups import Answers, CallGroups, GroupRules
+from txnframework_metadata.records.headers import Header
+from txnframework_metadata.records.operations import STEPS_TOGETHER_MAX, HeaderCache, forget, put_operations
+from txnframework_metadata.records.views import StoredOperation
+
+
+@dataclass(frozen=True, slots=True)
+class _Intent:
+    header: Header
+    document: WriteOperation
+
+
+_Forgotten = Sequence[StoredOperation]
+
+
+class SharedOperations:
+    """
+    The operations of one transaction that concurrent calls for many segments write and remove, in few steps.
+
+    None of this is needed for correctness: each call has the same effect alone. Stores without atomic batches write
+    one record in a step, so there each call is performed alone.
+    """
+
+    def __init__(self, store: IMetadataStore, begun_max: int, page_records: int) -> None:
+        self.begun: HeaderCache = HeaderCache(begun_max)
+        self._store = store
+        self._page_records = page_records
+        self._is_atomic = IAtomicBatchStore.providedBy(store)
+        # A transaction's groups exist while a caller waits in them.
+        self._intents: WeakValueDictionary[Key, CallGroups[_Intent]] = WeakValueDictionary()
+        self._removals: WeakValueDictionary[TxnID, CallGroups[_Forgotten]] = WeakValueDictionary()
+        self._settling: dict[TxnID, dict[str, list[StoredOperation]]] = {}
+
+    async def put_intent(self, header: Header, document: WriteOperation) -> None:
+        """Write an intent; raises as ``put_operations`` does."""
+        if not self._is_atomic:
+            await put_operations(self._store, header, [document], self._page_records)
+            return
+        groups = self._intents.get(header.key)
+        if groups is None:
+            self._intents[header.key] = groups = CallGroups(self._put_all, _INTENT_RULES)
+        await groups.add(_Intent(header, document))
+
+    @contextmanager
+    def settling(self, txn_id: TxnID, operations: Sequence[StoredOperation]) -> Iterator[None]:
+        """
+        Give the operations of an ended transaction to the buffers that settle it within the block.
+
+        They were read after the end. With atomic batches, no operation was added since.
+        """
+        if not self._is_atomic or txn_id in self._settling:
+            yield
+            return
+        by_segment: dict[str, list[StoredOperation]] = {}
+        for operation in operations:
+            if isinstance(operation.document, WriteOperation):
+                by_segment.setdefault(operation.document.segment, []).append(operation)
+        self._settling[txn_id] = by_segment
+        try:
+            yield
+        finally:
+            del self._settling[txn_id]
+
+    def writes_of(self, txn_id: TxnID, segment: str) -> Sequence[StoredOperation] | None:
+        """Return the write operations of a transaction that is being settled on a segment; None if they are unread."""
+        by_segment = self._settling.get(txn_id)
+        return None if by_segment is None else by_segment.get(segment)
+
+    async def forget(self, txn_id: TxnID, operations: Sequence[StoredOperation]) -> None:
+        """Remove operations of one transaction whose effect is durable; see ``forget`` of operations."""
+        if not self._is_atomic or txn_id not in self._settling:
+            await forget(self._store, operations)
+            return
+        groups = self._removals.get(txn_id)
+        if groups is None:
+            self._removals[txn_id] = groups = CallGroups(self._forget_all, _REMOVAL_RULES)
+        await groups.add(operations)
+
+    async def _put_all(self, intents: list[_Intent]) -> Answers:
+        documents = [one.document for one in intents]
+        await put_operations(self._store, intents[0].header, documents, self._page_records)
+        return [None] * len(intents)
+
+    async def _forget_all(self, removals: list[_Forgotten]) -> Answers:
+        # Two settlings of one transaction may remove the same record, and a batch may name it only once.
+        by_key = {operation.record.key: operation for operations in removals for operation in operations}
+        await forget(self._store, tuple(by_key.values()))
+        return [None] * len(removals)
+
+
+_INTENT_RULES: GroupRules[_Intent] = GroupRules(
+    lambda one, first: one.header.version == first.header.version, lambda _: 1, STEPS_TOGETHER_MAX, "an intent"
+)
+_REMOVAL_RULES: GroupRules[_Forgotten] = GroupRules(lambda *_: True, len, STEPS_TOGETHER_MAX, "a removal of operations")
+
+
+class ISharedOperationsOwner(Interface):
+    """A coordinator of this family."""
+
+    operations: SharedOperations = Attribute("What it shares with buffers and pending-ack stores of the same process.")
+
+
+def operations_shared_by(
+    coordinator: ITransactionCoordinator, store: IMetadataStore, page_records: int
+) -> SharedOperations:
+    """Return what a coordinator shares; something of the caller's own if the coordinator belongs to another family."""
+    owner = ISharedOperationsOwner(coordinator, None)
+    return SharedOperations(store, 0, page_records) if owner is None else owner.operations

@@ -1,0 +1,148 @@
+"""Concurrent calls of one transaction for several segments, and the steps of the store that they share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from metadata_world import BOTH, PUT_OPERATION, World, step
+
+from txnframework.errors import TransactionConflict
+from txnframework.model import Batch, Branch
+from txnframework.testing.clock import run_ready
+
+SEGMENTS = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(5)]
+
+
+def puts(steps: list[tuple[str, Any]]) -> list[int]:
+    """Return how many operations each step wrote."""
+    return [
+        len(argument.puts) if isinstance(argument, Batch) else 1
+        for name, argument in steps
+        if PUT_OPERATION(name, argument)
+    ]
+
+
+@BOTH
+def test_intents_of_concurrent_sends_share_a_step(atomic: bool) -> None:
+    """Each transaction has steps of its own; without atomic batches, each intent has one."""
+
+    async def main() -> None:
+        world = World(atomic=atomic)
+        process = await world.process()
+        one, two = await process.begin(), await process.begin()
+        for segment in SEGMENTS:
+            await process.buffer(segment)
+        process.wire.steps.clear()
+        await asyncio.gather(
+            *(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS for txn in (one, two))
+        )
+        assert puts(process.wire.steps) == ([5, 5] if atomic else [1] * 10)
+        assert world.operations() == 10
+        await process.commit(one)
+        await process.commit(two)
+        for segment in SEGMENTS:
+            assert await process.values(segment=segment) == ["a", "a"]
+
+    asyncio.run(main())
+
+
+def test_everybody_hears_that_the_transaction_has_ended() -> None:
+    """No entry is appended."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn = await process.begin()
+        await other.abort(txn)
+        sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
+        told = await asyncio.gather(*sends, return_exceptions=True)
+        assert [type(one) for one in told] == [TransactionConflict] * 5
+        assert world.operations() == 0
+
+    asyncio.run(main())
+
+
+def test_a_lost_reply_writes_no_intent_twice() -> None:
+    """The group reads what is stored, for all of its callers."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        process.wire.lose_reply(PUT_OPERATION)
+        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
+        assert world.operations() == 5
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("cancelled", [1, 5])
+def test_a_cancelled_send_leaves_the_others_alone(cancelled: int) -> None:
+    """The step goes on while one caller waits for it."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        for segment in SEGMENTS:
+            await process.buffer(segment)
+        stop = process.wire.stop(PUT_OPERATION)
+        sends = [asyncio.ensure_future(process.send("a", Branch(txn.txn_id, 0), segment)) for segment in SEGMENTS]
+        await stop.reached.wait()
+        for send in sends[:cancelled]:
+            send.cancel()
+        await asyncio.wait(sends[:cancelled])
+        stop.go.set()
+        await asyncio.gather(*sends[cancelled:])
+        # A step of which nobody waits any more was cancelled before it was sent.
+        assert world.operations() == (5 if cancelled < 5 else 0)
+        await process.commit(txn)
+        for segment, send in zip(SEGMENTS, sends, strict=True):
+            assert await process.values(segment=segment) == ([] if send.cancelled() else ["a"])
+
+    asyncio.run(main())
+
+
+def test_two_settlings_of_one_transaction_help_each_other() -> None:
+    """The second one does not end what the first one still uses."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
+        await process.abort(txn)
+        stop = process.wire.stop(step("put", "/txn-aborted/"))
+        first = asyncio.ensure_future(process.coordinator.settle(txn.txn_id))
+        await stop.reached.wait()
+        await process.coordinator.settle(txn.txn_id)
+        stop.go.set()
+        await first
+        assert world.operations() == 0
+        assert len(world.paths("/txn-aborted/")) == 5
+        for segment in SEGMENTS:
+            assert await process.values(segment=segment) == []
+
+    asyncio.run(main())
+
+
+def test_settlings_at_the_same_moment_remove_a_record_once() -> None:
+    """Their removals share a step, which names each record once."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
+        await process.commit(txn)
+        stop = process.wire.stop(step("apply", "/txn-op/"))
+        settlings = [asyncio.ensure_future(process.coordinator.settle(txn.txn_id)) for _ in range(3)]
+        await stop.reached.wait()
+        await run_ready()
+        stop.go.set()
+        await asyncio.gather(*settlings)
+        assert world.operations() == 0
+
+    asyncio.run(main())
