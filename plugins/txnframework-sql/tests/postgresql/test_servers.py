@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +46,33 @@ def test_what_was_confirmed_outlives_a_kill(server: PostgresServer) -> None:
     assert server.run("SELECT number FROM kept", "mine") == "7"
     assert "was not properly shut down" in server.log()
     assert [server.run(f"SHOW {name}") for name in ("fsync", "synchronous_commit")] == ["on", "on"]
+
+
+def test_a_server_that_cannot_be_made_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its folder holds a copy of PostgreSQL, and a run of many tests would fill the disk with them."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(postgresql, "closed_to_others", lambda _: None)
+
+    def fails(directory: Path) -> Path:
+        (directory / "copied").touch()
+        raise RuntimeError("no PostgreSQL to start")
+
+    monkeypatch.setattr(postgresql, "programs", fails)
+    with pytest.raises(RuntimeError, match="no PostgreSQL"):
+        PostgresServer()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_the_servers_user_may_not_enter_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Root starts the server as another user, who would only say that a program could not be run."""
+    closed, inner = tmp_path / "closed", tmp_path / "closed" / "inner"
+    inner.mkdir(parents=True)
+    closed.chmod(0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(inner))
+    monkeypatch.setattr(postgresql, "unprivileged", lambda: pwd.getpwuid(os.getuid()))
+    with pytest.raises(OSError, match=r"may not enter .*chmod o\+x"):
+        PostgresServer()
+    assert not list(inner.iterdir())
 
 
 def test_kill_ends_every_process(server: PostgresServer) -> None:

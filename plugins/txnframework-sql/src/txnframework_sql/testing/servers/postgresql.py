@@ -17,6 +17,7 @@ import pwd
 import secrets
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -82,6 +83,22 @@ def run_as() -> dict[str, Any]:
     return {"cwd": "/", **({"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {})}
 
 
+def closed_to_others(directory: Path) -> Path | None:
+    """Return the outermost folder on the way to ``directory`` that other users may not enter, or None."""
+    way = (*reversed(directory.resolve().parents), directory.resolve())
+    return next((folder for folder in way if not folder.stat().st_mode & stat.S_IXOTH), None)
+
+
+def _require_reachable(directory: Path) -> None:
+    """Raise OSError if this process is root, and the user that runs the server may not enter ``directory``."""
+    closed = closed_to_others(directory) if unprivileged() is not None else None
+    if closed is not None:
+        raise OSError(
+            f"PostgreSQL does not run as root, and the user {_UNPRIVILEGED} may not enter {closed}: set TMPDIR to a"
+            f" folder that everybody may enter, or run chmod o+x {closed}"
+        )
+
+
 def _runs(installed: Path) -> bool:
     command = [str(installed / "bin" / "postgres"), "--version"]
     try:
@@ -141,8 +158,13 @@ class PostgresServer:
         self._password = secrets.token_hex(16)
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: Guard | None = None
-        self.programs = programs(self.directory)
-        self._initialize()
+        try:
+            _require_reachable(self.directory.parent)
+            self.programs = programs(self.directory)
+            self._initialize()
+        except BaseException:
+            shutil.rmtree(self.directory, ignore_errors=True)
+            raise
 
     @property
     def address(self) -> tuple[str, int]:
@@ -278,7 +300,6 @@ class PostgresServer:
         )
         password.unlink()
         if done.returncode:
-            shutil.rmtree(self.directory, ignore_errors=True)
             raise OSError(f"initdb could not create a PostgreSQL in {self.directory}: {done.stderr.strip()}")
 
     def _wait_until_serving(self) -> None:
