@@ -16,6 +16,7 @@ ends every process is counted from its third delivery on at the latest, and its 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -92,6 +93,7 @@ class DurableCounts:
         self._deliveries = deliveries
         self._watched_left = 0
         self._is_replaced = False
+        self._recording = asyncio.Lock()
         # The messages that the record names as handed out, each with the number of that delivery.
         self._recorded: dict[Position, int] = {}
 
@@ -132,7 +134,11 @@ class DurableCounts:
         :raises Unavailable: nothing is recorded.
         :raises OutcomeUnknown: the deliveries may be recorded; record them again.
         """
-        new = dict(deliveries)
+        # Without this order, a write that is delayed would replace the counts of a later one with its own, older ones.
+        async with self._recording:
+            await self._record(incarnation, dict(deliveries), alone)
+
+    async def _record(self, incarnation: int, new: dict[Position, int], alone: bool) -> None:
         given = self._given()
         handed_out = {at: number for at, number in self._recorded.items() if at in given} | new
         is_alone = alone and len(new) == 1 and not given - set(new)
