@@ -42,6 +42,19 @@ ACCEPTED = {
     "aborted": two_written().abort(T).read("a").drain("a"),
     "open": two_written().read("a"),
     "a reader behind": two_written().read("a").commit(T).read("b").drain("a", "b"),
+    "acknowledged after the subscription was drained": (
+        Story()
+        .subscribe()
+        .send("a", 0)
+        .left("a")
+        .begin(T)
+        .receive("a")
+        .send("b", 1, T)
+        .ack("a", txn=T)
+        .commit(T)
+        .drain("a", "b")
+        .left("b")
+    ),
     "an unknown send, there": Story().send("a", answer="unknown").drain("a"),
     "an unknown send, not there": Story().send("a", answer="unknown").drain(),
     "an unknown commit that happened": two_written().commit(T, "unknown").read("a", "b").drain("a", "b"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from txnframework_simulation.history.replies import AckedMessage, MessagePosition
+from txnframework_simulation.history.replies import AckedMessage, MessagePosition, SeenMessage
 
 
 class _Operation(msgspec.Struct, frozen=True, tag=True, tag_field="do", gc=False):
@@ -100,6 +100,19 @@ class Receive(_Operation, frozen=True):
     subscription: str
     consumer: str
     txn: str | None = None
+
+
+class Handle(_Operation, frozen=True):
+    """
+    Call a handler for a message that a loop has received; a failure: the handler raised an error.
+
+    The loop calls it again for the same delivery after a temporary error. ``txn``: the transaction of this call.
+    """
+
+    subscription: str
+    consumer: str
+    seen: SeenMessage
+    txn: str
 
 
 class Acknowledge(_Operation, frozen=True):
@@ -273,6 +286,7 @@ Operation = (
     | Unsubscribe
     | Consume
     | Receive
+    | Handle
     | Acknowledge
     | Redeliver
     | AskAck

@@ -11,12 +11,18 @@ from typing import Any
 
 from txnframework_simulation.workloads.chain import Chain
 from txnframework_simulation.workloads.drain import drain
+from txnframework_simulation.workloads.handlers import Handlers
 from txnframework_simulation.workloads.mixture import Mixture
 from txnframework_simulation.workloads.own_rows import OwnRows, OwnRowsOptions
 from txnframework_simulation.workloads.recorded_client import RecordedClient
 from txnframework_simulation.workloads.workload import ActorContext, Options, Subscribed, Workload
 
-WORKLOADS: dict[str, type[Workload[Any]]] = {"chain": Chain, "mixture": Mixture, "own_rows": OwnRows}
+WORKLOADS: dict[str, type[Workload[Any]]] = {
+    "chain": Chain,
+    "handlers": Handlers,
+    "mixture": Mixture,
+    "own_rows": OwnRows,
+}
 
 __all__ = [
     "WORKLOADS",

@@ -85,6 +85,8 @@ def _acks(facts: Facts, subscription: Subscription, parts: _Parts) -> None:
             transaction = ack.transaction
             if transaction is None or ack.cumulative or not ack.call.ok or not transaction.counts(ack.branch):
                 continue
+            if ack.call.began > drain.began:
+                continue  # the drain may have received the message before
             sentence = f"the acknowledgment of {ack.place} on subscription {subscription.name}"
             if _is_left(left, ack.place, ack.incarnation):
                 parts.undone[transaction.txn].append((f"{sentence} had no effect", ack.call, drain))
