@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import pytest
 
 import txnframework
-from txnframework import Client, OutcomeUnknown, State, Unavailable
+from txnframework import Client, DeadLetter, Message, OutcomeUnknown, State, Transaction, Unavailable
+from txnframework.serializers import MsgspecJson
 from txnframework.testing import MemoryStores
+
+LETTERS = "orders-billing-DLQ"
 
 
 async def bill(client: Client) -> txnframework.Transaction:
@@ -22,6 +26,31 @@ async def bill(client: Client) -> txnframework.Transaction:
             await invoices.send(b"invoice for " + order.content, txn=txn)
             await orders.ack(order, txn=txn)
         return txn
+
+
+async def bill_all(client: Client) -> None:
+    """Send an invoice for each order; an order that fails three times becomes a dead letter."""
+    rule = DeadLetter(redeliveries_max=2)
+    async with (
+        await client.consumer("orders", "billing", start="earliest", dead_letter=rule) as orders,
+        await client.producer("invoices") as invoices,
+    ):
+
+        async def handle(order: Message, txn: Transaction) -> None:
+            await invoices.send(b"invoice for " + order.content, txn=txn)
+            if order.content == b"apples":
+                raise ValueError("there are no apples")
+
+        await orders.run(handle)
+
+
+@dataclass
+class Order:
+    what: str
+    pieces: int
+
+
+ORDERS = MsgspecJson(Order, schema="order", version=1)
 
 
 async def order_apples(client: Client) -> None:
@@ -39,6 +68,34 @@ def test_an_invoice_is_sent(txn_stores: MemoryStores) -> None:
             await client.settle(txn.id)  # do not wait for the sweep: an acknowledgment counts when it is settled
             assert (await client.lag("orders", "billing")).messages == 0
         assert [invoice.content for invoice in await txn_stores.read("invoices")] == [b"invoice for apples"]
+
+    asyncio.run(check())
+
+
+def test_orders_have_a_type(txn_stores: MemoryStores) -> None:
+    async def check() -> None:
+        async with txn_stores.open() as client:
+            await client.create_topic("orders")
+            async with await client.producer("orders", serializer=ORDERS) as orders:
+                await orders.send(Order("apples", 3))
+            (order,) = await txn_stores.read("orders", serializer=ORDERS)
+            assert order.content == Order("apples", 3)
+
+    asyncio.run(check())
+
+
+def test_an_order_that_always_fails(txn_stores: MemoryStores) -> None:
+    async def check() -> None:
+        async with txn_stores.open(subscriptions={"redelivery_delay_ms": 0}) as client:
+            await order_apples(client)
+            await client.create_topic(LETTERS)
+            running = asyncio.create_task(bill_all(client))
+            async with await client.consumer(LETTERS, "test", start="earliest") as letters:
+                letter = await letters.receive(timeout_ms=10_000)
+            running.cancel()
+            assert letter.content == b"apples"
+            assert letter.headers["dead-letter-deliveries"] == b"3"  # the first delivery, and two redeliveries
+            assert await txn_stores.read("invoices") == []
 
     asyncio.run(check())
 

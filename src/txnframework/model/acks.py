@@ -61,11 +61,18 @@ class AckRequest:
 
 
 class AckState(IntEnum):
-    """State of one position (or batch index) for one subscription."""
+    """
+    State of one position (or batch index) for one subscription.
+
+    The names are those of Apache Pulsar. A message is ``PENDING`` before an acknowledgment is, see ``PENDING_ACK``.
+    """
 
     PENDING = 0
+    """Not acknowledged: it is delivered, or was delivered and is not finished."""
     PENDING_ACK = 1
+    """Acknowledged in a transaction that is open: it is not delivered until the transaction ends."""
     DELETED = 2
+    """Acknowledged: it is not delivered again. The message is still in its topic."""
 
 
 @dataclass(frozen=True, slots=True)
