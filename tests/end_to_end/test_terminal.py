@@ -35,6 +35,7 @@ COMMANDS = {
     "metrics": (),
     "plugins": (),
     "restore": ("--dry-run", "--restored", EVIL),
+    "server": (EVIL,),
     "subscription create": (TOPIC, SUBSCRIPTION),
     "subscription delete": (TOPIC, SUBSCRIPTION, "--yes"),
     "subscription describe": (TOPIC, SUBSCRIPTION),

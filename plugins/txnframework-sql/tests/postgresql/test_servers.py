@@ -196,6 +196,25 @@ def test_embedded() -> None:
         asyncio.run(_names(used[0]))
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_server_for_development(number: signal.Signals) -> None:
+    """The command prints the URL of an empty database, and removes the server when it is told to stop."""
+    command = [sys.executable, "-m", "txnframework", "server", "postgresql"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().strip()
+            assert asyncio.run(_names(url)) == []
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, out) == (0, "")
+    assert err == "postgresql runs until Ctrl-C; then its data is removed.\n"
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(_names(url))
+
+
 def test_programs_that_may_not_be_read_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the server's user may not read the wheel's folder, a copy with its libraries is used."""
     monkeypatch.setattr(postgresql, "_runs", lambda _: False)
