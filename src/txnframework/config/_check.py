@@ -45,7 +45,7 @@ def check_config(config: Config, registry: PluginRegistry, file: str | None = No
 def _store(url: str, place: KeyPath, find: Find) -> Provider[Any, Any]:
     name = store_name(url)
     if not name:
-        raise place.error(f"found {redact_url(url)!r}, expected a URL such as 'scheme://host/path'")
+        raise place.error(_no_url(redact_url(url), find))
     provider = _named(name, place, find)
     if provider.check_url is not None:
         try:
@@ -53,6 +53,17 @@ def _store(url: str, place: KeyPath, find: Find) -> Provider[Any, Any]:
         except InvalidInput as exc:
             raise place.error(str(exc)) from exc
     return provider
+
+
+def _no_url(given: str, find: Find) -> str:
+    """Return the sentence for a text without the scheme of a URL, with the schemes that can be used here."""
+    try:
+        find("")
+        known: tuple[str, ...] = ()
+    except UnknownPlugin as exc:
+        known = exc.known
+    sentence = f"found {given!r}, expected a URL such as 'scheme://host/path'; the scheme is the name of a store"
+    return f"{sentence} ({', '.join(known)})" if known else sentence
 
 
 def _require_ledger_in(name: str, place: KeyPath, registry: PluginRegistry) -> None:
