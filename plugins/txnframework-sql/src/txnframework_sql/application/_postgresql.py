@@ -152,7 +152,7 @@ class PostgresqlJoins:
                 " TO the login"
             )
         if code == _READ_ONLY:
-            return _read_only(connection)
+            return _read_only(connection, reason(error))
         if code is None:
             return lost(connection.what, reason(error))
         return error
@@ -178,7 +178,7 @@ class PostgresqlJoins:
         if is_free:
             raise self._another(connection)
         if is_read_only:
-            raise _read_only(connection)
+            raise _read_only(connection, "it allows no writes")
         if actual != version:
             if isolation in _SNAPSHOTS:
                 raise InvalidInput(
@@ -202,23 +202,24 @@ class PostgresqlJoins:
         except Exception as error:
             code = sqlstate(error)
             if code in _NOT_THERE:
-                raise self._another(connection) from error
+                raise self._another(connection, reason(error)) from error
             if code == _FAILED_TRANSACTION:
                 raise InvalidInput(
                     f"a statement in the transaction of {connection.what} failed before; roll it back before the block"
                 ) from error
             raise self.explained(connection, error) from error
 
-    def _another(self, connection: ApplicationConnection) -> InvalidInput:
+    def _another(self, connection: ApplicationConnection, why: str = "") -> InvalidInput:
+        shown = f" ({why})" if why else ""
         return InvalidInput(
-            f"{connection.what} is not connected to the database of the metadata store, {self.executor.shown_url}; one"
-            " COMMIT can decide only what is in one database"
+            f"{connection.what} is not connected to the database of the metadata store, {self.executor.shown_url};"
+            f" one COMMIT can decide only what is in one database{shown}"
         )
 
 
-def _read_only(connection: ApplicationConnection) -> InvalidInput:
+def _read_only(connection: ApplicationConnection, why: str) -> InvalidInput:
     return InvalidInput(
-        f"{connection.what} is read-only or connected to a standby; pass one that may write to the primary"
+        f"{connection.what} is read-only or connected to a standby ({why}); pass one that may write to the primary"
     )
 
 

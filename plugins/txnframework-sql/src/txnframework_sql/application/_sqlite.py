@@ -24,6 +24,7 @@ from txnframework_sql.application._connection import (
     Row,
     commit,
     in_savepoint,
+    reason,
     require_joined,
     roll_back,
 )
@@ -181,7 +182,8 @@ class SqliteTransaction:
             raise
         except Exception as error:
             if sqlite_code(error) == sqlite3.SQLITE_READONLY:
-                raise InvalidInput(f"{self._connection.what} is read-only; pass one that may write") from error
+                what = self._connection.what
+                raise InvalidInput(f"{what} is read-only ({reason(error)}); pass one that may write") from error
             raise
         self._changes = tuple(changes)
         # A savepoint that is older than the block may still be open. If it is rolled back now, the put is undone, but

@@ -177,14 +177,14 @@ def _server_error(error: asyncpg.PostgresError, shown_url: str) -> TxnFrameworkE
     if code == _TOO_MUCH and error.server_source_function == _NOTIFYING:
         return Unavailable(
             f"{shown_url} has a full notification queue: a listening session has been in one transaction for too long;"
-            " end it (see pg_notification_queue_usage() and pg_stat_activity), then try again"
+            f" end it (see pg_notification_queue_usage() and pg_stat_activity), then try again ({reason})"
         )
     if isinstance(error, asyncpg.InvalidCachedStatementError):
         text = f"{shown_url} changed its tables in the meantime"
-        return RetryableConflict(text, Unavailable(f"{text}; try again"))
+        return RetryableConflict(text, Unavailable(f"{text}; try again ({reason})"))
     if code in _AGAIN:
         final_error: TxnFrameworkError = Unavailable(
-            f"{shown_url} exhausted its retries after conflicts with other writers"
+            f"{shown_url} exhausted its retries after conflicts with other writers ({reason})"
         )
         if code == UNIQUE_VIOLATION:
             final_error = Corrupt(f"{shown_url} is inconsistent: {reason}")

@@ -43,9 +43,9 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
     code = sqlite_code(error)
     reason = _reason(error)
     if is_locked(error):
-        return Unavailable(f"{shown_url} was locked by other writers")
+        return Unavailable(f"{shown_url} was locked by other writers ({reason})")
     if code == sqlite3.SQLITE_NOTADB:
-        return InvalidInput(f"{shown_url} is not a SQLite database; name another file")
+        return InvalidInput(f"{shown_url} is not a SQLite database ({reason}); name another file")
     if code == sqlite3.SQLITE_CORRUPT or _extended_code(error) in _DAMAGED_ON_DISK:
         return Corrupt(f"{shown_url} is damaged: {reason}")
     if not_text := _NOT_TEXT.match(reason):
@@ -53,7 +53,7 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return Unavailable(f"{shown_url} cannot be opened for writing: {reason}; file and directory must be writable")
     if code == sqlite3.SQLITE_FULL:
-        return Unavailable(f"no disk space is left for {shown_url}")
+        return Unavailable(f"no disk space is left for {shown_url} ({reason})")
     if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):
         return Corrupt(f"{shown_url} is inconsistent: {reason}")
     return Unavailable(f"{shown_url} rejected an operation: {reason}")
