@@ -173,7 +173,10 @@ async def measure(backend: Backend, scale: float, only: list[str], progress: Cal
 def table(ours: dict[str, Row], peers: dict[str, Row]) -> Table:
     """Return one row for each figure, and one column for each store and peer."""
     columns = {**ours, **peers}
-    shown = Table("figure", *columns, title="Whole uses, ours and the peers' (see peers.toml)")
+    shown = Table(title="Whole uses, ours and the peers' (see peers.toml)")
+    shown.add_column("figure", no_wrap=True)
+    for name in columns:
+        shown.add_column(name, justify="right")
     for name in dict.fromkeys(name for row in ours.values() for name in row):
         shown.add_row(name, *(_number(row.get(name)) for row in columns.values()))
     return shown
