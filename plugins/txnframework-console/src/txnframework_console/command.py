@@ -25,6 +25,8 @@ from txnframework_console.terminal.loop import Screen, read_once
 from txnframework_console.terminal.screen import FRAME_LINES
 
 ROWS_MIN = 3
+ONLY_IN_JSON = frozenset({"participants", "session"})
+"""What the tables of ``top --once`` leave out, as lines are narrow."""
 
 
 @click.command()
@@ -103,7 +105,7 @@ def top(loaded: LoadedPlugins, once: bool, limit: int, output: str, config: Path
     for name in ("families", "topics", "transactions", "subscriptions"):
         rows = document[name]
         if rows and isinstance(rows, list):
-            print_records([{key: value for key, value in row.items() if key != "participants"} for row in rows])
+            print_records([{key: value for key, value in row.items() if key not in ONLY_IN_JSON} for row in rows])
 
 
 def _opening(loaded: LoadedPlugins, config: Path | None) -> OpenClient:
