@@ -104,6 +104,23 @@ def test_another_name_reads_nothing() -> None:
     run(work())
 
 
+@pytest.mark.parametrize("dest", ["empty", "image", "iframe", ""])
+def test_another_site_loads_nothing(dest: str) -> None:
+    """A page of another site cannot use up the live views; a person can follow its link."""
+
+    async def work() -> None:
+        async with served() as world:
+            for site in ("cross-site", "same-site"):
+                for path in ("/live/topics", "/topics"):
+                    foreign = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest}
+                    answer = await world.browser.get(path, headers=foreign)
+                    assert (answer.status_code, "Another site asked" in answer.text) == (403, True)
+                link = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": "document"}
+                assert (await world.browser.get("/topics", headers=link)).status_code == 200
+
+    run(work())
+
+
 def test_headers() -> None:
     """Of pages, refusals and files: no inline script, no frame, no cache."""
 

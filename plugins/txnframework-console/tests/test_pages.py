@@ -211,6 +211,23 @@ def test_long_lists_have_pages() -> None:
     run(work())
 
 
+def test_a_topic_with_many_subscriptions() -> None:
+    """Its page shows the first ones, and links to the list with the others."""
+
+    async def work() -> None:
+        async with served() as world:
+            await world.client.create_topic("orders")
+            for number in range(203):
+                await world.client.subscribe("orders", f"s{number:03}")
+            shown = await world.page(f"/topic?name={ORDERS}")
+            assert "s199" in shown
+            assert "s200" not in shown
+            assert "3 more are in the list of subscriptions" in text_of(shown)
+            assert f"/subscriptions?q={ORDERS}" in shown
+
+    run(work())
+
+
 def test_transactions_have_pages() -> None:
     """Every transaction is on one page."""
 

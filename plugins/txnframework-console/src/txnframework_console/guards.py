@@ -64,7 +64,7 @@ def is_allowed(netloc: str, hosts: frozenset[str]) -> bool:
 
 class Guard:
     """
-    ASGI middleware that refuses requests under a foreign name, and changes that another site asks for.
+    ASGI middleware that refuses requests under a foreign name, and what another site asks for, except links.
 
     A site that rebinds its own name to this address (DNS rebinding) sends that name as the Host. Each answer gets
     ``HEADERS``.
@@ -96,12 +96,15 @@ def refusal(request: Request, hosts: frozenset[str]) -> str | None:
     named = request.headers.getlist("host")
     if len(named) != 1 or not is_allowed(named[0], hosts):
         return "This host name is not allowed: open the console at the address that it printed, or add --host NAME."
+    is_foreign = request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
     if request.method in ("GET", "HEAD"):
-        return None
+        # A foreign page may link to the console, but not load parts of it: many live views would use up their number.
+        is_link = request.headers.get("sec-fetch-dest") == "document"
+        return "Another site asked for this, so it is not answered." if is_foreign and not is_link else None
     origin = request.headers.get("origin")
     if origin is not None and not _is_own(origin, hosts):
         return "Another site asked for this change, so nothing was changed."
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if is_foreign:
         return "Another site asked for this change, so nothing was changed."
     return None
 
