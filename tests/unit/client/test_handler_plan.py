@@ -41,6 +41,10 @@ class _DriverError(Exception):
     [
         (_DriverError(sqlstate="40001"), True),
         (_DriverError(orig=_DriverError(sqlstate="40P01")), True),
+        (_DriverError(sqlstate="08003"), True),
+        (_DriverError(sqlstate="57P01"), True),
+        (_DriverError(orig=_DriverError(sqlstate=None), connection_invalidated=True), True),
+        (_DriverError(orig=_DriverError(sqlstate=None), connection_invalidated=False), False),
         (_DriverError(sqlstate="23505"), False),
         (_DriverError(sqlstate=None, orig=None), False),
         (_failed_operation(_DriverError(sqlstate="40001")), True),

@@ -28,8 +28,8 @@ TEMPORARY = (
     VersionMismatch,
 )
 """Errors that say nothing about the messages: the same work may succeed in another transaction."""
-TRANSACTION_ROLLBACK = "40"
-"""The class of SQLSTATE that the SQL standard gives to serialization failures and deadlocks."""
+TEMPORARY_CLASSES = ("08", "40", "57")
+"""The classes of SQLSTATE for a lost connection, a rollback because of others, and a server that is being stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +72,26 @@ def is_temporary(error: BaseException | None) -> bool:
     """
     Return whether another attempt may succeed; a commit that failed is judged by the operation that failed first.
 
-    An error of the application's database is temporary if the database rolled the transaction back because of others.
+    An error of the application's database is temporary if the connection was lost, or if the database rolled the
+    transaction back because of others.
     """
     if isinstance(error, TransactionHasFailedOperations):
         return is_temporary(error.__cause__)
-    return isinstance(error, TEMPORARY) or _was_rolled_back(error)
+    return isinstance(error, TEMPORARY) or _is_of_the_database(error)
 
 
-def _was_rolled_back(error: BaseException | None) -> bool:
+def _is_of_the_database(error: BaseException | None) -> bool:
     """
-    Return whether an error of a database driver says that others were in the way, as after a deadlock.
+    Return whether an error of a database driver says nothing about the statement, as after a deadlock.
 
-    Drivers keep the SQLSTATE in ``sqlstate``. A library may wrap the driver's error as ``orig``.
+    Drivers keep the SQLSTATE in ``sqlstate``. A library may wrap the driver's error as ``orig``, and note in
+    ``connection_invalidated`` that the connection was lost.
     """
     while error is not None:
         state = getattr(error, "sqlstate", None)
-        if isinstance(state, str) and state.startswith(TRANSACTION_ROLLBACK):
+        if isinstance(state, str) and state.startswith(TEMPORARY_CLASSES):
+            return True
+        if getattr(error, "connection_invalidated", False) is True:
             return True
         error = getattr(error, "orig", None) or error.__cause__
     return False
