@@ -113,6 +113,54 @@ def test_a_group_goes_on_while_one_of_its_callers_waits() -> None:
     asyncio.run(main())
 
 
+def test_one_that_is_cancelled_before_its_turn_is_not_recorded() -> None:
+    """Also if its group begins in the same turn of the loop."""
+
+    async def main() -> None:
+        recorder = Recorder()
+        recorder.go.set()
+        groups = CallGroups(recorder.record, ack_group_rules(10))
+        one = asyncio.ensure_future(groups.add(request(0)))
+        await asyncio.sleep(0)
+        one.cancel()
+        await asyncio.wait([one])
+        assert recorder.groups == []
+        await groups.add(request(1))
+        assert recorder.groups == [[1]]
+
+    asyncio.run(main())
+
+
+def test_one_that_waits_does_not_stop_another_group() -> None:
+    """A group whose callers were cancelled cleans up, and is cancelled only once."""
+
+    async def main() -> None:
+        cleaned, clean = asyncio.Event(), asyncio.Event()
+
+        async def record(requests: list[AckRequest]) -> Answers:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await clean.wait()
+                cleaned.set()
+            return [None] * len(requests)
+
+        groups = CallGroups(record, ack_group_rules(10))
+        (one,) = await started(groups, request(0))
+        (waiting,) = await started(groups, request(1))
+        one.cancel()
+        await run_ready()
+        waiting.cancel()
+        await run_ready()
+        assert waiting.cancelled()
+        assert not one.done()
+        clean.set()
+        await asyncio.wait([one])
+        assert cleaned.is_set()
+
+    asyncio.run(main())
+
+
 def test_closing_tells_everybody() -> None:
     """What is under way has an unknown outcome, what waits was not recorded."""
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from metadata_world import BOTH, PUT_OPERATION, World, step
 
-from txnframework.errors import TransactionConflict
-from txnframework.model import Batch, Branch
+from txnframework.errors import InvalidInput, TransactionConflict
+from txnframework.model import Batch, Branch, Record
 from txnframework.testing.clock import run_ready
+from txnframework_metadata.options import BufferOptions, CoordinatorOptions
 
 SEGMENTS = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(5)]
 
@@ -144,5 +145,91 @@ def test_settlings_at_the_same_moment_remove_a_record_once() -> None:
         stop.go.set()
         await asyncio.gather(*settlings)
         assert world.operations() == 0
+
+    asyncio.run(main())
+
+
+def test_a_step_has_a_bounded_number_of_intents() -> None:
+    """What a transaction's coordinator has read for its settling is forgotten afterwards."""
+
+    async def main() -> None:
+        world = World()
+        world.coordinator_options = CoordinatorOptions()
+        process = await world.process()
+        txn = await process.begin()
+        segments = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(101)]
+        for segment in segments:
+            await process.buffer(segment)
+        process.wire.steps.clear()
+        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in segments))
+        assert puts(process.wire.steps) == [100, 1]
+        await process.commit(txn)
+        await process.coordinator.settle(txn.txn_id)
+        assert process.coordinator.operations.writes_of(txn.txn_id, segments[0]) is None
+
+    asyncio.run(main())
+
+
+def test_every_send_gets_an_error_of_its_own() -> None:
+    """One object in several tasks would mix up their tracebacks and notes."""
+
+    async def main() -> None:
+        world = World()
+        process, other = await world.process(), await world.process()
+        txn = await process.begin()
+        await other.abort(txn)
+        sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
+        told = await asyncio.gather(*sends, return_exceptions=True)
+        assert len({id(error) for error in told}) == 5
+        assert {str(error) for error in told} == {str(told[0])}
+        assert {getattr(error, "txn_id", None) for error in told} == {txn.txn_id}
+
+    asyncio.run(main())
+
+
+def test_an_intent_that_the_store_refuses_fails_its_own_send_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that is too large; the others are written without it."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        for segment in SEGMENTS:
+            await process.buffer(segment)
+        wire: Any = process.wire
+        apply = wire.apply
+
+        async def refuse(batch: Batch) -> tuple[Record, ...]:
+            if any(b"wide-3" in put.value for put in batch.puts):
+                raise InvalidInput("too large")
+            found: tuple[Record, ...] = await apply(batch)
+            return found
+
+        monkeypatch.setattr(wire, "apply", refuse)
+        sends = [process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS]
+        told = await asyncio.gather(*sends, return_exceptions=True)
+        assert [isinstance(one, InvalidInput) for one in told] == [False, False, False, True, False]
+
+    asyncio.run(main())
+
+
+def test_two_processes_that_settle_together_take_few_steps() -> None:
+    """The one whose batch is refused reads what is left, and does not remove a hundred records one by one."""
+
+    async def main() -> None:
+        world = World()
+        world.buffer_options, world.coordinator_options = BufferOptions(), CoordinatorOptions()
+        one, two = await world.process(), await world.process()
+        txn = await one.begin()
+        segments = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(100)]
+        await asyncio.gather(*(one.send("a", Branch(txn.txn_id, 0), segment) for segment in segments))
+        await one.commit(txn)
+        for process in (one, two):
+            for segment in segments:
+                await (await process.buffer(segment)).recover()
+        two.wire.steps.clear()
+        await asyncio.gather(one.coordinator.settle(txn.txn_id), two.coordinator.settle(txn.txn_id))
+        assert world.operations() == 0
+        assert sum(name in ("apply", "delete") for name, _ in two.wire.steps) < 50
 
     asyncio.run(main())

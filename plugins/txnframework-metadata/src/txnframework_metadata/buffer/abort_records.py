@@ -136,7 +136,8 @@ async def settle_writes(
     count.
 
     The order closes a crash window. If an operation were deleted before its abort record is stored, its entries would
-    count as committed once the header is collected.
+    count as committed once the header is collected. Another process may have settled the transaction meanwhile, and
+    trimmed the entries. Then an abort record is stored again; it is true, and the next trim removes it.
 
     :raises LedgerNotFound: the segment was deleted, so abort records would never be removed.
     """

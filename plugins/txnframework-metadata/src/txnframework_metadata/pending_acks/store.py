@@ -41,7 +41,7 @@ class MetadataPendingAcks:
 
     If two processes acknowledge one message at the same time, each sees the other's record, because both write before
     they look. Within one process, groups of requests of one branch run one after the other, so that exactly one of two
-    transactions wins. Later acknowledgments of a branch go into its existing record (see ``writing``).
+    transactions wins. Later acknowledgments of a branch go into its existing record (see ``writer``).
     """
 
     def __init__(self, context: SubscriptionContext) -> None:

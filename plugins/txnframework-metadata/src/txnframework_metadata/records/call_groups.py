@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from txnframework.errors import Closed, OutcomeUnknown
+from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError
 
 R = TypeVar("R")
 
@@ -47,7 +47,8 @@ class CallGroups(Generic[R]):
     def __init__(self, perform: Callable[[list[R]], Awaitable[Answers]], rules: GroupRules[R]) -> None:
         self._perform = perform
         self._rules = rules
-        self._waiting: list[_WaitingCall[R]] = []
+        # In the order of the calls; the values mean nothing.
+        self._waiting: dict[_WaitingCall[R], None] = {}
         self._group: list[_WaitingCall[R]] = []
         self._task: asyncio.Task[Answers] | None = None
 
@@ -59,21 +60,21 @@ class CallGroups(Generic[R]):
         all its callers were cancelled.
         """
         one = _WaitingCall(request, asyncio.get_running_loop().create_future())
-        self._waiting.append(one)
+        self._waiting[one] = None
         self._begin()
         try:
             await one.answered
         finally:
-            if one in self._waiting:
-                self._waiting.remove(one)
+            self._waiting.pop(one, None)
             task = self._task
-            if task is not None and self._group and all(each.answered.cancelled() for each in self._group):
-                task.cancel()
+            if task is not None and one in self._group and all(each.answered.cancelled() for each in self._group):
+                if not task.cancelling():
+                    task.cancel()
                 await asyncio.wait({task})
 
     async def close(self) -> None:
         """Close the groups; a running request ends as OutcomeUnknown, a waiting one as Closed."""
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for one in waiting:
             _answer(one, Closed(f"{self._rules.what} was stopped before its turn came"))
         if self._task is not None:
@@ -88,29 +89,29 @@ class CallGroups(Generic[R]):
     async def _run(self) -> Answers:
         # Take the group at the task's first step, so that requests made in the same turn of the loop join it.
         self._group = self._take()
-        return await self._perform([one.request for one in self._group])
+        return await self._perform([one.request for one in self._group]) if self._group else ()
 
     def _take(self) -> list[_WaitingCall[R]]:
         group: list[_WaitingCall[R]] = []
-        left: list[_WaitingCall[R]] = []
         rules, size = self._rules, 0
-        for at, one in enumerate(self._waiting):
+        for one in self._waiting:
+            if one.answered.done():
+                continue  # It was cancelled, and its caller has not noticed yet.
             if group and not rules.joins(one.request, group[0].request):
-                left.append(one)
-            elif group and size + rules.size(one.request) > rules.size_max:
-                left += self._waiting[at:]
+                continue
+            if group and size + rules.size(one.request) > rules.size_max:
                 break
-            else:
-                group.append(one)
-                size += rules.size(one.request)
-        self._waiting = left
+            group.append(one)
+            size += rules.size(one.request)
+        for one in group:
+            del self._waiting[one]
         return group
 
     def _ended(self, task: asyncio.Task[Answers]) -> None:
         group, self._group, self._task = self._group, [], None
         error: Exception | None = None
         if task.cancelled():
-            error = OutcomeUnknown(f"{self._rules.what} was stopped while it was under way, and may have taken effect")
+            error = OutcomeUnknown(f"{self._rules.what} was stopped while it was under way, and may be stored")
         elif isinstance(found := task.exception(), Exception):
             error = found
         answers = task.result() if error is None else [error] * len(group)
@@ -125,4 +126,14 @@ def _answer(one: _WaitingCall[R], answer: Exception | None) -> None:
     if answer is None:
         one.answered.set_result(None)
     else:
-        one.answered.set_exception(answer)
+        one.answered.set_exception(_own_copy(answer))
+
+
+def _own_copy(error: Exception) -> Exception:
+    """Return a copy of an error for one caller: one object raised in several tasks would mix up their tracebacks."""
+    if not isinstance(error, TxnFrameworkError):
+        return error
+    own = type(error).__new__(type(error), *error.args)
+    vars(own).update(vars(error))
+    own.__cause__ = error.__cause__
+    return own.with_traceback(error.__traceback__)

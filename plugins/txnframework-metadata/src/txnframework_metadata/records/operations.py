@@ -43,7 +43,7 @@ from txnframework_metadata.records.headers import (
 from txnframework_metadata.records.views import StoredOperation, operation_of
 
 STEPS_TOGETHER_MAX = 100
-"""The most steps in one atomic batch; stores bound the size of a request."""
+"""The most writes in one atomic batch; stores bound the size of a request."""
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -229,18 +229,34 @@ async def forget(store: IMetadataStore, operations: Sequence[StoredOperation]) -
     for at in range(0, len(operations), STEPS_TOGETHER_MAX):
         some = operations[at : at + STEPS_TOGETHER_MAX]
         if IAtomicBatchStore.providedBy(store) and len(some) > 1:
-            deletes = tuple(Delete(operation.record.key, operation.record.version) for operation in some)
-            try:
-                await store.apply(Batch(deletes=deletes))
-            except VersionMismatch:
-                pass  # another process settles the same transaction: delete one by one
-            else:
+            if await _deleted_together(store, some):
+                continue
+            # Another process settles the same transaction: remove what it has left, if possible together.
+            some = await _unchanged(store, some)
+            if not some or await _deleted_together(store, some):
                 continue
         for operation in some:
             try:
                 await store.delete(operation.record.key, operation.record.version)
             except VersionMismatch:
                 continue
+
+
+async def _deleted_together(store: IAtomicBatchStore, operations: Sequence[StoredOperation]) -> bool:
+    """Remove all of the operations; return False, and remove none, if one was removed or changed."""
+    deletes = tuple(Delete(operation.record.key, operation.record.version) for operation in operations)
+    try:
+        await store.apply(Batch(deletes=deletes))
+    except VersionMismatch:
+        return False
+    return True
+
+
+async def _unchanged(store: IMetadataStore, operations: Sequence[StoredOperation]) -> list[StoredOperation]:
+    """Return those operations of one transaction that are stored as they were read."""
+    stored = await scan_all(store, operations_range(operations[0].txn_id), STEPS_TOGETHER_MAX)
+    versions = {record.key: record.version for record in stored}
+    return [one for one in operations if versions.get(one.record.key) == one.record.version]
 
 
 class HeaderCache(TransactionCache[Header]):

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from zope.interface import Attribute, Interface
 
+from txnframework.errors import InvalidInput, TxnFrameworkError
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITransactionCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import Key
@@ -30,9 +31,9 @@ _Forgotten = Sequence[StoredOperation]
 
 class SharedOperations:
     """
-    The operations of one transaction that concurrent calls for many segments write and remove, in few steps.
+    Operations that concurrent calls for many segments of a transaction write and remove in few steps.
 
-    None of this is needed for correctness: each call has the same effect alone. Stores without atomic batches write
+    Nothing of this is needed for correctness: each call has the same effect alone. Stores without atomic batches write
     one record in a step, so there each call is performed alone.
     """
 
@@ -93,8 +94,19 @@ class SharedOperations:
 
     async def _put_all(self, intents: list[_Intent]) -> Answers:
         documents = [one.document for one in intents]
-        await put_operations(self._store, intents[0].header, documents, self._page_records)
+        try:
+            await put_operations(self._store, intents[0].header, documents, self._page_records)
+        except InvalidInput as error:
+            # An intent that the store cannot take, such as one with a very long name, must not fail the others.
+            return [error] if len(intents) == 1 else [await self._answer_of(one) for one in intents]
         return [None] * len(intents)
+
+    async def _answer_of(self, intent: _Intent) -> Exception | None:
+        try:
+            await put_operations(self._store, intent.header, [intent.document], self._page_records)
+        except TxnFrameworkError as error:
+            return error
+        return None
 
     async def _forget_all(self, removals: list[_Forgotten]) -> Answers:
         # Two settlings of one transaction may remove the same record, and a batch may name it only once.
