@@ -32,7 +32,7 @@ class IgnoresPermits(ExclusiveDispatcher):
     """Gives as much as there is."""
 
     def assign(self, waiting: Waiting) -> Answer:
-        for attached in self._consumers.by_id.values():
+        for attached in self._consumers.values():
             attached.permits = len(waiting)
         return super().assign(waiting)
 
@@ -42,7 +42,7 @@ class GivesPermitsBack(ExclusiveDispatcher):
 
     def released(self, positions: frozenset[Position]) -> None:
         super().released(positions)
-        for attached in self._consumers.by_id.values():
+        for attached in self._consumers.values():
             attached.permits += len(positions)
 
 
@@ -84,7 +84,7 @@ class ReturnsTooMuch(ExclusiveDispatcher):
     """Returns what was released as well."""
 
     def released(self, positions: frozenset[Position]) -> None:
-        self._consumers.left_behind -= positions
+        self._left_behind -= positions
 
 
 class KeepsPermits(ExclusiveDispatcher):
@@ -95,8 +95,8 @@ class KeepsPermits(ExclusiveDispatcher):
         super().attach(replace(consumer, permits=consumer.permits + left.get(consumer.consumer_id, 0)))
 
     def detach(self, consumer_id: int) -> frozenset[Position]:
-        if consumer_id in self._consumers.by_id:
-            self.__dict__.setdefault("left", {})[consumer_id] = self._consumers.by_id[consumer_id].permits
+        if consumer_id in self._consumers:
+            self.__dict__.setdefault("left", {})[consumer_id] = self._consumers[consumer_id].permits
         return super().detach(consumer_id)
 
 
@@ -104,7 +104,7 @@ class AttachesTwice(ExclusiveDispatcher):
     """Takes one that is there for a new one."""
 
     def attach(self, consumer: ConsumerInfo) -> None:
-        self._consumers.by_id.pop(consumer.consumer_id, None)
+        self._consumers.pop(consumer.consumer_id, None)
         super().attach(consumer)
 
 
@@ -113,7 +113,7 @@ class RefusesUnknownReleases(ExclusiveDispatcher):
 
     def released(self, positions: frozenset[Position]) -> None:
         for position in positions:
-            assert any(position in one.has for one in self._consumers.by_id.values())
+            assert any(position in one.has for one in self._consumers.values())
         super().released(positions)
 
 
@@ -157,7 +157,7 @@ class LetsEverybodyIn(ExclusiveDispatcher):
     """Lets a second consumer in."""
 
     def attach(self, consumer: ConsumerInfo) -> None:
-        self._consumers.add(consumer)
+        super(ExclusiveDispatcher, self).attach(consumer)
 
 
 class ReplacesTheFirst(ExclusiveDispatcher):
@@ -167,7 +167,7 @@ class ReplacesTheFirst(ExclusiveDispatcher):
         try:
             super().attach(consumer)
         except ConsumerBusy:
-            self._consumers.by_id.clear()
+            self._consumers.clear()
             raise
 
 
@@ -176,13 +176,13 @@ def overtaking(kind: type[Any]) -> type[Any]:
 
     class Overtakes(kind):  # type: ignore[misc]
         def assign(self, waiting: Waiting) -> Answer:
-            self._consumers.left_behind.clear()
+            self._left_behind.clear()
             for key in [key for key, one in getattr(self, "_assigned", {}).items() if self._gone(one)]:
                 del self._assigned[key]
             return super().assign(waiting)  # type: ignore[no-any-return]
 
         def _gone(self, held: Any) -> bool:
-            return held.consumer_id not in self._consumers.by_id
+            return held.consumer_id not in self._consumers
 
         def released(self, positions: frozenset[Position]) -> None:
             if hasattr(self, "_key_at"):
@@ -207,14 +207,14 @@ class FollowsInReverse(FailoverDispatcher):
     """Prefers the one that attached last."""
 
     def _next(self) -> Any:
-        return min(reversed(self._consumers.by_id.values()), key=lambda one: one.info.priority, default=None)
+        return min(reversed(self._consumers.values()), key=lambda one: one.info.priority, default=None)
 
 
 class FollowsByNumber(FailoverDispatcher):
     """Knows no priorities."""
 
     def _next(self) -> Any:
-        return next(iter(self._consumers.by_id.values()), None)
+        return next(iter(self._consumers.values()), None)
 
 
 class Interrupts(FailoverDispatcher):
@@ -232,7 +232,7 @@ class FirstTakesAll(SharedDispatcher):
     """Fills one before the next gets anything."""
 
     def _next(self) -> Any:
-        able = [one for one in self._consumers.by_id.values() if one.permits > 0]
+        able = [one for one in self._consumers.values() if one.permits > 0]
         return min(able, key=lambda one: (one.info.priority, one.info.consumer_id), default=None)
 
 
@@ -240,7 +240,7 @@ class WaitsForItsTurn(SharedDispatcher):
     """Assigns nothing while the next one in turn can take no more."""
 
     def assign(self, waiting: Waiting) -> Answer:
-        if any(one.permits <= 0 for one in self._consumers.by_id.values()):
+        if any(one.permits <= 0 for one in self._consumers.values()):
             return ()
         return super().assign(waiting)
 
@@ -256,7 +256,7 @@ class WaitsForWhatWasLeft(SharedDispatcher):
     """Keeps an order that nobody asked for."""
 
     def assign(self, waiting: Waiting) -> Answer:
-        return () if self._consumers.left_behind else super().assign(waiting)
+        return () if self._left_behind else super().assign(waiting)
 
 
 # -- key_shared ---------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ class PassesOver(KeySharedDispatcher):
     def assign(self, waiting: Waiting) -> Answer:
         answer = super().assign(waiting)
         taken = {one.position for one in answer}
-        free = next((one for one in self._consumers.by_id.values() if one.permits > 0), None)
+        free = next((one for one in self._consumers.values() if one.permits > 0), None)
         late = next((one for one in waiting[::-1] if one.position not in taken), None)
         return answer if free is None or late is None else (*answer, free.take(late))
 
@@ -295,7 +295,7 @@ class NeverFreesKeys(KeySharedDispatcher):
     """Ties a key to its first consumer for ever."""
 
     def released(self, positions: frozenset[Position]) -> None:
-        self._consumers.release(positions)
+        super(KeySharedDispatcher, self).released(positions)
 
 
 class TakesNoneForAKey(KeySharedDispatcher):
