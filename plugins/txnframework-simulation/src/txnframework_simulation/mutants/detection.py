@@ -55,6 +55,9 @@ def select_mutants(names: Sequence[str], table: Path = TABLE) -> tuple[Mutant, .
     return tuple(known[name] for name in names) if names else tuple(known.values())
 
 
+_BROKEN_EDIT = ("NameError", "UnboundLocalError", "ImportError")
+"""Errors of an edit that no longer fits the code around it: such a mutant breaks the program and not its rule."""
+
 SCRIPT = Path(__file__).with_name("runner.py")
 
 
@@ -102,6 +105,8 @@ def try_mutant(mutant: Mutant, seeds: range) -> MutantResult:
         return Unusable(mutant, found)
     if found.seed is None:
         return Undetected(mutant, found.seeds)
+    if found.sentence.startswith(_BROKEN_EDIT):
+        return Unusable(mutant, f"the edited code does not run: {found.sentence}")
     unbroken = _run_seeds(mutant, "", range(found.seed, found.seed + 1))
     if isinstance(unbroken, str) or unbroken.seed is not None:
         return Unusable(mutant, f"seed {found.seed} does not pass with the rule kept: {found.invariant}")
