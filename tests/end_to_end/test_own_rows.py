@@ -84,7 +84,9 @@ class Shop:
 async def shop() -> AsyncIterator[Shop]:
     """Open a client over a new space."""
     url = f"memory://own-rows-{next(_names)}"
-    config: Mapping[str, object] = {"metadata": {"url": url}, "ledger": {"url": url}}
+    # What a cancelled block leaves, the next maintenance settles, and does not wait for this process to do so.
+    settling = {"coordinators": {"metadata": {"settle_delay_ms": 0}}}
+    config: Mapping[str, object] = {"metadata": {"url": url}, "ledger": {"url": url}, **settling}
     async with txnframework.open(config) as client:
         await client.create_topic(TOPIC)
         await client.create_topic(OUTPUT)

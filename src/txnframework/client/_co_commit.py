@@ -114,8 +114,8 @@ class CoCommitTransaction(Transaction):
 
     async def _join(self) -> None:
         coordinator = _co_commits(self._coordinator)
-        # Joining again is safe: nothing is written, and the transaction that was begun is found open.
-        self._joined = await self._retry.run(partial(coordinator.join_transaction, self.id, self._connection))
+        # Not retried: the store has just answered, and a connection of the application that is lost stays lost.
+        self._joined = await coordinator.join_transaction(self.id, self._connection)
 
     async def _end(self, end: End) -> None:
         if self._host.closed:

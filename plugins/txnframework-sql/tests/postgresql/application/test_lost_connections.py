@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+import txnframework
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Put
 
@@ -210,5 +212,21 @@ def test_closed_by_the_program(run: Run) -> None:
             for one in (own, returned):
                 with pytest.raises(Unavailable, match="the server ended it, or the program closed it or returned it"):
                     await application.store.join_transaction(one, application.header, version)
+
+    run(test)
+
+
+def test_a_client_raises_at_once(run: Run) -> None:
+    """A connection that is lost stays lost, so the client does not try again to join its transaction."""
+
+    async def test(application: Application) -> None:
+        own = await asyncpg.connect(application.url)
+        await own.close()
+        # Trying so often again would take minutes.
+        retries = {"client": {"retries_max": 100}}
+        stores = {"metadata": {"url": application.url}, "ledger": {"url": application.url}}
+        async with txnframework.open({**stores, **retries}) as client, asyncio.timeout(30):
+            with pytest.raises(Unavailable, match="is lost"):
+                await client.transaction(commit_with=own).begin()
 
     run(test)
