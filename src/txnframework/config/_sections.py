@@ -38,9 +38,9 @@ class _StoreSection(Section, frozen=True, kw_only=True):
 class MetadataSection(_StoreSection, frozen=True, kw_only=True):
     """The store of transactions, topic layouts and cursors."""
 
-    url: Annotated[
-        str, Meta(min_length=1, description="URL of the metadata store; its scheme is the name of the plugin.")
-    ] = DEFAULT_STORE_URL
+    url: Annotated[str, Meta(description="URL of the metadata store; its scheme is the name of the plugin.")] = (
+        DEFAULT_STORE_URL
+    )
     options: Annotated[dict[str, object], Meta(description="Options of the plugin.")] = {}
 
 

@@ -103,6 +103,7 @@ def test_right_configuration_passes() -> None:
             "no metadata store named 'u' is installed",
         ),
         ({"metadata": {"url": "sesame"}}, "metadata.url", "expected a URL such as 'scheme://host/path'"),
+        ({"metadata": {"url": ""}}, "metadata.url", "found '', expected a URL such as 'scheme://host/path'"),
         (
             {"metadata": {"url": "zz:", "options": {"pol": 1}}},
             "metadata.options",
