@@ -303,7 +303,19 @@ class StoreMismatch(Conflict):
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"metadata store and ledger do not belong together: {reason}")
+        super().__init__(self.sentence(reason))
+
+    def sentence(self, reason: str) -> str:
+        """Return the message."""
+        return f"metadata store and ledger do not belong together: {reason}"
+
+
+class DeploymentClosed(StoreMismatch):
+    """The deployment was copied to other stores, or is being copied, and was closed by that."""
+
+    def sentence(self, reason: str) -> str:
+        """Return the message."""
+        return reason
 
 
 # -- missing objects ----------------------------------------------------------------------------------

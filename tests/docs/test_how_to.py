@@ -63,6 +63,21 @@ def test_restore(tmp_path: Path, run_page: Callable[..., None]) -> None:
     run_page(HOW_TO / "restore.md", {}, shows_all=True)
 
 
+def test_copy(tmp_path: Path, run_page: Callable[..., None]) -> None:
+    """With a transaction that is open, in one database, and an empty one for the copy."""
+    for name, file in (("txnframework", "txn"), ("new", "new")):
+        url = f"sqlite:///{file}.db"
+        (tmp_path / f"{name}.toml").write_text("".join(f'[{one}]\nurl = "{url}"\n' for one in ("metadata", "ledger")))
+
+    async def prepare() -> None:
+        async with txnframework.open({"metadata": {"url": f"sqlite:///{tmp_path}/txn.db"}}) as client:
+            await client.create_topic("orders")
+            await leave_open(client, b"one apple")
+
+    asyncio.run(prepare())
+    run_page(HOW_TO / "copy.md", {}, shows_all=True)
+
+
 def test_metrics(run_page: Callable[..., None]) -> None:
     """In an empty directory."""
     run_page(HOW_TO / "metrics.md", {}, shows_all=False)

@@ -60,6 +60,10 @@ collect_ignore = (
         "test_restoring.py",
         "test_restoring_by_command.py",
         "test_restoring_log_family.py",
+        "test_store_copy.py",
+        "test_store_copy_audit.py",
+        "test_store_copy_by_command.py",
+        "test_store_copy_log_family.py",
         "test_transaction_commands.py",
     ]
 )

@@ -37,6 +37,8 @@ from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease, dispatching_leases
 from txnframework.broker.status import FamilyStatus, HangingTransaction, StatusReport, TopicStatus, ack_status
+from txnframework.broker.store_copy.audit import Audit, AuditReport, ComparedItem, CopyProgress
+from txnframework.broker.store_copy.copier import CopyReport, CopyRequest, audit_stores, copy_stores, reopen
 from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.subscriptions import Start
 from txnframework.broker.topics.topics import Topics
@@ -50,12 +52,18 @@ __all__ = [
     "AttachRequest",
     "Attachment",
     "Attempt",
+    "Audit",
+    "AuditReport",
     "CommitTimes",
     "CompactionResult",
     "Compactor",
+    "ComparedItem",
     "Copied",
     "CopyPlan",
+    "CopyProgress",
     "CopyRange",
+    "CopyReport",
+    "CopyRequest",
     "Counts",
     "DecidedMessage",
     "Dispatches",
@@ -96,7 +104,9 @@ __all__ = [
     "Topics",
     "ack_status",
     "acks_of",
+    "audit_stores",
     "copies",
+    "copy_stores",
     "cumulative_ack",
     "dispatching_lease",
     "dispatching_leases",
@@ -106,5 +116,6 @@ __all__ = [
     "holder_of",
     "open_host",
     "plugins_of",
+    "reopen",
     "restore",
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from txnframework.broker.cursors import StoredCursor
 from txnframework.config import Config, redact_url, store_name
 from txnframework.environment import Environment
-from txnframework.errors import StoreMismatch
+from txnframework.errors import DeploymentClosed, StoreMismatch
 from txnframework.interfaces import (
     ILedgerStore,
     IManagedLedger,
@@ -20,6 +20,10 @@ from txnframework.plugin import PluginRegistry, StoreContext
 
 if TYPE_CHECKING:
     from txnframework.metrics import Metrics
+
+
+COPIED = "copied-"
+"""How the identity of a copy of a deployment begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,18 @@ async def open_stores(
 
     :raises UnknownPlugin: no installed plugin serves a URL.
     :raises StoreMismatch: the ledgers belong to another metadata store.
+    :raises DeploymentClosed: the deployment was copied to other stores, or is being copied.
     """
-    metadata = await _open_metadata(config, registry, environment)
+    metadata = await open_metadata_store(config, registry, environment)
     try:
-        ledgers = await _open_ledgers(config, registry, environment, None if as_they_are else metadata.identity)
+        ledgers = await open_ledger_store(config, registry, environment, None if as_they_are else metadata.identity)
     except StoreMismatch as error:
         await metadata.close()
+        if COPIED in error.reason:
+            raise DeploymentClosed(
+                f"the deployment in {redact_url(config.metadata.url)} and {redact_url(config.ledger.url)} is closed: it"
+                f" was copied to other stores, or is a copy that is not complete ({error.reason})"
+            ) from error
         raise StoreMismatch(
             f"{error.reason}; metadata.url is {redact_url(config.metadata.url)} and ledger.url is "
             f"{redact_url(config.ledger.url)}: use two stores that were created together"
@@ -62,14 +72,14 @@ async def open_stores(
     return metadata, ledgers
 
 
-async def _open_metadata(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
+async def open_metadata_store(config: Config, registry: PluginRegistry, environment: Environment) -> IMetadataStore:
     """Open the configured metadata store."""
     provider = registry.metadata_store(store_name(config.metadata.url))
     options = registry.decode_options(provider, config.metadata.options)
     return await registry.open(provider, StoreContext(config.metadata.url, environment, options))
 
 
-async def _open_ledgers(
+async def open_ledger_store(
     config: Config, registry: PluginRegistry, environment: Environment, identity: str | None
 ) -> ILedgerStore:
     """Open the configured ledger store; a new one adopts ``identity``."""

@@ -13,7 +13,14 @@ from pathlib import Path
 import click
 
 from txnframework.cli._safe_stream import safe_output
-from txnframework.errors import InvalidInput, StoreMismatch, SubscriptionNotFound, TopicNotFound, TxnFrameworkError
+from txnframework.errors import (
+    DeploymentClosed,
+    InvalidInput,
+    StoreMismatch,
+    SubscriptionNotFound,
+    TopicNotFound,
+    TxnFrameworkError,
+)
 
 STATUS_DONE = 0
 STATUS_FAILED = 1
@@ -23,6 +30,7 @@ STATUS_INTERRUPTED = 130
 TRACEBACK_VARIABLE = "TXNFRAMEWORK_TRACEBACK"
 
 HINTS: dict[type[TxnFrameworkError], str] = {
+    DeploymentClosed: "; see 'txnframework copy --help'",
     StoreMismatch: "; see 'txnframework restore --help'",
     TopicNotFound: "; 'txnframework topic list' lists all topics",
     SubscriptionNotFound: "; 'txnframework subscription list' lists the subscriptions of a topic",
@@ -81,8 +89,8 @@ def status_of(error: TxnFrameworkError) -> int:
 def report(error: TxnFrameworkError) -> None:
     """Write the error's sentence to standard error."""
     sentence = " ".join(str(error).split()) or type(error).__name__
-    hints = [hint for kind, hint in HINTS.items() if isinstance(error, kind)]
-    click.echo("".join(["Error: ", sentence, *hints]), err=True)
+    hint = next((hint for kind, hint in HINTS.items() if isinstance(error, kind)), "")
+    click.echo(f"Error: {sentence}{hint}", err=True)
 
 
 def _discard_output() -> None:

@@ -21,6 +21,7 @@ from txnframework.interfaces._coordinator import (
     IParticipants,
     ITransactionCoordinator,
 )
+from txnframework.interfaces._copyable import ICopyableLedgerStore, ICopyableMetadataStore
 from txnframework.interfaces._dispatcher import IDispatcher
 from txnframework.interfaces._ledger import IAppendedWatch, ILedgerStore, IManagedLedger
 from txnframework.interfaces._metadata_store import (
@@ -44,6 +45,8 @@ __all__ = [
     "ICoCommitStore",
     "ICommitOrderBuffer",
     "ICoordinatorShare",
+    "ICopyableLedgerStore",
+    "ICopyableMetadataStore",
     "ICursor",
     "IDatabaseTransaction",
     "IDispatcher",

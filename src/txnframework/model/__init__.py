@@ -33,6 +33,15 @@ from txnframework.model.metadata import (
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reads import EntryPage, Isolation, ReadableEntry, ReadPlan, ReadRequest, Visibility
+from txnframework.model.store_copy import (
+    IndexedPage,
+    IndexedRecord,
+    IndexPage,
+    IndexReference,
+    LedgerShape,
+    RememberedSequence,
+    StoredEntry,
+)
 from txnframework.model.transactions import (
     Action,
     Application,
@@ -77,11 +86,16 @@ __all__ = [
     "Expect",
     "Expected",
     "IndexEntry",
+    "IndexPage",
     "IndexRange",
+    "IndexReference",
+    "IndexedPage",
+    "IndexedRecord",
     "Isolation",
     "Key",
     "KeyRange",
     "LedgerEntry",
+    "LedgerShape",
     "LedgerSummary",
     "Limit",
     "MessageCount",
@@ -102,9 +116,11 @@ __all__ = [
     "ReadableEntry",
     "Record",
     "RecordPage",
+    "RememberedSequence",
     "SegmentName",
     "SourceRange",
     "State",
+    "StoredEntry",
     "SubscriptionType",
     "SweepResult",
     "Tail",

@@ -288,6 +288,16 @@ def restore_key() -> Key:
     return Key("/restore")
 
 
+def copy_key() -> Key:
+    """Return the key of the record, in the target, of the running copy of a deployment, or of the last one."""
+    return Key("/copy")
+
+
+def family_of(path: str) -> str:
+    """Return the first component of a path, with its slash; it names the kind of the record."""
+    return path[: path.find("/", 1)] if "/" in path[1:] else path
+
+
 def lease_key(name: str) -> Key:
     """Return the key of the lease called ``name``."""
     return Key(f"{_LEASE}/{escape(name)}")

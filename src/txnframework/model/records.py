@@ -20,6 +20,7 @@ key                                           document                 partition
 ``/topic/<tenant>/<namespace>/<name>``        ``TopicRecord``          the topic
 ``/ids/<coordinator>``                        ``IdBlock``              its own
 ``/restore``                                  ``RestoreRecord``        its own
+``/copy``                                     ``CopyRecord``           its own
 ============================================  =======================  ================================================
 """
 
@@ -339,6 +340,24 @@ class RestoreRecord(Document):
     restored: str = ""
     forced: bool = False
     at_ms: Natural = 0
+
+
+CopyStep = Annotated[str, msgspec.Meta(pattern=r"\A(begun|copying|verified)\Z")]
+
+
+class CopyRecord(Document):
+    """
+    A copy of another deployment into this one; it is finished when the metadata store has the identity ``to``.
+
+    ``source``: the identity of the other metadata store. ``step``: ``begun``, ``copying`` once the source is closed, or
+    ``verified``. ``upto``: every ledger up to this name is copied. ``keep_source``: the source is opened again.
+    """
+
+    source: str
+    to: str
+    step: CopyStep = "begun"
+    upto: str = ""
+    keep_source: bool = False
 
 
 class _FormatOnly(msgspec.Struct):

@@ -6,17 +6,20 @@ from functools import partial
 
 from zope.interface import implementer
 
-from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable, IWatch
+from txnframework.interfaces import ICopyableLedgerStore, IManagedLedger, IRestorable, IWatch
 from txnframework.model import (
     Append,
     Appended,
     Branch,
     EntryRange,
     LedgerEntry,
+    LedgerShape,
     LedgerSummary,
     Limit,
     MessageCount,
     Position,
+    RememberedSequence,
+    StoredEntry,
     Tail,
     WindowState,
 )
@@ -113,7 +116,7 @@ class MemoryManagedLedger:
         return watch
 
 
-@implementer(ILedgerStore, IRestorable)
+@implementer(ICopyableLedgerStore, IRestorable)
 class MemoryLedgerStore:
     """One client of the ledgers of a ``MemorySpace``."""
 
@@ -149,6 +152,40 @@ class MemoryLedgerStore:
         """Belong to a metadata store with another identity from now on."""
         await self.link.write(lambda: self._rows.take_identity(identity))
         self.identity = identity
+
+    async def last_ledger_id(self) -> int:
+        """Return the highest ledger id that was given."""
+        return await self.link.read(lambda: self._rows.last_ledger_id)
+
+    async def skip_ids(self, ledger_id: int, txn_numbers: dict[int, int]) -> None:
+        """Give no ledger id up to ``ledger_id``, and raise the highest transaction numbers."""
+        await self.link.write(lambda: self._rows.skip(ledger_id, txn_numbers))
+
+    async def ledger_shape(self, name: str) -> LedgerShape:
+        """Return what a managed ledger is apart from its entries and its window."""
+        return await self.link.read(lambda: self._rows.find(name).shape())
+
+    async def stored_entries(self, name: str, entries: EntryRange, limit: Limit) -> tuple[StoredEntry, ...]:
+        """Return the first entries of the range, with their times."""
+        return await self.link.read(lambda: self._rows.find(name).stored_entries(entries, limit))
+
+    async def remembered_sequences(
+        self, name: str, after: RememberedSequence | None, items_max: int
+    ) -> tuple[RememberedSequence, ...]:
+        """Return the first copies in the window behind ``after``."""
+        return await self.link.read(lambda: self._rows.find(name).sequences(after, items_max))
+
+    async def import_ledger(self, name: str, shape: LedgerShape) -> Position:
+        """Create a managed ledger of this shape, or find it; return the last entry that was imported."""
+        return await self.link.write(lambda: self._rows.import_row(name, shape))
+
+    async def import_entries(self, name: str, entries: tuple[StoredEntry, ...]) -> None:
+        """Add entries to a managed ledger that is being imported, all or none."""
+        await self.link.write(lambda: self._rows.find(name).import_entries(entries))
+
+    async def import_sequences(self, name: str, sequences: tuple[RememberedSequence, ...]) -> None:
+        """Add copies to the window of a managed ledger that is being imported."""
+        await self.link.write(lambda: self._rows.find(name).import_sequences(sequences))
 
     async def close(self) -> None:
         """Close the store and every handle; may be repeated."""

@@ -4,108 +4,41 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 from operator import attrgetter
 
-from txnframework.errors import EntryTrimmed, LedgerClosed, LedgerNotFound, LedgerSealed, StoreMismatch
+from txnframework.errors import (
+    EntryTrimmed,
+    InvalidInput,
+    LedgerClosed,
+    LedgerNotFound,
+    LedgerSealed,
+    StoreMismatch,
+)
 from txnframework.model import (
     Append,
     Appended,
     Branch,
     EntryRange,
     LedgerEntry,
+    LedgerShape,
     LedgerSummary,
     Limit,
     MessageCount,
     Position,
-    ProducerSequence,
+    RememberedSequence,
+    StoredEntry,
     Tail,
     WindowState,
 )
 from txnframework_memory._link import Grown, Watches
-
-_FIRST = attrgetter("sequence.first")
-
-DEDUPLICATION_WINDOW = 10_000
-"""The number of sequences of one producer that are remembered at least, for each managed ledger."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """The position of a stored sequence."""
-
-    position: Position
-    branch: Branch | None
-    sequence: ProducerSequence
-
-    def appended(self) -> Appended:
-        """Return the copy as a ledger reports it."""
-        return Appended(self.position, True, self.branch, self.sequence)
-
-
-@dataclass(slots=True)
-class Window:
-    """The copies of one producer's last sequences, by first sequence; no two of them overlap."""
-
-    copies: list[Copy] = field(default_factory=list)
-    sequences: int = 0
-    size: int = DEDUPLICATION_WINDOW
-
-    def overlapping(self, first: int, last: int) -> list[Copy]:
-        """Return the copies that hold any of these sequences, in order."""
-        at = bisect_right(self.copies, first, key=_FIRST)
-        if at and self.copies[at - 1].sequence.last >= first:
-            at -= 1
-        return self.copies[at : bisect_right(self.copies, last, key=_FIRST)]
-
-    def remove(self, copy: Copy) -> None:
-        """Forget a copy that no longer counts."""
-        self.copies.remove(copy)
-        self.sequences -= _size(copy)
-
-    def settle(self, upto_ledger_id: int, aborted: frozenset[Branch]) -> None:
-        """Forget copies of aborted branches up to a ledger; the other copies there count, whatever their branch."""
-        kept = [
-            replace(copy, branch=None) if copy.branch and copy.position.ledger_id <= upto_ledger_id else copy
-            for copy in self.copies
-            if copy.branch not in aborted or copy.position.ledger_id > upto_ledger_id
-        ]
-        self.copies = kept
-        self.sequences = sum(map(_size, kept))
-
-    def add(self, copy: Copy) -> None:
-        """Remember a copy, and forget the oldest ones as long as ``size`` sequences remain."""
-        insort(self.copies, copy, key=_FIRST)
-        self.sequences += _size(copy)
-        while self.sequences > self.size and self.sequences - _size(self.copies[0]) >= self.size:
-            self.remove(self.copies[0])
-
-    def remembered(self, sequence: int) -> WindowState:
-        """Return what the window remembers, and how many of its sequences are above ``sequence``."""
-        behind = (copy.sequence for copy in self.copies if copy.sequence.last > sequence)
-        above = sum(one.last - max(one.first - 1, sequence) for one in behind)
-        return WindowState(self.size, self.copies[-1].sequence.last if self.copies else None, above)
-
-
-def _size(copy: Copy) -> int:
-    return copy.sequence.last - copy.sequence.first + 1
-
+from txnframework_memory._windows import Copy, Window
 
 LEDGERS_TRIMMED_MAX = 100
 """The most ledgers that one call of ``trim`` removes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A stored entry."""
-
-    position: Position
-    data: bytes
-    messages: int
-    appended_ms: int
-
-
-def _summary(ledger_id: int, ledger: list[Stored]) -> LedgerSummary:
+def _summary(ledger_id: int, ledger: list[StoredEntry]) -> LedgerSummary:
     return LedgerSummary(
         ledger_id,
         len(ledger),
@@ -118,16 +51,18 @@ def _summary(ledger_id: int, ledger: list[Stored]) -> LedgerSummary:
 class StoredLedger:
     """One managed ledger."""
 
-    def __init__(self, name: str, rows: LedgerCollection) -> None:
+    def __init__(self, name: str, rows: LedgerCollection, shape: LedgerShape | None = None) -> None:
         self.name = name
         self.watches: Watches[Grown] = Watches()
         self.is_deleted = False
         self._rows = rows
-        self._open_id = rows.next_ledger_id()
-        self._ledgers: dict[int, list[Stored]] = {self._open_id: []}
-        self._is_sealed = False
-        self._last = Position(self._open_id, -1)
-        self._trimmed: EntryRange | None = None
+        shape = shape or LedgerShape((LedgerSummary(rows.next_ledger_id(), 0, 0, 0, 0),), False)
+        self._shape = shape
+        self._ledgers: dict[int, list[StoredEntry]] = {one.ledger_id: [] for one in shape.ledgers}
+        self._open_id = shape.ledgers[-1].ledger_id
+        self._is_sealed = shape.sealed
+        self._last = shape.ledgers[-1].last if shape.ledgers[-1].entries else shape.before_open
+        self._trimmed = EntryRange(*shape.trimmed) if shape.trimmed else None
         self._windows: dict[str, Window] = {}
 
     def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
@@ -172,14 +107,7 @@ class StoredLedger:
         """Return the first entries of the range."""
         self.require_present()
         self._require_untrimmed(entries)
-        found: list[LedgerEntry] = []
-        size = 0
-        for stored in self._entries(entries):
-            size += len(stored.data)
-            if found and (len(found) == limit.items or size > limit.bytes):
-                break
-            found.append(LedgerEntry(stored.position, stored.data))
-        return tuple(found)
+        return tuple(LedgerEntry(stored.position, stored.data) for stored in self.stored_entries(entries, limit))
 
     def count(self, entries: EntryRange, messages_max: int) -> MessageCount:
         """Return how far ``messages_max`` messages reach, in whole entries."""
@@ -242,6 +170,53 @@ class StoredLedger:
             self._trimmed = EntryRange(start, dropped[-1].position)
         return next(iter(self._ledgers))
 
+    # -- copies of the whole store ----------------------------------------------------------------------
+
+    def shape(self) -> LedgerShape:
+        """Return everything but the entries and the windows."""
+        trimmed = (self._trimmed.after, self._trimmed.upto) if self._trimmed else None
+        return LedgerShape(self.ledgers(-1, len(self._ledgers)), self._is_sealed, trimmed)
+
+    def stored_entries(self, entries: EntryRange, limit: Limit) -> tuple[StoredEntry, ...]:
+        """Return the first entries of the range, with their times."""
+        return tuple(takewhile(Budget(limit).fits, self._entries(entries)))
+
+    def sequences(self, after: RememberedSequence | None, items_max: int) -> tuple[RememberedSequence, ...]:
+        """Return the first copies in the windows behind ``after``."""
+        start = ("", -1) if after is None else (after.sequence.producer, after.sequence.last)
+        # When a copy was appended is not stored; the last time is safe.
+        now_ms = self._rows.appended_ms
+        behind = (
+            RememberedSequence(copy.sequence, copy.position, copy.branch, now_ms)
+            for producer, window in sorted(self._windows.items())
+            for copy in window.copies
+            if (producer, copy.sequence.last) > start
+        )
+        return tuple(islice(behind, items_max))
+
+    def imported(self) -> Position:
+        """Return the last entry that was imported."""
+        stored = [ledger[-1].position for ledger in self._ledgers.values() if ledger]
+        return stored[-1] if stored else self._shape.whole.after
+
+    def import_entries(self, entries: tuple[StoredEntry, ...]) -> None:
+        """Add entries directly behind those that were imported, all or none."""
+        last = self.imported()
+        for entry in entries:
+            if entry.position != self._shape.following(last):
+                raise InvalidInput(f"entry {entry.position} of {self.name} does not follow {last}")
+            last = entry.position
+        for entry in entries:
+            self._ledgers[entry.position.ledger_id].append(entry)
+            self._rows.appended_ms = max(self._rows.appended_ms, entry.appended_ms)
+
+    def import_sequences(self, sequences: tuple[RememberedSequence, ...]) -> None:
+        """Add copies to the windows, but for those that are there."""
+        for one in sequences:
+            window = self._windows.setdefault(one.sequence.producer, Window())
+            if not window.overlapping(one.sequence.first, one.sequence.last):
+                window.add(Copy(one.position, one.branch, one.sequence))
+
     def require_present(self) -> None:
         """Raise LedgerNotFound if this managed ledger was deleted."""
         if self.is_deleted:
@@ -259,7 +234,7 @@ class StoredLedger:
                 replaced = copy
         ledger = self._ledgers[self._open_id]
         position = Position(self._open_id, len(ledger))
-        ledger.append(Stored(position, bytes(entry.data), entry.messages, self._rows.append_time_ms()))
+        ledger.append(StoredEntry(position, bytes(entry.data), entry.messages, self._rows.append_time_ms()))
         self._last = position
         if replaced:
             window.remove(replaced)
@@ -269,7 +244,7 @@ class StoredLedger:
             self._rows.note_txn(entry.branch)
         return Appended(position)
 
-    def _entries(self, entries: EntryRange) -> Iterator[Stored]:
+    def _entries(self, entries: EntryRange) -> Iterator[StoredEntry]:
         """Yield the remaining entries of a range."""
         for ledger_id, ledger in self._ledgers.items():
             if ledger_id > entries.upto.ledger_id:
@@ -291,6 +266,21 @@ class StoredLedger:
             raise EntryTrimmed(self.name, missing, left)
 
 
+class Budget:
+    """What is left of a limit; the first entry always fits."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._items, self._bytes = limit.items, limit.bytes
+        self._is_begun = False
+
+    def fits(self, entry: StoredEntry) -> bool:
+        """Return whether an entry still fits, and count it."""
+        self._items -= 1
+        self._bytes -= len(entry.data)
+        first, self._is_begun = not self._is_begun, True
+        return first or (self._items >= 0 and self._bytes >= 0)
+
+
 class LedgerCollection:
     """Every managed ledger of a space, by name, and the data that outlives them."""
 
@@ -298,8 +288,8 @@ class LedgerCollection:
         self.identity: str | None = None
         self.highest_txn_numbers: dict[int, int] = {}
         self._now_ms = now_ms
-        self._appended_ms = 0
-        self._ledger_ids = 0
+        self.appended_ms = 0
+        self.last_ledger_id = 0
         self._rows: dict[str, StoredLedger] = {}
         self._names: list[str] = []
 
@@ -319,6 +309,19 @@ class LedgerCollection:
             self._rows[name] = StoredLedger(name, self)
             insort(self._names, name)
         return self._rows[name]
+
+    def import_row(self, name: str, shape: LedgerShape) -> Position:
+        """Create a managed ledger of a shape, or find it; return the last entry that was imported."""
+        if name not in self._rows:
+            self._rows[name] = StoredLedger(name, self, shape)
+            insort(self._names, name)
+        return self._rows[name].imported()
+
+    def skip(self, ledger_id: int, txn_numbers: dict[int, int]) -> None:
+        """Give no ledger id up to ``ledger_id``, and raise the highest transaction numbers."""
+        self.last_ledger_id = max(self.last_ledger_id, ledger_id)
+        for coordinator, number in txn_numbers.items():
+            self.highest_txn_numbers[coordinator] = max(number, self.highest_txn_numbers.get(coordinator, 0))
 
     def find(self, name: str) -> StoredLedger:
         """Return the managed ledger of this name, or raise LedgerNotFound."""
@@ -343,13 +346,13 @@ class LedgerCollection:
 
     def next_ledger_id(self) -> int:
         """Return an id that no ledger of the space ever had, so that a managed ledger created again repeats none."""
-        self._ledger_ids += 1
-        return self._ledger_ids
+        self.last_ledger_id += 1
+        return self.last_ledger_id
 
     def append_time_ms(self) -> int:
         """Return the time of an append; it never goes back, so that entries can be searched by time."""
-        self._appended_ms = max(self._appended_ms, self._now_ms())
-        return self._appended_ms
+        self.appended_ms = max(self.appended_ms, self._now_ms())
+        return self.appended_ms
 
     def note_txn(self, branch: Branch) -> None:
         """Remember the highest transaction number of each coordinator."""

@@ -11,6 +11,7 @@ from txnframework.errors import LeaseHeld
 from txnframework.interfaces import (
     IAtomicBatchStore,
     ICoCommitStore,
+    ICopyableMetadataStore,
     IDatabaseTransaction,
     ILease,
     INotifyingStore,
@@ -22,6 +23,8 @@ from txnframework.model import (
     Delete,
     Expect,
     Expected,
+    IndexedPage,
+    IndexPage,
     IndexRange,
     Key,
     KeyRange,
@@ -82,7 +85,7 @@ class MemoryLease:
             self._records.apply(Batch(deletes=(Delete(self.key, self.version),)))
 
 
-@implementer(IAtomicBatchStore, ICoCommitStore, INotifyingStore, IRestorable)
+@implementer(IAtomicBatchStore, ICoCommitStore, ICopyableMetadataStore, INotifyingStore, IRestorable)
 class MemoryMetadataStore:
     """One client of the records of a ``Server``; its session ends with ``close``, or with ``crash``."""
 
@@ -147,6 +150,22 @@ class MemoryMetadataStore:
         """Use another identity from now on."""
         await self.link.write(lambda: self._server.take_identity(identity))
         self.identity = identity
+
+    async def scan_indexed(self, keys: KeyRange, items_max: int) -> IndexedPage:
+        """Return a page of records with their index entries."""
+        return await self.link.read(lambda: self._records.scan_indexed(keys, items_max))
+
+    async def scan_entries(self, entries: IndexRange, items_max: int) -> IndexPage:
+        """Return a page of an index."""
+        return await self.link.read(lambda: self._records.scan_entries(entries, items_max))
+
+    async def last_number(self) -> int:
+        """Return the last number that was given."""
+        return await self.link.read(lambda: self._records.last_number)
+
+    async def skip_numbers(self, number: int) -> None:
+        """Give no number up to ``number``."""
+        await self.link.write(lambda: self._records.skip_numbers(number))
 
     async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:  # noqa: ARG002 - the connection itself shows its space
         """Join the open transaction of a ``MemoryConnection`` to the same space."""

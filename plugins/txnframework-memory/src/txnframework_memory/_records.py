@@ -12,8 +12,12 @@ from txnframework.model import (
     Batch,
     Expect,
     Expected,
+    IndexedPage,
+    IndexedRecord,
     IndexEntry,
+    IndexPage,
     IndexRange,
+    IndexReference,
     Key,
     KeyRange,
     Put,
@@ -92,7 +96,7 @@ class Records:
         self._indexes: dict[str, list[tuple[bytes, RecordID]]] = {}
         # One counter for every version and every sequence, instead of one for each prefix. It only grows, so no
         # version returns when a record is created again, and no number of a prefix is given twice.
-        self._last_number = 0
+        self.last_number = 0
 
     def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -122,8 +126,8 @@ class Records:
         :raises VersionMismatch: the record is not as expected.
         """
         self._check(put.key, put.expected)
-        self._last_number += 1
-        return self._last_number
+        self.last_number += 1
+        return self.last_number
 
     def apply_reserved(self, put: Put, version: int) -> None:
         """Write a record under the version that was reserved; nothing else has written it since."""
@@ -167,6 +171,33 @@ class Records:
             last_key = key
         return RecordPage(tuple(found))
 
+    def scan_indexed(self, keys: KeyRange, items_max: int) -> IndexedPage:
+        """Return a page of records with their index entries."""
+        page = self.scan(keys, items_max)
+        assert not isinstance(page.resume, IndexRange)
+        found = (self._stored[record_id(record.key)] for record in page.records)
+        return IndexedPage(tuple(IndexedRecord(one.record, tuple(sorted(one.indexes))) for one in found), page.resume)
+
+    def scan_entries(self, entries: IndexRange, items_max: int) -> IndexPage:
+        """Return a page of an index."""
+        index = self._indexes.get(entries.index, [])
+        if entries.after is None:
+            first = bisect_left(index, (entries.start, ("", "")))
+        else:
+            first = bisect_right(index, (entries.start, record_id(entries.after)))
+        lines = tuple(
+            IndexReference(IndexEntry(entries.index, key), Key(path, "" if partition == path else partition))
+            for key, (path, partition) in index[first : first + items_max]
+            if key < entries.stop
+        )
+        if len(lines) < items_max:
+            return IndexPage(lines)
+        return IndexPage(lines, IndexRange(entries.index, lines[-1].entry.key, entries.stop, lines[-1].key))
+
+    def skip_numbers(self, number: int) -> None:
+        """Give no number up to ``number``."""
+        self.last_number = max(self.last_number, number)
+
     def _check(self, key: Key, expected: Expected) -> None:
         """Raise VersionMismatch unless the record is as expected."""
         stored = self._stored.get((key.path, key.partition or key.path))
@@ -179,8 +210,8 @@ class Records:
     def _put(self, put: Put | PutSequential, changes: list[Change], version: int | None = None) -> Record:
         """Write one record with its index entries."""
         if version is None:
-            self._last_number += 1
-            version = self._last_number
+            self.last_number += 1
+            version = self.last_number
         key = put.key if isinstance(put, Put) else self._next_key(put.prefix)
         place = key.path, key.partition or key.path
         before = self._stored.get(place)
@@ -196,10 +227,10 @@ class Records:
         """Return the key of the next record under a prefix, in the prefix's partition."""
         path, partition = record_id(prefix)
         while True:
-            next_path = f"{path}/{self._last_number:020d}"
+            next_path = f"{path}/{self.last_number:020d}"
             if (next_path, partition) not in self._stored:
                 return Key(next_path, partition)
-            self._last_number += 1
+            self.last_number += 1
 
     def _remove(self, place: RecordID, changes: list[Change]) -> None:
         """Remove one record with its index entries; an absent one is ignored."""

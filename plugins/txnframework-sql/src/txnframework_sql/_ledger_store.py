@@ -9,17 +9,20 @@ from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
-from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable, IWatch
+from txnframework.interfaces import ICopyableLedgerStore, ILedgerStore, IManagedLedger, IRestorable, IWatch
 from txnframework.model import (
     Append,
     Appended,
     Branch,
     EntryRange,
     LedgerEntry,
+    LedgerShape,
     LedgerSummary,
     Limit,
     MessageCount,
     Position,
+    RememberedSequence,
+    StoredEntry,
     Tail,
     WindowState,
 )
@@ -29,7 +32,7 @@ from txnframework_sql._database import Database, Entries
 from txnframework_sql._options import LedgerOptions, for_postgresql, for_sqlite, with_defaults
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
-from txnframework_sql.steps import appends, ledgers, reads, retention
+from txnframework_sql.steps import appends, ledgers, reads, retention, store_copy
 from txnframework_sql.steps.identities import known_ledger_identity, ledger_identity, take_ledger_identity
 from txnframework_sql.steps.ledgers import LedgerRef
 from txnframework_sql.steps.statements import Executor, LedgerChange, Steps
@@ -191,7 +194,7 @@ class SqlManagedLedger:
             raise Closed(f"ledger {self.name} was closed")
 
 
-@implementer(ILedgerStore, IRestorable)
+@implementer(ICopyableLedgerStore, IRestorable)
 class SqlLedgerStore:
     """Managed ledgers in a SQL database that several processes use at the same time; confirmed writes are on disk."""
 
@@ -231,6 +234,41 @@ class SqlLedgerStore:
         """Bind the ledgers to a metadata store of another identity."""
         await self.database.write(lambda: take_ledger_identity(identity))
         self.identity = identity
+
+    async def last_ledger_id(self) -> int:
+        """Return the last ledger id that was given."""
+        return await self.database.read(store_copy.last_ledger_id)
+
+    async def skip_ids(self, ledger_id: int, txn_numbers: dict[int, int]) -> None:
+        """Give no ledger id up to ``ledger_id``, and raise the highest transaction numbers."""
+        await self.database.write(lambda: store_copy.skip_ids(ledger_id, txn_numbers))
+
+    async def ledger_shape(self, name: str) -> LedgerShape:
+        """Return what a managed ledger is apart from its entries and its window."""
+        return await self.database.read(lambda: store_copy.shape_of(name))
+
+    async def stored_entries(self, name: str, entries: EntryRange, limit: Limit) -> tuple[StoredEntry, ...]:
+        """Return the first entries of the range, with their times."""
+        return await self.database.read(lambda: store_copy.stored_entries(name, entries, limit))
+
+    async def remembered_sequences(
+        self, name: str, after: RememberedSequence | None, items_max: int
+    ) -> tuple[RememberedSequence, ...]:
+        """Return the first copies in the window behind ``after``."""
+        return await self.database.read(lambda: store_copy.sequences_of(name, after, items_max))
+
+    async def import_ledger(self, name: str, shape: LedgerShape) -> Position:
+        """Create a managed ledger of this shape, or find it; return the last entry that was imported."""
+        return await self.database.write(lambda: store_copy.import_ledger(name, shape))
+
+    async def import_entries(self, name: str, entries: tuple[StoredEntry, ...]) -> None:
+        """Add entries to a managed ledger that is being imported, all or none."""
+        if entries:
+            await self.database.write(lambda: store_copy.import_entries(name, entries))
+
+    async def import_sequences(self, name: str, sequences: tuple[RememberedSequence, ...]) -> None:
+        """Add copies to the window of a managed ledger that is being imported."""
+        await self.database.write(lambda: store_copy.import_sequences(name, sequences))
 
     async def close(self) -> None:
         """Close every ledger; idempotent."""

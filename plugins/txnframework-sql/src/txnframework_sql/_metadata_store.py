@@ -5,9 +5,11 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.environment import Environment
+from txnframework.errors import InvalidInput
 from txnframework.interfaces import (
     IAtomicBatchStore,
     ICoCommitStore,
+    ICopyableMetadataStore,
     IDatabaseTransaction,
     IDurableStore,
     ILease,
@@ -21,6 +23,8 @@ from txnframework.model import (
     Batch,
     Delete,
     Expected,
+    IndexedPage,
+    IndexPage,
     IndexRange,
     Key,
     KeyRange,
@@ -38,13 +42,16 @@ from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps.identities import identity, take_identity
 from txnframework_sql.steps.leases import Clock, end_lease
-from txnframework_sql.steps.records import check_batch
+from txnframework_sql.steps.records import check_batch, scan_indexed
+from txnframework_sql.steps.statements import new_number, skip_numbers
+from txnframework_sql.steps.store_copy import scan_lines
 
 _LEASES = "/lease/"
+_NUMBER_MAX = 2**62
 _AFTER_LEASES = "/lease0"
 
 
-@implementer(IAtomicBatchStore, ICoCommitStore, ISharedStore, IDurableStore, IRestorable)
+@implementer(IAtomicBatchStore, ICoCommitStore, ICopyableMetadataStore, ISharedStore, IDurableStore, IRestorable)
 class SqlMetadataStore:
     """
     Records in a SQL database that several processes use at the same time.
@@ -114,6 +121,24 @@ class SqlMetadataStore:
     async def break_lease(self, name: str, version: int) -> None:
         """End another session's lease if its record still has this version; the version is also its fencing number."""
         await self.database.write(lambda: end_lease(name, version))
+
+    async def scan_indexed(self, keys: KeyRange, items_max: int) -> IndexedPage:
+        """Return a page of records with their index entries."""
+        return await self.database.read(lambda: scan_indexed(keys, items_max))
+
+    async def scan_entries(self, entries: IndexRange, items_max: int) -> IndexPage:
+        """Return a page of an index."""
+        return await self.database.read(lambda: scan_lines(entries, items_max))
+
+    async def last_number(self) -> int:
+        """Return a number above all that were given; no record gets it."""
+        return await self.database.write(new_number)
+
+    async def skip_numbers(self, number: int) -> None:
+        """Give no number up to ``number``."""
+        if number > _NUMBER_MAX:
+            raise InvalidInput(f"{self.database.shown_url} cannot count beyond {_NUMBER_MAX}, and {number} is higher")
+        await self.database.write(lambda: skip_numbers(number))
 
     async def join_transaction(self, connection: object, header: Key, version: int) -> IDatabaseTransaction:
         """Join the open transaction of the application's connection; begin one if none is open."""

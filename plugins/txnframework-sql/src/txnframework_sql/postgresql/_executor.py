@@ -17,12 +17,23 @@ from txnframework_sql.postgresql._connection import SCHEMA, Connection
 from txnframework_sql.postgresql._payloads import payloads
 from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.schema import NUMBERS
-from txnframework_sql.steps.statements import Change, FirstRows, Lock, NewNumber, Observer, Rows, Steps, Write
+from txnframework_sql.steps.statements import (
+    Change,
+    FirstRows,
+    Lock,
+    NewNumber,
+    Observer,
+    Rows,
+    SkipNumbers,
+    Steps,
+    Write,
+)
 
 T = TypeVar("T")
 
 _NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
 _NEW_NUMBER = f"SELECT nextval('{SCHEMA}.{NUMBERS}')"
+_SKIP_NUMBERS = f"SELECT setval('{SCHEMA}.{NUMBERS}', GREATEST($1::bigint, nextval('{SCHEMA}.{NUMBERS}')))"
 _DIALECT = PostgresqlDialect()  # type: ignore[no-untyped-call]
 # More than the number of statements in all steps.
 _STATEMENTS_MAX = 512
@@ -120,7 +131,7 @@ async def _perform(connection: Connection, steps: Steps[T], changes: list[Change
     try:
         while True:
             call = steps.send(answer)
-            if isinstance(call, Rows | FirstRows | Write | Lock | NewNumber):
+            if isinstance(call, Rows | FirstRows | Write | Lock | NewNumber | SkipNumbers):
                 answer = await _answer(connection, call)
             else:
                 changes.append(call)
@@ -130,7 +141,10 @@ async def _perform(connection: Connection, steps: Steps[T], changes: list[Change
         return result
 
 
-async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock | NewNumber) -> object:
+async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock | NewNumber | SkipNumbers) -> object:
+    if isinstance(call, SkipNumbers):
+        await connection.read(_SKIP_NUMBERS, call.number)
+        return None
     if isinstance(call, NewNumber):
         return (await connection.read(_NEW_NUMBER))[0][0]
     # Nothing is changed before COMMIT is sent, whatever the statements are.

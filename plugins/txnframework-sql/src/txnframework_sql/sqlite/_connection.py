@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Executable, NullPool, create_engine, make_url, update
+from sqlalchemy import Executable, NullPool, bindparam, create_engine, make_url, update
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.exc import ArgumentError
@@ -21,12 +21,28 @@ from txnframework.errors import InvalidInput, Unavailable
 from txnframework_sql.schema import counters
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked
 from txnframework_sql.sqlite._files import WriterFairness, make_directory, make_file, open_files, warn_if_others_read
-from txnframework_sql.steps.statements import Call, Change, FirstRows, Lock, NewNumber, Row, Rows, Steps, Write
+from txnframework_sql.steps.statements import (
+    Call,
+    Change,
+    FirstRows,
+    Lock,
+    NewNumber,
+    Row,
+    Rows,
+    SkipNumbers,
+    Steps,
+    Write,
+)
 
 T = TypeVar("T")
 
 _NEW_NUMBER = (
     update(counters).where(counters.c.name == "number").values(value=counters.c.value + 1).returning(counters.c.value)
+)
+_SKIP_NUMBERS = (
+    update(counters)
+    .where(counters.c.name == "number", counters.c.value < bindparam("higher"))
+    .values(value=bindparam("higher"))
 )
 
 
@@ -272,6 +288,8 @@ class SqliteConnection:
             return None
         if isinstance(call, NewNumber):
             return self._answer(Rows(_NEW_NUMBER, {}))[0][0]
+        if isinstance(call, SkipNumbers):
+            return self._answer(Write(_SKIP_NUMBERS, {"higher": call.number}))
         self.changes.append(call)
         return None
 

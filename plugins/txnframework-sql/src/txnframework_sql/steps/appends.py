@@ -239,8 +239,19 @@ def _note_transactions(branches: Iterable[Branch]) -> Steps[None]:
         txn_id = branch.txn_id
         highest[txn_id.coordinator] = max(txn_id.number, highest.get(txn_id.coordinator, 0))
     for coordinator, number in sorted(highest.items()):
-        digits = f"{number:028x}"
-        if (yield from write(_RAISE, of_coordinator=coordinator, higher=digits)):
-            continue
-        if (yield from row(_KNOWN, of_coordinator=coordinator)) is None:
-            yield from write(_NOTE_FIRST, coordinator=coordinator, number=digits)
+        yield from raise_transaction_number(coordinator, number)
+
+
+def raise_transaction_number(coordinator: int, number: int) -> Steps[None]:
+    """Store a transaction number, unless a higher one of the coordinator is stored."""
+    digits = f"{number:028x}"
+    if (yield from write(_RAISE, of_coordinator=coordinator, higher=digits)):
+        return
+    if (yield from row(_KNOWN, of_coordinator=coordinator)) is None:
+        yield from write(_NOTE_FIRST, coordinator=coordinator, number=digits)
+
+
+def newest_copy(managed: LedgerRef, producer: str) -> Steps[tuple[int, int]]:
+    """Return a producer's highest remembered sequence, -1 if there is none, and its number of sequences until then."""
+    found = yield from row(_NEWEST, of_managed_id=managed.id, of_producer=producer)
+    return (-1, 0) if found is None else (found[1], found[6])

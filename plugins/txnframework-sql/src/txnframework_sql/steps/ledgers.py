@@ -127,6 +127,12 @@ def create(name: str, now_ms: int) -> Steps[LedgerRef]:
     return LedgerRef(found[0], name)
 
 
+def find_id(name: str) -> Steps[int | None]:
+    """Return the id of the managed ledger of this name, or None."""
+    found = yield from row(_FIND, of_name=name)
+    return None if found is None else int(found[0])
+
+
 def find(name: str) -> Steps[LedgerRef]:
     """Return the managed ledger of this name, or raise LedgerNotFound."""
     found = yield from row(_FIND, of_name=name)

@@ -87,7 +87,7 @@ class _Through:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class Span:
     """Entries ``first`` to ``last`` of one ledger; ``through``: totals at its last entry, if the span ends there."""
 
     ledger_id: int
@@ -118,7 +118,7 @@ def read(managed: LedgerRef, range_: EntryRange, limit: Limit) -> Steps[tuple[Le
     yield from _require_untrimmed(managed, range_)
     found: list[LedgerEntry] = []
     budget = _ByteBudget(limit.bytes)
-    for span in (yield from _spans(managed, range_, limit.items)):
+    for span in (yield from spans_of(managed, range_, limit.items)):
         expected = span.first
         for place, data in (yield from _entries_of(span, max(limit.items, 1) - len(found), budget)):
             if entry_id_of(place) != expected:
@@ -137,7 +137,7 @@ def count(managed: LedgerRef, range_: EntryRange, messages_max: int) -> Steps[Me
     yield from end_of(managed)
     counted, page = MessageCount(range_.after, 0), _COUNTED_LEDGERS
     left = range_
-    while spans := (yield from _spans(managed, left, page)):
+    while spans := (yield from spans_of(managed, left, page)):
         counted, reached = yield from _counted(spans, counted, range_.after, messages_max)
         if not reached or len(spans) < page:
             break
@@ -148,7 +148,7 @@ def count(managed: LedgerRef, range_: EntryRange, messages_max: int) -> Steps[Me
 
 
 def _counted(
-    spans: list[_Span], counted: MessageCount, after: Position, messages_max: int
+    spans: list[Span], counted: MessageCount, after: Position, messages_max: int
 ) -> Steps[tuple[MessageCount, bool]]:
     """Return the count including these spans, and whether it reaches the end of the last one."""
     for span in spans:
@@ -182,7 +182,7 @@ def find_time(managed: LedgerRef, published_ms: int) -> Steps[Position]:
     return Position(ledger_id, (yield from _last(_LAST_BEFORE_TIME, ledger_id, 0, size - 1, from_ms=published_ms)))
 
 
-def _spans(managed: LedgerRef, range_: EntryRange, ledgers_max: int) -> Steps[list[_Span]]:
+def spans_of(managed: LedgerRef, range_: EntryRange, ledgers_max: int) -> Steps[list[Span]]:
     """Return the part of a range in each of its remaining ledgers."""
     after, upto = range_.after, range_.upto
     if after >= upto:
@@ -201,11 +201,11 @@ def _spans(managed: LedgerRef, range_: EntryRange, ledgers_max: int) -> Steps[li
         last = min(upto.entry_id, size - 1) if ledger_id == upto.ledger_id else size - 1
         if first <= last:
             through = _Through(messages, appended_ms) if last == size - 1 else None
-            spans.append(_Span(ledger_id, first, last, through))
+            spans.append(Span(ledger_id, first, last, through))
     return spans
 
 
-def _entries_of(span: _Span, items_max: int, budget: _ByteBudget) -> Steps[list[Row]]:
+def _entries_of(span: Span, items_max: int, budget: _ByteBudget) -> Steps[list[Row]]:
     """Return the first entries of a span that fit; at most one more entry is fetched."""
     first, last = place_of(span.ledger_id, span.first), place_of(span.ledger_id, span.last)
     return (yield from first_rows(_ENTRIES, budget.fits, first=first, last=last, items=items_max))
@@ -220,11 +220,11 @@ def _require_untrimmed(managed: LedgerRef, range_: EntryRange) -> Steps[None]:
     if range_.after < gone and range_.upto >= first_ever and range_.after < range_.upto:
         missing = max(first_ever, Position(range_.after.ledger_id, range_.after.entry_id + 1))
         rest = EntryRange(gone, (yield from end_of(managed)).last)
-        left = next(iter((yield from _spans(managed, rest, 1))), None)
+        left = next(iter((yield from spans_of(managed, rest, 1))), None)
         raise EntryTrimmed(managed.name, missing, None if left is None else Position(left.ledger_id, left.first))
 
 
-def _reach(span: _Span, through_max: int) -> Steps[tuple[int, _Through]]:
+def _reach(span: Span, through_max: int) -> Steps[tuple[int, _Through]]:
     """Return the last entry up to which the ledger has at most this many messages, and the number of messages there."""
     last = yield from _last(_LAST_WITHIN, span.ledger_id, span.first, span.last, through_max=through_max)
     return last, (yield from _through(span.ledger_id, last))
@@ -249,3 +249,8 @@ def _through(ledger_id: int, entry_id: int) -> Steps[_Through]:
     if found is None:
         raise CorruptEntry(Position(ledger_id, entry_id), "it is missing")
     return _Through(int(found[0]), int(found[1]))
+
+
+def messages_through(ledger_id: int, entry_id: int) -> Steps[int]:
+    """Return how many messages a ledger has up to and including an entry."""
+    return (yield from _through(ledger_id, entry_id)).messages

@@ -15,6 +15,8 @@ from txnframework.model import (
     Delete,
     Expect,
     Expected,
+    IndexedPage,
+    IndexedRecord,
     IndexEntry,
     IndexRange,
     Key,
@@ -70,12 +72,14 @@ _SCAN = (
     .order_by(records.c.path, records.c.partition)
     .limit(bindparam("items"))
 )
+_SCAN_INDEXED = _SCAN.add_columns(records.c.indexes)
 _SCAN_PARTITION = _SCAN.where(records.c.partition == bindparam("in_partition"))
 _SAME_PATH = (
     select(*_FOUND)
     .where(records.c.path == bindparam("at_path"), records.c.partition > bindparam("after_partition"))
     .order_by(records.c.partition)
 )
+_SAME_PATH_INDEXED = _SAME_PATH.add_columns(records.c.indexes)
 _SCAN_INDEX = (
     select(*_FOUND, index_entries.c.key)
     .select_from(
@@ -123,6 +127,20 @@ def scan_records(keys: KeyRange, items_max: int) -> Steps[RecordPage]:
         page += yield from rows(_SAME_PATH, at_path=path, after_partition=partition)
     # The first text after a path is the path with the lowest character appended.
     return RecordPage(tuple(map(_record, page)), KeyRange(f"{path}\0", keys.stop, keys.partition))
+
+
+def scan_indexed(keys: KeyRange, items_max: int) -> Steps[IndexedPage]:
+    """Return a page of a key range with the index entries of its records."""
+    found = yield from rows(_SCAN_INDEXED, start=keys.start, stop=keys.stop, items=items_max + 1)
+    resume = None
+    if len(found) > items_max:
+        path, partition = found[items_max - 1][:2]
+        found = found[:items_max] + (yield from rows(_SAME_PATH_INDEXED, at_path=path, after_partition=partition))
+        # No path has a control character, and PostgreSQL has no NUL.
+        resume = KeyRange(f"{path}\1", keys.stop, keys.partition)
+    read = ((_record(one), one[4]) for one in found)
+    indexed = (IndexedRecord(record, tuple(sorted(decode_indexes(record.key, text)))) for record, text in read)
+    return IndexedPage(tuple(one for one in indexed if keys.partition in (None, partition_of(one.record.key))), resume)
 
 
 def whole_page(found: Iterable[Row]) -> RecordPage:

@@ -101,7 +101,14 @@ class NewNumber:
     """A request for a number above all numbers given before, for a version or a name that is never reused."""
 
 
-Call = Rows | FirstRows | Write | Lock | NewNumber | Change
+@dataclass(frozen=True, slots=True)
+class SkipNumbers:
+    """A request to give no number up to ``number`` from now on."""
+
+    number: int
+
+
+Call = Rows | FirstRows | Write | Lock | NewNumber | SkipNumbers | Change
 """A change is reported to the watches after the commit; nothing is sent back to the steps."""
 
 Steps = Generator[Call, Any, T]
@@ -188,6 +195,11 @@ def new_number() -> Steps[int]:
     """
     number: int = yield NewNumber()
     return number
+
+
+def skip_numbers(number: int) -> Steps[None]:
+    """Give no number up to ``number`` from now on; other callers of ``new_number`` must not run at the same time."""
+    yield SkipNumbers(number)
 
 
 def changed(change: Change) -> Steps[None]:

@@ -8,12 +8,15 @@ from txnframework.interfaces import ILedgerStore
 from txnframework.testing._suites._ledger.appends import AppendRules, LargeAnswerRules
 from txnframework.testing._suites._ledger.deduplication import DeduplicationRules
 from txnframework.testing._suites._ledger.races import RaceRules
+from txnframework.testing._suites._ledger.store_copies import LedgerCopyRules
 from txnframework.testing._suites._ledger.stores import StoreRules
 from txnframework.testing._suites._ledger.tails import TailRules
 from txnframework.testing.harness import Harness
 
 
-class LedgerStoreSuite(RaceRules, LargeAnswerRules, TailRules, DeduplicationRules, StoreRules, AppendRules):
+class LedgerStoreSuite(
+    LedgerCopyRules, RaceRules, LargeAnswerRules, TailRules, DeduplicationRules, StoreRules, AppendRules
+):
     """All rules of a ledger store: subclass as ``TestX(LedgerStoreSuite)`` and set ``harness``."""
 
     harness: ClassVar[type[Harness[ILedgerStore]]]

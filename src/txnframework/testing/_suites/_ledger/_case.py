@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable
+from txnframework.interfaces import ICopyableLedgerStore, ILedgerStore, IManagedLedger, IRestorable
 from txnframework.model import (
     EARLIEST,
     Append,
@@ -28,7 +28,9 @@ NONE: frozenset[Branch] = frozenset()
 class LedgerStoreRules(Suite):
     """Base class of the rules of ledger stores; the harness opens clients of one store."""
 
-    capabilities: ClassVar[tuple[Any, ...]] = (Paired, Crashing, Disconnecting, IRestorable, Misleading)
+    capabilities: ClassVar[tuple[Any, ...]] = (
+        ICopyableLedgerStore, Paired, Crashing, Disconnecting, IRestorable, Misleading,
+    )  # fmt: skip
     data: Harness[ILedgerStore]
 
 

@@ -12,11 +12,13 @@ from txnframework.testing._suites._metadata.leases import LeaseRules, SessionRul
 from txnframework.testing._suites._metadata.reads import NameRules, PageRules, StalenessRules
 from txnframework.testing._suites._metadata.records import RecordRules
 from txnframework.testing._suites._metadata.scans import IndexRules, ScanRules, SequenceRules
+from txnframework.testing._suites._metadata.store_copies import RecordCopyRules
 from txnframework.testing._suites._metadata.watches import WatchRules
 from txnframework.testing.harness import Harness
 
 
 class MetadataStoreSuite(
+    RecordCopyRules,
     CoCommitRules,
     FaultRules,
     SessionRules,

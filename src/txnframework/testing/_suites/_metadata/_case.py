@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from txnframework.interfaces import (
     IAtomicBatchStore,
     ICoCommitStore,
+    ICopyableMetadataStore,
     IDurableStore,
     IMetadataStore,
     INotifyingStore,
@@ -30,8 +31,8 @@ class MetadataStoreRules(Suite):
     """Base class of the rules of metadata stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        IAtomicBatchStore, ICoCommitStore, IDurableStore, INotifyingStore, IRestorable, ISharedStore, CoCommitting,
-        Crashing, Disconnecting, Expiring, Misleading,
+        IAtomicBatchStore, ICoCommitStore, ICopyableMetadataStore, IDurableStore, INotifyingStore, IRestorable,
+        ISharedStore, CoCommitting, Crashing, Disconnecting, Expiring, Misleading,
     )  # fmt: skip
     data: Harness[IMetadataStore]
 

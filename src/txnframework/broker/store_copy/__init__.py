@@ -1,0 +1,1 @@
+"""Copies of whole deployments between stores, and the comparison of two deployments."""

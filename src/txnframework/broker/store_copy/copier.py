@@ -1,0 +1,424 @@
+"""The copy of a deployment into other stores: an operator's command."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from txnframework.broker.coordination import expected_version, held_leases
+from txnframework.broker.store_copy.audit import Audit, AuditReport, CopyProgress
+from txnframework.broker.store_copy.digests import (
+    digest_shape,
+    entry_pages,
+    names_of,
+    record_pages,
+    sequence_pages,
+)
+from txnframework.broker.store_copy.pairs import CopyablePair, open_pairs
+from txnframework.broker.stores import COPIED, open_ledger_store, open_metadata_store, verify_store_pair
+from txnframework.config import Config
+from txnframework.environment import Environment, SystemEnvironment
+from txnframework.errors import Corrupt, DeploymentClosed, InvalidInput, LeaseHeld, Unavailable
+from txnframework.interfaces import IMetadataStore, IRestorable
+from txnframework.model import EntryRange, Expect, IndexedRecord, Key, Put, paths, records
+from txnframework.model.records import CopyRecord
+from txnframework.plugin import PluginRegistry, load_plugins
+
+T = TypeVar("T")
+
+IDENTITY_BITS = 64
+MOVED = "moved-to-"
+"""How the identity of the ledgers of a closed source begins; that of the copy follows."""
+LEASE = "copy"
+LEDGERS_NOTED = 50
+"""A copy that is repeated begins at most this many ledgers before the one at which it was interrupted."""
+TOGETHER = 200
+"""The number of records that are written at the same time."""
+COPY_ENTRIES, COPY_RECORDS = "copying entries", "copying records"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """
+    The operator's choices.
+
+    ``keep_source``: the source is opened again, and both deployments go on, apart from each other. ``dry_run``: report
+    what would be copied.
+    """
+
+    keep_source: bool = False
+    dry_run: bool = False
+
+
+@dataclass(slots=True)
+class CopyReport:
+    """
+    What was copied by this call, or would be.
+
+    ``audit``: the comparison at the end; None: this call made none. ``was_complete``: an earlier call has completed the
+    copy, and this one did nothing.
+    """
+
+    source_identity: str
+    identity: str
+    ledgers: int = 0
+    entries: int = 0
+    sequences: int = 0
+    records: int = 0
+    audit: AuditReport | None = None
+    was_complete: bool = False
+    families: dict[str, int] = field(default_factory=dict)
+
+
+async def copy_stores(
+    source: Config,
+    target: Config,
+    request: CopyRequest,
+    registry: PluginRegistry | None = None,
+    environment: Environment | None = None,
+    progress: CopyProgress = lambda *_: None,
+) -> CopyReport:
+    """
+    Copy the metadata and the ledgers of a deployment into empty stores. No other process may have any of them open.
+
+    Everything is copied but leases: open transactions are open in the copy, with the same ids, and messages have the
+    same positions. If both deployments name the same ledger store, only the metadata is copied.
+
+    *Identity.* The copy has an identity of its own, so stores of the two are never taken for a pair. The source is
+    closed: its ledgers take an identity that its metadata store does not have, and opening it is refused with an error
+    that names the copy. ``reopen`` is the way back. With ``keep_source`` the source is opened again when the copy is
+    verified.
+
+    A repeated call is safe, and completes a copy that was interrupted at any step. The steps, with the state that each
+    of them leaves if it is the last one:
+
+    1. The record of the copy is put into the target. Both deployments are as they were.
+    2. The ledgers of the target take the identity of the copy. The target cannot be opened.
+    3. The ledgers of the source take theirs. The source cannot be opened either.
+    4. Numbers and ids are skipped, ledgers and records are copied. Each of these calls may be repeated.
+    5. Everything is compared, and the record says so. From here on nothing is copied any more.
+    6. With ``keep_source``, the ledgers of the source take their old identity.
+    7. The metadata store of the target takes the identity of the copy, which opens the target.
+
+    :raises InvalidInput: a store cannot be copied, the target is not empty, the source was opened since the copy began,
+        or the request is another one than that of the interrupted call.
+    :raises StoreMismatch: the source is not a pair.
+    :raises DeploymentClosed: the source was copied into other stores.
+    :raises Unavailable: another process has one of the deployments open.
+    :raises Corrupt: the comparison found differences; the error names the first ones. Neither deployment can be opened.
+    """
+    registry = registry or load_plugins()
+    environment = environment or SystemEnvironment()
+    async with open_pairs(source, target, registry, environment) as (from_pair, to_pair):
+        return await StoreCopy(from_pair, to_pair, request, environment, progress).run()
+
+
+async def audit_stores(
+    source: Config,
+    target: Config,
+    registry: PluginRegistry | None = None,
+    environment: Environment | None = None,
+    progress: CopyProgress = lambda *_: None,
+) -> AuditReport:
+    """
+    Compare two deployments by counts and hashes; nothing is changed. Both must be at rest.
+
+    :raises InvalidInput: a store cannot be copied.
+    """
+    registry = registry or load_plugins()
+    environment = environment or SystemEnvironment()
+    async with open_pairs(source, target, registry, environment) as (from_pair, to_pair):
+        return await Audit(from_pair, to_pair, progress).run()
+
+
+async def reopen(source: Config, registry: PluginRegistry | None = None, environment: Environment | None = None) -> str:
+    """
+    Open the source of a copy again, whether the copy is complete or not; return the identity of the copy.
+
+    An incomplete copy cannot be completed afterwards. A complete one stays usable, as another deployment, unless it has
+    the same ledger store.
+
+    :raises InvalidInput: the source is not closed.
+    :raises Unavailable: another process has it open.
+    """
+    registry = registry or load_plugins()
+    environment = environment or SystemEnvironment()
+    metadata = await open_metadata_store(source, registry, environment)
+    try:
+        ledgers = await open_ledger_store(source, registry, environment, None)
+        try:
+            copied = ledgers.identity.removeprefix(MOVED)
+            if ledgers.identity == metadata.identity or not copied.startswith(COPIED):
+                raise InvalidInput(f"the deployment {metadata.identity!r} is not closed by a copy")
+            await require_alone(metadata)
+            assert IRestorable.providedBy(ledgers)
+            await ledgers.take_identity(metadata.identity)
+        finally:
+            await ledgers.close()
+    finally:
+        await metadata.close()
+    return copied
+
+
+async def require_alone(metadata: IMetadataStore) -> None:
+    """
+    Exclude other copies, and refuse while a lease shows that another process has the store open.
+
+    :raises Unavailable: there is such a lease.
+    """
+    try:
+        await metadata.acquire_lease(LEASE, metadata.session)
+    except LeaseHeld as held:
+        raise Unavailable(
+            f"another process is copying {metadata.identity!r}; wait until it has finished, or, if it was killed, until"
+            " its session has expired"
+        ) from held
+    others = [name for name in await held_leases(metadata, "") if name != LEASE]
+    if others:
+        raise Unavailable(
+            f"another process has {metadata.identity!r} open: it holds the lease {others[0]!r}; stop it and repeat"
+            " this; if it was killed, wait until its session has expired"
+        )
+
+
+class StoreCopy:
+    """One call of ``copy_stores`` on open stores."""
+
+    def __init__(
+        self,
+        source: CopyablePair,
+        target: CopyablePair,
+        request: CopyRequest,
+        environment: Environment,
+        progress: CopyProgress = lambda *_: None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._request = request
+        self._environment = environment
+        self._progress = progress
+        self._is_shared = source.ledgers is target.ledgers
+        self._entries_total = 0
+        self._report = CopyReport(source.metadata.identity, "")
+
+    async def run(self) -> CopyReport:
+        """Copy, or complete a copy that was interrupted, or plan a copy."""
+        if not self._request.dry_run:
+            for pair in (self._source, self._target):
+                await require_alone(pair.metadata)
+        record = await self._begun()
+        if record is None:
+            await self._require_fit()
+            self._report.identity = f"{COPIED}{self._environment.random_bits(IDENTITY_BITS):016x}"
+            record = CopyRecord(
+                source=self._report.source_identity,
+                to=self._report.identity,
+                keep_source=self._request.keep_source,
+            )
+        self._report.identity = record.to
+        self._report.was_complete = record.to == self._target.metadata.identity
+        if self._report.was_complete:
+            return self._report
+        await self._count()
+        if self._request.dry_run:
+            return self._report
+        if record.step != "verified":
+            record = await self._close(record)
+            await self._copy(record)
+            self._report.audit = await self._verified()
+            await self._note(record, step="verified")
+        await self._finish(record)
+        return self._report
+
+    # -- what there is ----------------------------------------------------------------------------------
+
+    async def _begun(self) -> CopyRecord | None:
+        """Return the record of a copy of this source into this target that was begun, or None."""
+        found = await self._target.metadata.get(paths.copy_key())
+        if found is None:
+            return None
+        record = records.decode(CopyRecord, found)
+        source, ledgers = self._source.identities
+        if record.source != source:
+            raise InvalidInput(
+                f"{self._target.metadata_url} contains a copy of {record.source!r}, complete or not, and the source is"
+                f" {source!r}; name empty stores"
+            )
+        if record.to == self._target.metadata.identity and (record.keep_source or ledgers != source):
+            return record
+        if record.to == self._target.metadata.identity:
+            raise InvalidInput(
+                f"the copy {record.to!r} is complete, and the source {source!r} was opened again since; name empty"
+                " stores"
+            )
+        if record.keep_source != self._request.keep_source:
+            kept = "kept" if record.keep_source else "closed"
+            raise InvalidInput(f"this copy was begun with a source that is {kept}; repeat it with the same request")
+        if ledgers != self._closed_as(record.to) and not (ledgers == source and self._may_be_open(record)):
+            raise InvalidInput(
+                f"the source {source!r} was opened again after this copy began; empty the target, and begin again"
+            )
+        return record
+
+    def _may_be_open(self, record: CopyRecord) -> bool:
+        return record.step == "begun" or (record.step == "verified" and record.keep_source)
+
+    def _closed_as(self, to: str) -> str:
+        """Return the identity of the ledgers of the closed source; shared ledgers belong to the copy."""
+        return to if self._is_shared else f"{MOVED}{to}"
+
+    async def _require_fit(self) -> None:
+        """Refuse a source that cannot be used, and a target that is."""
+        source, ledgers = self._source.identities
+        if ledgers != source and ledgers.removeprefix(MOVED).startswith(COPIED):
+            raise DeploymentClosed(
+                f"the deployment {source!r} is closed, because it was copied: its ledgers are {ledgers!r}; reopen it"
+                " before it is copied again"
+            )
+        urls = self._source.metadata_url, self._source.ledger_url
+        await verify_store_pair(self._source.metadata, self._source.ledgers, *urls)
+        if self._is_shared and self._request.keep_source:
+            raise InvalidInput("a source that shares its ledgers with the copy cannot be kept")
+        await self._require_empty()
+
+    async def _require_empty(self) -> None:
+        async for page in record_pages(self._target.metadata):
+            if page:
+                raise InvalidInput(
+                    f"{self._target.metadata_url} is not empty: it has the record {page[0].record.key.path}"
+                )
+        if self._is_shared:
+            return
+        if self._target.ledgers.identity != self._target.metadata.identity:
+            raise InvalidInput(
+                f"{self._target.ledger_url} belongs to {self._target.ledgers.identity!r}, not to"
+                f" {self._target.metadata_url}; name two new stores"
+            )
+        if names := await self._target.ledgers.list_names("", "", 1):
+            raise InvalidInput(f"{self._target.ledger_url} is not empty: it has the ledger {names[0]}")
+
+    async def _count(self) -> None:
+        """Count what there is to copy."""
+        families: dict[str, int] = {}
+        if self._request.dry_run:
+            async for page in record_pages(self._source.metadata):
+                for one in page:
+                    family = paths.family_of(one.record.key.path)
+                    families[family] = families.get(family, 0) + 1
+            self._report.families = families
+            self._report.records = sum(families.values())
+        if self._is_shared:
+            return
+        async for name in names_of(self._source.ledgers):
+            shape = await self._source.ledgers.ledger_shape(name)
+            self._entries_total += sum(one.entries for one in shape.ledgers)
+            if self._request.dry_run:
+                self._report.ledgers += 1
+        if self._request.dry_run:
+            self._report.entries = self._entries_total
+
+    # -- the steps --------------------------------------------------------------------------------------
+
+    async def _close(self, record: CopyRecord) -> CopyRecord:
+        """Close both deployments."""
+        if record.step == "begun":
+            # Crash window: until the ledgers have the identity of the copy, the target may be opened and used.
+            if self._target.ledgers.identity not in (record.to, self._closed_as(record.to)):
+                await self._require_empty()
+            await self._note(record)
+            await self._take(self._target, record.to)
+            if not self._is_shared:
+                await self._take(self._source, self._closed_as(record.to))
+            record = await self._note(record, step="copying")
+        return record
+
+    async def _copy(self, record: CopyRecord) -> None:
+        source, target = self._source, self._target
+        if not self._is_shared:
+            await target.ledgers.skip_ids(
+                await source.ledgers.last_ledger_id(), await source.ledgers.highest_txn_numbers()
+            )
+            noted = 0
+            async for name in names_of(source.ledgers, record.upto):
+                await self._copy_ledger(name)
+                noted += 1
+                if noted % LEDGERS_NOTED == 0:
+                    record = await self._note(record, upto=name)
+        await target.metadata.skip_numbers(await source.metadata.last_number())
+        async for page in _ahead(record_pages(source.metadata)):
+            for at in range(0, len(page), TOGETHER):
+                await asyncio.gather(*(target.metadata.put(_put(one)) for one in page[at : at + TOGETHER]))
+            self._report.records += len(page)
+            self._progress(COPY_RECORDS, self._report.records, None)
+
+    async def _copy_ledger(self, name: str) -> None:
+        source, target = self._source.ledgers, self._target.ledgers
+        shape = await source.ledger_shape(name)
+        after = await target.import_ledger(name, shape)
+        async for page in _ahead(entry_pages(source, name, EntryRange(after, shape.whole.upto))):
+            await target.import_entries(name, page)
+            self._report.entries += len(page)
+            self._progress(COPY_ENTRIES, self._report.entries, self._entries_total)
+        async for sequences in sequence_pages(source, name):
+            await target.import_sequences(name, sequences)
+            self._report.sequences += len(sequences)
+        self._report.ledgers += 1
+
+    async def _verified(self) -> AuditReport:
+        """Compare everything, and refuse a copy that differs or a source that was used meanwhile."""
+        audit = await Audit(self._source, self._target, self._progress, self._entries_total).run()
+        if audit.differing:
+            first = audit.differences[0]
+            raise Corrupt(
+                f"{audit.differing} differences between the source and the copy; the first one is in the {first.what}"
+                f" of {first.name}: {first.source.error or first.source.count} in the source,"
+                f" {first.target.error or first.target.count} in the copy"
+            )
+        # A process that had the source open before it was closed, and holds no lease, may have gone on appending.
+        if not self._is_shared:
+            async for name in names_of(self._source.ledgers):
+                shapes = [await pair.ledgers.ledger_shape(name) for pair in (self._source, self._target)]
+                if digest_shape(shapes[0]) != digest_shape(shapes[1]):
+                    raise Unavailable(f"another process appends to {name} in the source; stop it, and begin again")
+        return audit
+
+    async def _finish(self, record: CopyRecord) -> None:
+        if record.keep_source:
+            await self._take(self._source, record.source)
+        target = self._target.metadata
+        assert IRestorable.providedBy(target)
+        await target.take_identity(record.to)
+
+    async def _take(self, pair: CopyablePair, identity: str) -> None:
+        """Give the ledgers of a pair another identity."""
+        assert IRestorable.providedBy(pair.ledgers)
+        if pair.ledgers.identity != identity:
+            await pair.ledgers.take_identity(identity)
+
+    async def _note(self, record: CopyRecord, **changes: str) -> CopyRecord:
+        """Store the record of the copy, with changes."""
+        noted = msgspec.structs.replace(record, **changes)
+        found = await self._target.metadata.get(paths.copy_key())
+        await self._target.metadata.put(Put(paths.copy_key(), records.encode(noted), expected_version(found)))
+        return noted
+
+
+def _put(one: IndexedRecord) -> Put:
+    """Return the write of a record; a repeated copy writes it again."""
+    return Put(Key(one.record.key.path, one.record.key.partition), one.record.value, Expect.ANY, one.indexes)
+
+
+async def _ahead(pages: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Yield the pages, and read the next one while the caller works on the last."""
+    reading = asyncio.ensure_future(anext(pages, None))
+    try:
+        while (page := await reading) is not None:
+            reading = asyncio.ensure_future(anext(pages, None))
+            yield page
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
