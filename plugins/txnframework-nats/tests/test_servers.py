@@ -79,7 +79,7 @@ def test_cluster(tmp_path: Path) -> None:
 def test_server_ends_with_who_started_it() -> None:
     """A server does not outlive the process that started it, though that was killed."""
     program = "import os; from txnframework_nats.testing.servers.nats import _own_server as own;"
-    program += "print(own().servers[0]._process.pid, flush=True); os.kill(os.getpid(), 9)"
+    program += "print(own().servers[0].process_id, flush=True); os.kill(os.getpid(), 9)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == -signal.SIGKILL
     assert gone(int(done.stdout))
