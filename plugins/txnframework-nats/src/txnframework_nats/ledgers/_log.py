@@ -9,7 +9,6 @@ record, and chains it to the one before: a log that is read with a gap is notice
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Generic, TypeVar
@@ -17,6 +16,7 @@ from uuid import uuid4
 
 import msgspec
 
+from txnframework.environment import Environment
 from txnframework.errors import Corrupt, InvalidInput, LedgerNotFound, OutcomeUnknown, Unavailable
 from txnframework_nats.connection._failures import SUBJECT_IN_PROCESS
 from txnframework_nats.ledgers._records import (
@@ -29,11 +29,11 @@ from txnframework_nats.ledgers._records import (
     decode,
     encode,
     frame,
-    unframe,
 )
 from txnframework_nats.ledgers._requests import LIFETIME, Draft, Refusal, Requests, StoredMessage, Unanswered
-from txnframework_nats.ledgers._snapshots import decode_state, encode_state
+from txnframework_nats.ledgers._snapshot_subject import SnapshotSubject
 from txnframework_nats.ledgers._state import LedgerState
+from txnframework_nats.ledgers._turns import Turns
 
 R = TypeVar("R")
 
@@ -42,12 +42,9 @@ _READ_ITEMS = 256
 _READ_BYTES = 8 * 1024 * 1024
 _REMEMBERED = 64
 _PIECE_HEAD = 8
-_DESCRIPTION_SHARE = 2
 _BUSY = (10_176, 10_210, 10_211)
 _PRESENCE_S = 3_600.0
 _LOADS_MAX = 100
-_HOLD_MS = 30
-_PAUSE_MAX_S = 1.0
 
 
 class Change(msgspec.Struct, Generic[R], frozen=True):
@@ -73,21 +70,23 @@ class LedgerLog:
     """The log of one managed ledger, shared by all handles of a store. ``read`` is called with each record."""
 
     def __init__(
-        self, requests: Requests, subjects: LogSubjects, name: str, window: int, read: Callable[[StoredRecord], None]
+        self,
+        requests: Requests,
+        subjects: LogSubjects,
+        name: str,
+        window: int,
+        environment: Environment,
+        read: Callable[[StoredRecord], None],
     ) -> None:
         self.name = name
         self.subjects = subjects
         self.state = LedgerState(window)
-        self.snapshot_number = 0
+        self.snapshots = SnapshotSubject(requests, subjects.stream, subjects.snapshots, name, window)
         self.unsaved = 0
         self.unsaved_bytes = 0
         self.requests = requests
-        self._window = window
         self._read = read
-        self._snapshot_message = 0
-        self._round_s = 0.001
-        self._asked = b""
-        self._last_asked: Asked | None = None
+        self._turns = Turns(environment)
         self._tokens: dict[int, tuple[int, bytes]] = {}
         self._seen_s = asyncio.get_running_loop().time()
         self._writing = asyncio.Lock()
@@ -101,8 +100,7 @@ class LedgerLog:
         :raises LedgerNotFound: it was deleted.
         """
         for _ in range(_LOADS_MAX):
-            state, message = await self._read_snapshot()
-            self.state, self._snapshot_message, self.snapshot_number = state, message, state.number
+            self.state = await self.snapshots.load()
             try:
                 await self._catch_up()
             except _GapError:
@@ -149,66 +147,26 @@ class LedgerLog:
                     await self.refresh()
                     fresh = True
                     continue
-                await self._wait_for_others()
+                await self._turns.wait_for_others()
                 if await self._store(change, self.state.number):
                     return change.result
                 # Refusal, and the log was read since.
                 fresh, refusals = True, refusals + 1
                 if refusals % refusals_max == 0:
-                    await self._ask()
+                    await self._turns.ask(uuid4().bytes, self._ask)
                 else:
-                    # Many writers that all try again disturb each other, and the one that goes on storing.
-                    await asyncio.sleep(random.uniform(0, min(self._round_s * 2**refusals, _PAUSE_MAX_S)))  # noqa: S311
+                    await self._turns.pause(refusals)
 
     async def take_snapshot(self) -> None:
         """Store the state, unless a snapshot covers it already, and remove the earlier snapshot."""
-        state, encoded = self.state, encode_state(self.state)
-        if state.number <= self.snapshot_number:
-            return
-        size = self.requests.message_bytes - _PIECE_HEAD
-        pieces = [encoded[at : at + size] for at in range(0, len(encoded), size)]
-        if len(pieces) > _BATCH_MAX:
-            return
-        covered = state.number
-        drafts = [
-            Draft(
-                self.subjects.snapshots,
-                frame(index.to_bytes(2, "big") + len(pieces).to_bytes(2, "big") + piece),
-                # Only over the snapshot that this process knows: another process may have stored a later one.
-                None if index else self._snapshot_message,
-            )
-            for index, piece in enumerate(pieces)
-        ]
-        try:
-            stored = await self.requests.store(drafts)
-        except Unanswered as error:
-            raise Unavailable(f"the snapshot of {self.name} was not stored: {error}") from error
-        if isinstance(stored, Refusal):
-            found, self._snapshot_message = await self._read_snapshot()
-            self.snapshot_number = found.number
-            return
-        self._snapshot_message, self.snapshot_number = stored, covered
-        self.unsaved = self.unsaved_bytes = 0
-        await self.requests.purge(self.subjects.stream, self.subjects.snapshots, stored - len(pieces) + 1)
+        if await self.snapshots.store(self.state):
+            self.unsaved = self.unsaved_bytes = 0
 
-    async def _ask(self) -> None:
-        """
-        Ask the others to wait, so that the next record of this process is not outrun by theirs.
-
-        Without this, a process that appends all the time keeps out the processes farther away, and also a seal.
-        """
-        token = uuid4().bytes
-        self._asked = token
+    async def _ask(self, asked: Asked) -> None:
         with suppress(Unanswered):
             # Whether it is stored does not matter: it is a matter of politeness.
-            await self.requests.store([Draft(self.subjects.records, encode(Asked(token, _HOLD_MS)))])
+            await self.requests.store([Draft(self.subjects.records, encode(asked))])
         await self.refresh()
-
-    async def _wait_for_others(self) -> None:
-        """Wait if another process has asked for that with the last record of the log."""
-        last, self._last_asked = self._last_asked, None
-        if last is not None and last.token != self._asked:
-            await asyncio.sleep(min(last.hold_ms, _HOLD_MS) / 1000)
 
     async def _store(self, change: Change[R], expected: int) -> bool:
         """
@@ -219,7 +177,7 @@ class LedgerLog:
         assert change.content is not None
         content, drafts = self._drafts(change, expected)
         loop = asyncio.get_running_loop()
-        until, pause_s, in_doubt, reason = loop.time() + self.requests.patience_s, 0.001, False, ""
+        until, attempts, in_doubt, reason = loop.time() + self.requests.patience_s, 0, False, ""
         while True:
             begun_s = loop.time()
             try:
@@ -227,14 +185,13 @@ class LedgerLog:
             except Unanswered as error:
                 in_doubt, reason = in_doubt or error.sent, str(error)
             else:
-                self._round_s = (self._round_s + loop.time() - begun_s) / 2
+                self._turns.measure(loop.time() - begun_s)
                 if not isinstance(stored, Refusal):
                     self._stored(stored, expected, content, change.data)
                     return True
                 reason = stored.reason
                 if stored.code == SUBJECT_IN_PROCESS:
-                    # Another record is being stored. It takes about as long as an answer does.
-                    await asyncio.sleep(self._round_s)
+                    await self._turns.pause_for_one()
                 if not stored.is_outrun and stored.code not in _BUSY and not in_doubt:
                     raise Unavailable(f"the servers do not store a record of {self.name}: {stored.reason}")
             # The reply to an earlier attempt may have been lost. What is in the log now decides: the record with this
@@ -250,13 +207,13 @@ class LedgerLog:
                     raise OutcomeUnknown(f"{self.name} has changed so much that a lost reply cannot be found out")
             except Unavailable as error:
                 reason = str(error)
-            if loop.time() + pause_s > until:
+            if loop.time() > until:
                 if in_doubt:
                     raise OutcomeUnknown(f"{self.name}: a record may have been stored: {reason}")
                 raise Unavailable(f"{self.name}: a record was not stored: {reason}")
             # Nothing is there yet: the same record with the same expectation is sent again. It cannot be stored twice.
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.25)
+            attempts += 1
+            await self._turns.retries.pause(attempts)
 
     def _drafts(self, change: Change[R], expected: int) -> tuple[LogRecord, list[Draft]]:
         """Return the messages of a record; data that is too large for one message goes into pieces before it."""
@@ -354,7 +311,7 @@ class LedgerLog:
             raise _GapError
         before = self.state.number
         self.state.apply(record.number, record.content)
-        self._last_asked = record.content if isinstance(record.content, Asked) else None
+        self._turns.applied(record.content)
         self._tokens[before] = (record.number, record.content.token)
         if len(self._tokens) > _REMEMBERED:
             del self._tokens[next(iter(self._tokens))]
@@ -364,25 +321,6 @@ class LedgerLog:
 
     def _decoded(self, message: StoredMessage) -> StoredRecord:
         return decode(message.number, message.expected, message.data, self.name)
-
-    async def _read_snapshot(self) -> tuple[LedgerState, int]:
-        """Return the state of the last snapshot and the number of its last message; an empty state without one."""
-        stream, subject = self.subjects.stream, self.subjects.snapshots
-        while True:
-            last = await self.requests.last_at_leader(stream, subject)
-            if last is None:
-                return LedgerState(self._window), 0
-            total = int.from_bytes(unframe(last.data, f"the snapshot of {self.name}")[2:4], "big")
-            messages = [last]
-            while len(messages) < total:
-                found = await self.requests.next_at_leader(stream, subject, last.number - total + len(messages))
-                if found is None or found.number >= last.number:
-                    break  # It was replaced and removed in the meantime.
-                messages.insert(len(messages) - 1, found)
-            bodies = [unframe(message.data, f"the snapshot of {self.name}") for message in messages]
-            if [int.from_bytes(body[:2], "big") for body in bodies] == list(range(total)):
-                encoded = b"".join(body[4:] for body in bodies)
-                return decode_state(encoded, self._window, self.name), last.number
 
 
 class _GapError(Exception):

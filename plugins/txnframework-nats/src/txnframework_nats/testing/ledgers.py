@@ -26,6 +26,28 @@ from txnframework_nats.testing.servers.nats import shared_hosts
 OPTIONS = NatsLedgerOptions(streams=2, connect_timeout_ms=2_000, request_timeout_ms=500, patience_ms=1_500)
 
 
+class PassingEnvironment:
+    """
+    The virtual environment of a test, whose clock also lets pauses end after as much real time.
+
+    A store pauses between two requests to a server, and that server does not know virtual time.
+    """
+
+    def __init__(self, environment: VirtualEnvironment) -> None:
+        self.now_ms = environment.now_ms
+        self.random_bits = environment.random_bits
+        self.process_name = environment.process_name
+        self._environment = environment
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Return when the virtual clock reaches ``at_ms``, or when as much real time has passed."""
+        waiting = asyncio.ensure_future(self._environment.sleep_until(at_ms))
+        try:
+            await asyncio.wait((waiting,), timeout=max(0, at_ms - self.now_ms()) / 1_000)
+        finally:
+            waiting.cancel()
+
+
 @dataclass
 class _Opened:
     proxy: Proxy
@@ -67,7 +89,7 @@ class NatsLedgerHarness(
         async with Proxy((host, int(port))) as proxy:
             here = "{}:{}".format(*proxy.address)
             url = f"nats://{here}/{self.prefix}"
-            store = await open_ledger_store(url, self.environment, self.options, identity)
+            store = await open_ledger_store(url, PassingEnvironment(self.environment), self.options, identity)
             reconnected = asyncio.Event()
             store.connection.observe(lambda is_connected: reconnected.set() if is_connected else None)
             self._opened[store] = _Opened(proxy, reconnected)
