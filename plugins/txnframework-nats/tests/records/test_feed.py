@@ -10,7 +10,7 @@ from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, Expect, Key, KeyRange, Put
 from txnframework.testing import VirtualEnvironment
 from txnframework_nats._options import MetadataOptions
-from txnframework_nats.records._feed import Feed, FeedMessage
+from txnframework_nats.records._consumer import FeedMessage
 from txnframework_nats.records._layout import encode_put, record_id
 from txnframework_nats.records._metadata_store import NatsMetadataStore, open_metadata_store
 from txnframework_nats.records._stream import StreamState
@@ -69,7 +69,7 @@ def test_last_messages_that_were_removed(url: str) -> None:
     asyncio.run(main())
 
 
-def test_deletions_that_were_missed(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletions_that_were_missed(url: str) -> None:
     """A process that was away for longer than deletions are kept does not show deleted records."""
 
     async def main() -> None:
@@ -81,13 +81,11 @@ def test_deletions_that_were_missed(url: str, monkeypatch: pytest.MonkeyPatch) -
         assert await values(store) == [b"one", b"two"]
 
         # The process receives nothing, while a record is deleted and the message of the deletion is dropped.
-        async def receive_nothing(*_: object) -> None: ...
-
-        with monkeypatch.context() as away:
-            away.setattr(Feed, "_receive", receive_nothing)
-            await other.delete(B, Expect.ANY)
-            await store.connection.api(f"STREAM.PURGE.{layout.stream}", {"filter": layout.record(("/b", "p"))})
-            await store.connection.send("nothing")
+        consumer = store._feed._consumer
+        assert consumer is not None
+        consumer.ignore()
+        await other.delete(B, Expect.ANY)
+        await store.connection.api(f"STREAM.PURGE.{layout.stream}", {"filter": layout.record(("/b", "p"))})
         await environment.advance(MetadataOptions().deleted_life_ms)
         assert await values(store) == [b"one"]
         await store.close()
@@ -149,22 +147,22 @@ def test_parts_of_a_batch_are_held_back(url: str) -> None:
         feed, layout = store._feed, store._stream.layout
         first = feed.copy.applied + 1
 
-        def message(number: int, value: bytes) -> FeedMessage:
+        def receive(number: int, value: bytes, batch: str, is_end: bool = False) -> None:
             place = (f"/{value.decode()}", "p")
             payload = encode_put(place, Put(Key(*place), value, Expect.ANY))
-            return FeedMessage(layout.record(place), first + number, payload, "")
+            feed.applier.receive(FeedMessage(layout.record(place), first + number, payload, "", batch, is_end))
 
         def known() -> list[bytes]:
             return [record.value for record in feed.copy.scan(ALL, 10).records]
 
-        feed._add(message(0, b"a"), "one", False)
+        receive(0, b"a", "one")
         assert (known(), feed.copy.applied) == ([], first - 1)
-        feed._add(message(1, b"b"), "one", True)
+        receive(1, b"b", "one", is_end=True)
         assert (known(), feed.copy.applied) == ([b"a", b"b"], first + 1)
         # The last message of this batch was replaced by a later write.
-        feed._add(message(2, b"c"), "two", False)
+        receive(2, b"c", "two")
         assert known() == [b"a", b"b"]
-        feed._add(message(4, b"d"), "", False)
+        receive(4, b"d", "")
         assert known() == [b"a", b"b", b"c", b"d"]
         await store.close()
 
@@ -197,10 +195,10 @@ def test_a_read_waits_for_what_replaced_a_missing_message(url: str, monkeypatch:
         reading = asyncio.create_task(store.get(A))
         await asked.acquire()
         # Message last + 1 was a change of A, which last + 3 replaced after the leader's first answer.
-        feed._add(message_of(store, B, last + 2, b"other"), "", False)
+        feed.applier.receive(message_of(store, B, last + 2, b"other"))
         await asked.acquire()
         assert not reading.done()
-        feed._add(message_of(store, A, last + 3, b"after"), "", False)
+        feed.applier.receive(message_of(store, A, last + 3, b"after"))
         found = await asyncio.wait_for(reading, BOUND_S)
         assert found is not None
         assert (found.value, answers) == (b"after", [])

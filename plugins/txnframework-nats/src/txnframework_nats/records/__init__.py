@@ -5,8 +5,9 @@ The layers, lowest first; no module imports one from a later layer:
 
 * ``_layout``: subjects, and the form of messages. ``_sorted_keys`` and ``_copy``: the copy of the records, in order.
   ``_plans``: the messages of a batch, and what its conditions say. These are pure: they do no I/O.
-* ``_stream``: makes and checks the stream, and reads its identity. ``_feed``: keeps the copy current. ``_writer``:
-  sends messages, and finds out what became of them. ``_watches``, ``_sessions`` and ``_leases`` use these.
+* ``_stream``: makes and checks the stream, and reads its identity. ``_consumer`` and ``_applier``: messages of the
+  stream on their way to the copy. ``_feed``: keeps the copy current. ``_writer``: sends messages, and finds out what
+  became of them. ``_watches``, ``_sessions``, ``_lease_writes`` and ``_leases`` use these.
 * ``_metadata_store``: the role.
 
 Every record has a subject of its own, and each message removes the earlier ones of its subject. A record's version is

@@ -20,29 +20,21 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError, Unavailable
 from txnframework.interfaces import ILease
-from txnframework.model import Expect, Key, Put, Record
-from txnframework.model.paths import lease_key, leases_range
-from txnframework_nats.connection._connection import BATCH_MESSAGES_MAX, Message
+from txnframework.model import Key
+from txnframework.model.paths import lease_key
 from txnframework_nats.connection._failures import RequestRefused
 from txnframework_nats.records._copy import RecordChange
 from txnframework_nats.records._feed import Feed
 from txnframework_nats.records._layout import (
-    EXPECTED_HEADER,
-    LIFE_HEADER,
-    ROLLUP,
-    WRITE_HEADER,
     Layout,
-    encode_delete,
-    encode_put,
     record_id,
 )
+from txnframework_nats.records._lease_writes import LeaseWrites, require_lost_race
 from txnframework_nats.records._sessions import LeaseDocument, SessionTable, decode_lease, encode_heartbeat
 from txnframework_nats.records._writer import Writer
 
 _MARGIN = 6
 _HEARTBEATS = 3
-_ATTEMPTS_MAX = 100
-_ALL = 1 << 31
 
 
 @implementer(ILease)
@@ -79,10 +71,10 @@ class LeaseSession:
         self.session = session
         self._feed = feed
         self._writer = writer
-        self._layout = layout
         self._environment = environment
         self._ttl_ms = ttl_ms
         self._table = SessionTable(environment)
+        self._writes = LeaseWrites(feed, writer, layout, self._table, ttl_ms)
         self._held: dict[Lease, None] = {}
         # The time until which other processes surely keep the session, minus the margin.
         self._valid_until_ms = 0
@@ -93,7 +85,7 @@ class LeaseSession:
         # Serializes the writes of the own session: each expects the number of the one before.
         self._changing = asyncio.Lock()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
-        feed.observe_sessions(self._observe)
+        feed.applier.observe_sessions(self._observe)
         feed.observe(self._changed, lambda: None)
 
     async def acquire(self, name: str, holder: str) -> Lease:
@@ -125,7 +117,7 @@ class LeaseSession:
                 self.start_expiry()
                 if document.session == self.session and document.life != self._life:
                     # A former life of this session holds it: the leases were dropped here, and are still stored.
-                    await self._end_life(document.life)
+                    await self._writes.end_life(document.life, True)
                     return None
                 raise LeaseHeld(name, document.holder, key)
             version = record.version
@@ -133,14 +125,14 @@ class LeaseSession:
         life = self._begin_life()
         self.start_expiry()
         write = self._writer.next_write()
-        messages = [self._heartbeat(life, write)]
+        messages = [self._writes.heartbeat(life, write)]
         if version is None:
             value = msgspec.json.encode(LeaseDocument(holder=holder, session=self.session, life=life))
-            messages.append(self._grant(key, value, write))
+            messages.append(self._writes.grant(key, value, write))
         try:
             last = await self._writer.send(messages, write)
         except RequestRefused as error:
-            self._require_lost_race(error)
+            require_lost_race(error)
             await self._writer.learn_deleted((record_id(key),))
             await self._feed.current()
             self._lapse_if_ended()
@@ -166,7 +158,7 @@ class LeaseSession:
         """Release a lease; every copy of it in this session ends."""
         if lease not in self._held:
             return
-        await self._delete(lease.key, lease.version)
+        await self._writes.delete(lease.key, lease.version)
         for held in tuple(self._held):
             if (held.name, held.version) == (lease.name, lease.version):
                 del self._held[held]
@@ -174,7 +166,7 @@ class LeaseSession:
 
     async def break_lease(self, name: str, version: int) -> None:
         """End another session's lease if its record still has this version."""
-        await self._delete(lease_key(name), version)
+        await self._writes.delete(lease_key(name), version)
 
     async def close(self) -> None:
         """End the session and its leases; may be repeated."""
@@ -182,7 +174,7 @@ class LeaseSession:
         async with self._changing:
             if self._life is not None:
                 life, self._life = self._life, None
-                await self._end_life(life)
+                await self._writes.end_life(life, self._is_own(life))
 
     async def abandon(self) -> None:
         """Stop the heartbeats without a write, like a killed process."""
@@ -197,85 +189,11 @@ class LeaseSession:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._drop()
 
-    # -- messages -------------------------------------------------------------------------------------
-
     def _begin_life(self) -> str:
         if self._life is None:
             self._lives += 1
             self._life = f"{self.session}-{self._lives}"
         return self._life
-
-    def _heartbeat(self, life: str, write: str) -> Message:
-        known = self._table.get(life)
-        headers = {WRITE_HEADER: write, EXPECTED_HEADER: str(known.sequence if known else 0), **ROLLUP}
-        return Message(self._layout.session(life), encode_heartbeat(self._ttl_ms), headers)
-
-    def _grant(self, key: Key, value: bytes, write: str) -> Message:
-        place = record_id(key)
-        headers = {WRITE_HEADER: write, EXPECTED_HEADER: str(self._feed.copy.sequence(place)), **ROLLUP}
-        return Message(self._layout.record(place), encode_put(place, Put(key, value, Expect.ABSENT)), headers)
-
-    def _deletion(self, key: Key, version: int, write: str) -> Message:
-        place = record_id(key)
-        headers = {WRITE_HEADER: write, EXPECTED_HEADER: str(version), LIFE_HEADER: self._writer.deleted_life, **ROLLUP}
-        return Message(self._layout.record(place), encode_delete(place), headers)
-
-    async def _delete(self, key: Key, version: int) -> None:
-        """Delete the record of a lease if it still has this version."""
-        write = self._writer.next_write()
-        for _ in range(_ATTEMPTS_MAX):
-            try:
-                await self._writer.send([self._deletion(key, version, write)], write)
-            except RequestRefused as error:
-                self._require_lost_race(error)
-                await self._feed.current()
-                record = self._feed.copy.get(record_id(key))
-                if record is not None and record.version == version:
-                    continue  # it was refused because of another write under way
-            return
-        raise Unavailable(f"{key.path} was changed by others {_ATTEMPTS_MAX} times")
-
-    async def _end_life(self, life: str) -> None:
-        """
-        End a life of a session, and delete its leases.
-
-        The end is in the last batch. After a crash between two batches the session has fewer leases, and is ended by
-        the process that finds it expired.
-        """
-        for _ in range(_ATTEMPTS_MAX):
-            await self._feed.current()
-            known = self._table.get(life)
-            if known is None or known.ttl_ms is None:
-                return
-            leases = self._leases_of(life)
-            some, rest = leases[: BATCH_MESSAGES_MAX - 1], leases[BATCH_MESSAGES_MAX - 1 :]
-            write = self._writer.next_write()
-            messages = [self._deletion(record.key, record.version, write) for record in some]
-            expected = {WRITE_HEADER: write, EXPECTED_HEADER: str(known.sequence), **ROLLUP}
-            if rest:
-                messages.append(Message(self._layout.session(life), encode_heartbeat(0), expected))
-            else:
-                expected[LIFE_HEADER] = self._writer.deleted_life
-                messages.append(Message(self._layout.session(life), encode_heartbeat(0, is_ended=True), expected))
-            try:
-                await self._writer.send(messages, write)
-            except RequestRefused as error:
-                self._require_lost_race(error)
-                await self._feed.current()
-                now_known = self._table.get(life)
-                if now_known == known and not await self._writer.has_messages(self._layout.session(life)):
-                    # It has ended, and the stream has dropped the message of its end.
-                    self._table.forget(life)
-                if now_known != known and not life.startswith(f"{self.session}-"):
-                    return  # another process has ended it, or its holder has renewed it
-                continue
-            if not rest:
-                return
-        raise Unavailable(f"session {life} was changed by others {_ATTEMPTS_MAX} times")
-
-    def _leases_of(self, life: str) -> Sequence[Record]:
-        records = self._feed.copy.scan(leases_range(""), _ALL).records
-        return [record for record in records if decode_lease(record).life == life]
 
     # -- time -----------------------------------------------------------------------------------------
 
@@ -300,15 +218,15 @@ class LeaseSession:
         if not self._held:
             # This also ends leases taken by an acquisition of unknown outcome.
             self._life = None
-            await self._end_life(life)
+            await self._writes.end_life(life, self._is_own(life))
             return
         begun_ms = self._environment.now_ms()
         write = self._writer.next_write()
-        message = self._heartbeat(life, write)
+        message = self._writes.heartbeat(life, write)
         try:
             last = await self._writer.send([message], write)
         except RequestRefused as error:
-            self._require_lost_race(error)
+            require_lost_race(error)
             await self._feed.current()
             self._lapse_if_ended()
             return
@@ -320,7 +238,7 @@ class LeaseSession:
         self._table.forget_ended()
         for life, _ in self._table.expired():
             if life != self._life:
-                await self._end_life(life)
+                await self._writes.end_life(life, self._is_own(life))
 
     async def _expire(self) -> None:
         """Drop the leases here, before other processes can acquire them, when no heartbeat succeeded in time."""
@@ -368,6 +286,5 @@ class LeaseSession:
         if self._is_closed:
             raise Closed("the store is being closed, and its leases with it")
 
-    def _require_lost_race(self, error: RequestRefused) -> None:
-        if not error.is_lost_race:
-            raise Unavailable(f"the servers refuse a write of a lease: {error}") from error
+    def _is_own(self, life: str) -> bool:
+        return life.startswith(f"{self.session}-")

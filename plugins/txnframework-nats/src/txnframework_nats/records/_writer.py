@@ -140,11 +140,11 @@ class Writer:
         try:
             last = await self._send(messages)
         except ReplyLost as error:
-            self._feed.expect_write(write)
+            self._feed.applier.expect_write(write)
             try:
                 last = await self._resolve(messages, write, error)
             finally:
-                self._feed.forget_write(write)
+                self._feed.applier.forget_write(write)
         self._feed.confirm(last)
         return last
 
@@ -210,7 +210,7 @@ class Writer:
             if self._loop.time() > until:
                 break
             await asyncio.sleep(_PAUSE_S)
-        if seen := self._feed.seen_write(write):
+        if seen := self._feed.applier.seen_write(write):
             return seen
         raise OutcomeUnknown(f"{lost}: the write may have been applied")
 
