@@ -9,13 +9,15 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import nats
 import pytest
 from nats.aio.client import Client
 
+from txnframework_nats.testing.servers.members import started_cluster
 from txnframework_nats.testing.servers.nats import Nats, shared_hosts
 
 BOUND_S = 30.0
@@ -74,6 +76,33 @@ def test_cluster(tmp_path: Path) -> None:
         servers.wait_until_serving()
         asyncio.run(publish())
         assert servers.leader_of("kept") in servers.servers
+
+
+@pytest.mark.parametrize("how", ["kill", "pause", "cut", "stall"])
+def test_members_of_the_embedded_cluster(how: str) -> None:
+    """While a member fails, the others confirm messages; after it has recovered, it has them."""
+
+    async def publish(host: str, *, create: bool) -> None:
+        async with client(host) as connected:
+            if create:
+                await connected.jetstream().add_stream(name="kept", subjects=["kept"], num_replicas=3)
+            async with asyncio.timeout(BOUND_S):
+                while True:
+                    with suppress(nats.errors.Error):
+                        await connected.jetstream(timeout=1).publish("kept", b"one")
+                        return
+
+    async def read(host: str) -> int:
+        async with client(host) as connected:
+            return (await connected.jetstream().stream_info("kept")).state.messages
+
+    with started_cluster() as server:
+        hosts = urlsplit(server.url).netloc.split(",")
+        asyncio.run(publish(hosts[0], create=True))
+        server.members[0].failures[how]()
+        asyncio.run(publish(hosts[1], create=False))
+        server.members[0].recover()
+        assert asyncio.run(read(hosts[0])) >= 2
 
 
 def test_server_ends_with_who_started_it() -> None:

@@ -51,7 +51,7 @@ from txnframework.plugin._contract import verify_provider
 from txnframework.plugin._discovery import load_commands, load_plugins
 from txnframework.plugin._errors import Origin, foreign_data
 from txnframework.plugin._hooks import GROUP, hookimpl
-from txnframework.plugin._providers import Command, EmbeddedServer, Provider, Role, Server
+from txnframework.plugin._providers import Command, EmbeddedServer, Provider, Role, Server, ServerMember
 from txnframework.plugin._registry import PluginDescription, PluginRegistry, RegisteredCommand
 from txnframework.plugin._txn_ids import SharedTransactionIds, TransactionIds
 
@@ -72,6 +72,7 @@ __all__ = [
     "SegmentAppender",
     "SegmentContext",
     "Server",
+    "ServerMember",
     "SharedTransactionIds",
     "StoreContext",
     "SubscriptionContext",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -105,17 +105,32 @@ SERVER_ROLE = "embedded server"
 
 
 @dataclass(frozen=True, slots=True)
+class ServerMember:
+    """
+    One server of a cluster, which can fail while the others continue.
+
+    ``failures`` are the ways in which it fails, by names such as ``kill`` and ``cut``. ``recover`` ends any of them,
+    and returns when the member is current again. All block, and raise OSError or RuntimeError.
+    """
+
+    name: str
+    failures: Mapping[str, Callable[[], None]]
+    recover: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """
     A server that was started: ``url`` is the URL of an empty store in it.
 
     ``kill`` ends it immediately, in any state; ``start`` starts it again on its existing data. Both block, and raise
-    OSError or RuntimeError.
+    OSError or RuntimeError. ``members``: the servers of a cluster; ``kill`` and ``start`` concern all of them.
     """
 
     url: str
     kill: Callable[[], None]
     start: Callable[[], None]
+    members: tuple[ServerMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ def txnframework_ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
 
 @hookimpl
 def txnframework_servers() -> Iterable[EmbeddedServer]:
-    """Return the server ``nats``, which needs the extra ``testing``."""
-    return (EmbeddedServer("nats", _nats),)
+    """Return the servers ``nats`` and ``nats-cluster``, which need the extra ``testing``."""
+    return (EmbeddedServer("nats", _nats), EmbeddedServer("nats-cluster", _nats_cluster))
 
 
 @contextmanager
@@ -48,3 +48,11 @@ def _nats() -> Iterator[Server]:
 
     with TemporaryDirectory(prefix="txnframework-nats-") as directory, Nats(Path(directory)) as nats:
         yield Server(f"nats://{nats.hosts}/txnframework", nats.stop, nats.start)
+
+
+@contextmanager
+def _nats_cluster() -> Iterator[Server]:
+    from txnframework_nats.testing.servers.members import started_cluster
+
+    with started_cluster() as server:
+        yield server

@@ -6,8 +6,10 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
+from functools import partial
 from io import StringIO
 from itertools import count
 from pathlib import Path
@@ -16,6 +18,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from txnframework.plugin import Server, ServerMember
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import (
     Begin,
@@ -32,7 +35,7 @@ from txnframework_simulation.history import (
     SeenMessage,
     Send,
 )
-from txnframework_simulation.torture.assignment import address_of, make_books, through
+from txnframework_simulation.torture.assignment import addresses_of, make_books, through
 from txnframework_simulation.torture.disruptions import Disruptions
 from txnframework_simulation.torture.report import Progress, TortureResult, counts_of, operations_of
 from txnframework_simulation.torture.run import to_ask
@@ -42,19 +45,24 @@ from txnframework_simulation.workloads.own_rows import STEPS
 
 
 @pytest.mark.parametrize(
-    ("url", "address", "moved"),
+    ("url", "addresses", "moved"),
     [
-        ("sqlite:////tmp/txn.db", None, None),
-        ("postgresql://me:secret@127.0.0.1:5432/mine", ("127.0.0.1", 5432), "postgresql://me:secret@localhost:9/mine"),
-        ("zookeeper://127.0.0.1:2181/txnframework", ("127.0.0.1", 2181), "zookeeper://localhost:9/txnframework"),
-        ("zookeeper://one:2181,two:2181/txnframework", None, None),
+        ("sqlite:////tmp/txn.db", (), None),
+        (
+            "postgresql://me:secret@127.0.0.1:5432/mine",
+            (("127.0.0.1", 5432),),
+            "postgresql://me:secret@localhost:90/mine",
+        ),
+        ("zookeeper://127.0.0.1:2181/txn", (("127.0.0.1", 2181),), "zookeeper://localhost:90/txn"),
+        ("nats://one:4222,two:4223/txn", (("one", 4222), ("two", 4223)), "nats://localhost:90,localhost:91/txn"),
+        ("nats://one:4222,two/txn", (), None),
     ],
 )
-def test_where_a_proxy_stands(url: str, address: tuple[str, int] | None, moved: str | None) -> None:
-    """A store with one server gets a proxy, with everything else in its URL as it was."""
-    assert address_of(url) == address
+def test_where_a_proxy_stands(url: str, addresses: tuple[tuple[str, int], ...], moved: str | None) -> None:
+    """Each server of a store gets a proxy, with everything else in its URL as it was."""
+    assert addresses_of(url) == addresses
     if moved is not None:
-        assert through(url, ("localhost", 9)) == moved
+        assert through(url, [("localhost", 90 + number) for number, _ in enumerate(addresses)]) == moved
 
 
 class MemberStub:
@@ -110,6 +118,46 @@ def test_every_disruption_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert member.proxies["h", 1].done[-1] == "restore"
     lines = (tmp_path / "disruptions.jsonl").read_text().splitlines()
     assert len(lines) == 2 * sum(disruptions.counts.values())
+
+
+def test_members_of_a_cluster_fail_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member fails while no other one does, and recovers; the end of the run waits for that."""
+    for name, value in (("BETWEEN_SECONDS", (0.0, 0.001)), ("PAUSE_SECONDS", (0.0, 0.001)), ("MEMBERS_CHANCE", 1.0)):
+        monkeypatch.setattr(f"txnframework_simulation.torture.disruptions.{name}", value)
+    failed: list[str] = []
+    enough = threading.Event()
+
+    def fail(name: str, how: str) -> None:
+        assert len(failed) % 2 == 0
+        failed.append(f"{how} {name}")
+
+    def recover() -> None:
+        assert len(failed) % 2 == 1
+        failed.append("recover")
+        if len(set(failed)) > 4:
+            enough.set()
+
+    members = tuple(
+        ServerMember(name, {how: partial(fail, name, how) for how in ("kill", "cut")}, recover) for name in ("a", "b")
+    )
+    server = Server("nats://h", partial(fail, "all", "kill"), recover, members)
+
+    async def run() -> Disruptions:
+        disruptions = Disruptions([], 1, tmp_path / "disruptions.jsonl", {"s": server})
+        running = asyncio.create_task(disruptions.run())
+        assert await asyncio.to_thread(enough.wait, 60)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return disruptions
+
+    disruptions = asyncio.run(run())
+    assert failed[-1] == "recover"
+    assert not disruptions.broken
+    summary = disruptions.summary()
+    assert summary["cuts of members"] == sum(one.startswith("cut ") for one in failed)
+    assert summary["kills of members"] == sum(one in ("kill a", "kill b") for one in failed)
+    assert summary["kills of servers"] == failed.count("kill all")
+    assert summary["network disruptions"] == 0
 
 
 def test_the_same_seed_draws_the_same(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ EPILOG = "Exit status: 0 no defect was found; 1 a rule was violated or a process
 @click.option(
     "--metadata",
     metavar="URL",
-    help="Store for transactions, layouts and cursors; embedded-postgresql or embedded-zookeeper starts a server for"
-    " the run.  [default: a SQLite file in the directory]",
+    help="Store for transactions, layouts and cursors; embedded-postgresql, for example, starts a server for the run,"
+    " and embedded-nats-cluster three.  [default: a SQLite file in the directory]",
 )
 @click.option(
     "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it stores messages]"
@@ -43,7 +43,7 @@ EPILOG = "Exit status: 0 no defect was found; 1 a rule was violated or a process
 @click.option(
     "--spare-servers",
     is_flag=True,
-    help="Do not kill and restart the servers that were started for the run.",
+    help="Do not disrupt the servers that were started for the run.",
 )
 @click.option(
     "--directory",
@@ -81,9 +81,9 @@ def torture(
     trimmed. In SQLite and PostgreSQL, another client commits rows of a table together with messages and
     acknowledgments, and kills its process at the steps of a transaction. Meanwhile, processes are killed and restarted,
     or paused for seconds. If the store has a server, their connections are cut, stalled, delayed and half closed. A
-    server that was started for the run is killed and restarted. Each request of a client and its reply is recorded. In
-    the end, all topics and subscriptions are drained. The history is then checked: no loss, no duplicates, no partial
-    transactions, and so on.
+    server that was started for the run is killed and restarted; the servers of a cluster are also paused, and cut off
+    from each other. Each request of a client and its reply is recorded. In the end, all topics and subscriptions are
+    drained. The history is then checked: no loss, no duplicates, no partial transactions, and so on.
     """
     # Imported here because other commands do not need it.
     from txnframework.testing.servers.embedded import started_servers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -114,21 +115,25 @@ def make_books(connect: Connect, at_step: AtStep) -> OwnRows:
     return OwnRows(options, connect, at_step)
 
 
-def address_of(url: str) -> tuple[str, int] | None:
+Address = tuple[str, int]
+
+
+def addresses_of(url: str) -> tuple[Address, ...]:
     """
-    Return the address of a store's server.
+    Return the addresses of a store's servers.
 
-    None: the store has no server or several, so a proxy is not possible.
+    None: the store has no server, or one without a port, so proxies are not possible.
     """
-    parts = urlsplit(url)
-    if not parts.hostname or "," in parts.netloc or parts.port is None:
-        return None
-    return parts.hostname, parts.port
+    hosts = urlsplit(url).netloc.rpartition("@")[2]
+    found = [host.rpartition(":") for host in hosts.split(",")]
+    if not all(host and port.isdecimal() for host, _, port in found):
+        return ()
+    return tuple((host, int(port)) for host, _, port in found)
 
 
-def through(url: str, address: tuple[str, int]) -> str:
-    """Return a store's URL with another address."""
+def through(url: str, addresses: Iterable[Address]) -> str:
+    """Return a store's URL with other addresses."""
     parts = urlsplit(url)
     user, at, _ = parts.netloc.rpartition("@")
-    host, port = address
-    return urlunsplit(parts._replace(netloc=f"{user}{at}{host}:{port}"))
+    hosts = ",".join(f"{host}:{port}" for host, port in addresses)
+    return urlunsplit(parts._replace(netloc=f"{user}{at}{hosts}"))

@@ -1,6 +1,6 @@
 """
 Disruptions of a run. Processes are killed and paused. Their connections are cut, delayed and half closed. Servers are
-killed and restarted.
+killed and restarted; the members of a cluster fail one at a time, in the ways that it offers.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ DELAY_MS = (5, 400)
 DOWN_SECONDS = (0.0, 4.0)
 SERVERS_CHANCE = 0.06
 """The probability of a disruption of a server, if servers were started for the run."""
+MEMBERS_CHANCE = 0.3
+"""The same if a server is a cluster, of which the others should work on."""
+ALL_MEMBERS_CHANCE = 0.1
+"""The probability that a disruption of a cluster kills all its members together."""
 
 Disruption = Callable[[Member], Awaitable[None]]
 
@@ -49,6 +53,10 @@ class Disruptions:
         self._restarting: asyncio.Task[None] | None = None
         self._over = threading.Event()
         self.counts: Counter[str] = Counter()
+        self._of_servers: Counter[str] = Counter()
+        self._of_members: Counter[str] = Counter()
+        has_members = any(server.members for server in servers.values())
+        self._servers_chance = MEMBERS_CHANCE if has_members else SERVERS_CHANCE
         self.disconnections = 0
         self._members = members
         self._chance = random.Random(seed)  # noqa: S311 - repeatable on purpose
@@ -58,17 +66,19 @@ class Disruptions:
     def summary(self) -> dict[str, int]:
         """Return the counts for the report."""
         to_processes = {"kills": self.counts["kill"], "pauses": self.counts["pause"]}
-        if self._servers:
-            to_processes["kills of servers"] = self.counts["kill of a server"]
         others = sum(self.counts.values()) - sum(to_processes.values())
-        return to_processes | {"network disruptions": others, "connections cut": self.disconnections}
+        if self._servers:
+            to_processes["kills of servers"] = self._of_servers["kill"]
+        to_members = {f"{name}s of members": found for name, found in sorted(self._of_members.items())}
+        others -= self._of_servers.total() + self._of_members.total()
+        return to_processes | to_members | {"network disruptions": others, "connections cut": self.disconnections}
 
     async def run(self) -> None:
         """Cause one disruption after the other until this is cancelled, then end the current ones."""
         try:
             while True:
                 await asyncio.sleep(self._chance.uniform(*BETWEEN_SECONDS))
-                if self._servers and self._chance.random() < SERVERS_CHANCE:
+                if self._servers and self._chance.random() < self._servers_chance:
                     self._disrupt_server()
                 free = [one for one in self._members if one.works and one.number not in self._disrupted]
                 if free:
@@ -86,22 +96,32 @@ class Disruptions:
         if self._restarting is not None and not self._restarting.done():
             return
         name = self._chance.choice(sorted(self._servers))
-        self.counts["kill of a server"] += 1
-        self._note("kill", {"server": name})
-        self._restarting = asyncio.create_task(self._restart(name, self._chance.uniform(*DOWN_SECONDS)))
+        server = self._servers[name]
+        if server.members and self._chance.random() > ALL_MEMBERS_CHANCE:
+            member = self._chance.choice(server.members)
+            what = self._chance.choice(sorted(member.failures))
+            fail, recover, seconds = member.failures[what], member.recover, self._chance.uniform(*PAUSE_SECONDS)
+            self._of_members[what] += 1
+            name = f"{name} {member.name}"
+        else:
+            what, fail, recover, seconds = "kill", server.kill, server.start, self._chance.uniform(*DOWN_SECONDS)
+            self._of_servers[what] += 1
+        self.counts[f"{what} of a server"] += 1
+        self._note(what, {"server": name})
+        self._restarting = asyncio.create_task(self._fail(name, fail, recover, seconds))
 
-    async def _restart(self, name: str, seconds: float) -> None:
-        """Kill a server, and restart it with its data, which must contain every confirmed write."""
+    async def _fail(self, name: str, fail: Callable[[], None], recover: Callable[[], None], seconds: float) -> None:
+        """Let a server fail for some time, and recover with its data, which must contain every confirmed write."""
 
-        def restart() -> None:
-            self._servers[name].kill()
+        def fail_and_recover() -> None:
+            fail()
             self._over.wait(seconds)
-            self._servers[name].start()
+            recover()
 
         try:
-            await asyncio.to_thread(restart)
+            await asyncio.to_thread(fail_and_recover)
         except (OSError, RuntimeError) as error:
-            self.broken.append(f"{name} did not restart after it was killed: {error}")
+            self.broken.append(f"{name} did not recover: {error}")
         self._note("over", {"server": name})
 
     def _disrupt_member(self, member: Member) -> None:

@@ -15,7 +15,7 @@ from typing import Self
 import msgspec
 
 from txnframework.testing.servers.proxy import Proxy
-from txnframework_simulation.torture.assignment import Assignment, address_of, through
+from txnframework_simulation.torture.assignment import Assignment, addresses_of, through
 from txnframework_simulation.torture.steps import step_file
 
 _LOG_BYTES_SHOWN = 3_000
@@ -66,9 +66,9 @@ class Member:
 
     async def __aenter__(self) -> Self:
         for url in (self._urls.metadata, self._urls.ledger):
-            address = address_of(url)
-            if address is not None and address not in self.proxies:
-                self.proxies[address] = await self._stack.enter_async_context(Proxy(address))
+            for address in addresses_of(url):
+                if address not in self.proxies:
+                    self.proxies[address] = await self._stack.enter_async_context(Proxy(address))
         await self._start()
         self._watching = asyncio.create_task(self._start_again())
         return self
@@ -171,5 +171,5 @@ class Member:
         return f"process {self.name} ended unexpectedly: {printed or 'no output'}"
 
     def _through_proxy(self, url: str) -> str:
-        address = address_of(url)
-        return url if address is None else through(url, self.proxies[address].address)
+        addresses = addresses_of(url)
+        return through(url, [self.proxies[address].address for address in addresses]) if addresses else url

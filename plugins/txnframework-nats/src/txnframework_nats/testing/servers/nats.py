@@ -18,7 +18,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -26,6 +25,7 @@ from urllib.request import urlopen
 
 from txnframework.testing.servers.clusters import LOCALHOST, ServerCluster, ServerProcess, started_until_exit
 from txnframework.testing.servers.processes import free_ports
+from txnframework_nats.testing.servers.routes import Routes
 
 HOSTS_VARIABLE = "TXN_TEST_NATS_HOSTS"
 """The environment variable that names servers to test with, ``host:port,host:port``, instead of starting one."""
@@ -58,18 +58,17 @@ class Setup:
 @dataclass(frozen=True)
 class _Ports:
     client: int
-    cluster: int
     monitor: int
 
 
 class NatsServer(ServerProcess):
     """One server, single or in a cluster, on its own ports."""
 
-    def __init__(self, directory: Path, number: int, ports: tuple[_Ports, ...], setup: Setup) -> None:
-        super().__init__(directory, ports[number - 1].client)
+    def __init__(self, directory: Path, number: int, ports: _Ports, routes: Routes, setup: Setup) -> None:
+        super().__init__(directory, ports.client)
         self.name = f"n{number}"
-        self._monitor_port = ports[number - 1].monitor
-        self._configuration = _configuration(self.name, directory, ports, number - 1, setup)
+        self._monitor_port = ports.monitor
+        self._configuration = _configuration(self.name, directory, ports, routes.lines(number - 1), setup)
 
     def command(self) -> Sequence[str]:
         """Write the configuration into the directory, and return the command that runs the server."""
@@ -97,13 +96,16 @@ class Nats(ServerCluster[NatsServer]):
 
     kind = "NATS"
 
-    def __init__(self, directory: Path, servers: int = 1, setup: Setup | None = None) -> None:
-        numbers = free_ports(3 * servers)
-        ports = tuple(map(_Ports, numbers[0::3], numbers[1::3], numbers[2::3]))
+    def __init__(
+        self, directory: Path, servers: int = 1, setup: Setup | None = None, routes: Routes | None = None
+    ) -> None:
+        numbers = free_ports(2 * servers)
+        ports = tuple(map(_Ports, numbers[0::2], numbers[1::2]))
+        routes = routes or Routes(servers)
         super().__init__(
             tuple(
-                NatsServer(directory / f"server-{number}", number, ports, setup or Setup())
-                for number, _ in zip(count(1), ports, strict=False)
+                NatsServer(directory / f"server-{number}", number, one, routes, setup or Setup())
+                for number, one in enumerate(ports, 1)
             )
         )
         self._has_jetstream = (setup or Setup()).jetstream
@@ -159,23 +161,17 @@ def shared_cluster_hosts() -> str:
     return _own_cluster().hosts
 
 
-def _configuration(name: str, directory: Path, ports: tuple[_Ports, ...], index: int, setup: Setup) -> str:
-    """Return the configuration of one of the servers that have these ports."""
+def _configuration(name: str, directory: Path, ports: _Ports, routes: Sequence[str], setup: Setup) -> str:
+    """Return the configuration of a server."""
     lines = [
         f'server_name: "{name}"',
-        f'listen: "{LOCALHOST}:{ports[index].client}"',
-        f'http: "{LOCALHOST}:{ports[index].monitor}"',
+        f'listen: "{LOCALHOST}:{ports.client}"',
+        f'http: "{LOCALHOST}:{ports.monitor}"',
     ]
     if setup.jetstream:
         store = json.dumps(str(directory / "jetstream"))
         lines.append(f"jetstream {{ store_dir: {store}, sync_interval: {setup.sync_interval} }}")
-    if len(ports) > 1:
-        routes = ", ".join(f'"nats://{LOCALHOST}:{one.cluster}"' for one in ports)
-        lines.append(
-            f'cluster {{ name: "tests", listen: "{LOCALHOST}:{ports[index].cluster}", routes: [{routes}],'
-            " no_advertise: true }"
-        )
-    return "\n".join([*lines, *setup.lines, ""])
+    return "\n".join([*lines, *routes, *setup.lines, ""])
 
 
 @cache
