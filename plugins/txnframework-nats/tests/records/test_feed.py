@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,8 @@ from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, Expect, Key, KeyRange, Put
 from txnframework.testing import VirtualEnvironment
 from txnframework_nats._options import MetadataOptions
+from txnframework_nats.connection._connection import NatsConnection
+from txnframework_nats.connection._failures import ReplyLost
 from txnframework_nats.records._consumer import FeedMessage
 from txnframework_nats.records._layout import encode_put, record_id
 from txnframework_nats.records._metadata_store import NatsMetadataStore, open_metadata_store
@@ -47,6 +51,32 @@ def test_a_consumer_that_is_gone_is_replaced(url: str) -> None:
         await asyncio.wait_for(watch.changed(), BOUND_S)
         await store.close()
         await other.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("lost", [1, 1 << 30])
+def test_the_reply_to_an_opening_is_lost(url: str, monkeypatch: pytest.MonkeyPatch, lost: int) -> None:
+    """An opening whose consumer was made without a reply makes another one; without any reply it is Unavailable."""
+    send, left = NatsConnection.api, iter(range(lost))
+
+    async def lose(connection: NatsConnection, name: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        answer = await send(connection, name, body)
+        if name.startswith("CONSUMER.CREATE") and next(left, None) is not None:
+            raise ReplyLost("no reply")
+        return answer
+
+    async def main() -> None:
+        monkeypatch.setattr(NatsConnection, "api", lose)
+        opening = open_metadata_store(url, VirtualEnvironment(), MetadataOptions(connect_timeout_ms=1_000))
+        if lost > 1:
+            with pytest.raises(Unavailable, match="no reply"):
+                await opening
+            return
+        store = await opening
+        await store.put(Put(A, b"one", Expect.ABSENT))
+        assert await values(store) == [b"one"]
+        await store.close()
 
     asyncio.run(main())
 

@@ -74,9 +74,22 @@ class Feed:
         self._on_missed.append(missed)
 
     async def open(self) -> None:
-        """Read the whole stream; return when the copy is current."""
+        """
+        Read the whole stream; return when the copy is current.
+
+        :raises Unavailable: the servers did not make a consumer, or the copy did not become current in time.
+        """
         self._connection.observe(self._connection_changed)
-        await self._consume()
+        until = self._loop.time() + self._connection.options.connect_timeout_ms / 1000
+        while True:
+            try:
+                await self._consume()
+                break
+            except ReplyLost as error:
+                # It may have been made. The next one has another name.
+                await self._end_consumer()
+                if self._loop.time() > until:
+                    raise Unavailable(str(error)) from error
         self._keeper = self._loop.create_task(self._keep(), name="txnframework-nats feed")
         await self.current()
 
