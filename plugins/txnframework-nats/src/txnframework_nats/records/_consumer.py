@@ -108,7 +108,7 @@ class StreamConsumer:
             await self._connection.unsubscribe(self.subscription)
 
     async def deliver(self, message: Msg) -> None:
-        """Take a message of the subscription: of the stream, a heartbeat, flow control, or of somebody else."""
+        """Take a message of the subscription: of the stream, a heartbeat, flow control, or of another client."""
         if self._has_ended:
             return
         self._heard_s = self._loop.time()

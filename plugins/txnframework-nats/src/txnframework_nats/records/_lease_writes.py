@@ -76,7 +76,7 @@ class LeaseWrites:
         The end is in the last batch. After a crash between two batches the session has fewer leases, and is ended by
         the process that finds it expired.
 
-        :param is_own: nobody else renews it.
+        :param is_own: no other process renews it.
         """
         for _ in range(_ATTEMPTS_MAX):
             await self._feed.current()

@@ -63,7 +63,7 @@ class CuttableRoutes(Routes):
         return "{}:{}".format(*self._proxies[index, other].address)
 
     def advertised(self, index: int) -> str:  # noqa: ARG002 - all name the same
-        """Return an address that nobody serves, so that servers use only the routes that are named to them."""
+        """Return an address where no server listens, so that servers use only the routes that are named to them."""
         return f', advertise: "{LOCALHOST}:1"'
 
     def cut(self, index: int) -> None:
