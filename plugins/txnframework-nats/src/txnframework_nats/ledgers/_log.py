@@ -33,7 +33,7 @@ from txnframework_nats.ledgers._records import (
 from txnframework_nats.ledgers._requests import LIFETIME, Draft, Refusal, Requests, StoredMessage, Unanswered
 from txnframework_nats.ledgers._snapshot_subject import SnapshotSubject
 from txnframework_nats.ledgers._state import LedgerState
-from txnframework_nats.ledgers._turns import Turns
+from txnframework_nats.ledgers._turns import TurnQueue
 
 R = TypeVar("R")
 
@@ -86,7 +86,7 @@ class LedgerLog:
         self.unsaved_bytes = 0
         self.requests = requests
         self._read = read
-        self._turns = Turns(environment)
+        self._turns = TurnQueue(environment)
         self._tokens: dict[int, tuple[int, bytes]] = {}
         self._seen_s = asyncio.get_running_loop().time()
         self._writing = asyncio.Lock()

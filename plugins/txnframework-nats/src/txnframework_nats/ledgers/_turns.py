@@ -14,7 +14,7 @@ _RETRY_MS = 1
 _RETRY_MS_MAX = 250
 
 
-class Turns:
+class TurnQueue:
     """
     The turns of one log in this process. ``round_ms``: about the time that a record takes to be stored.
 
