@@ -137,9 +137,19 @@ def test_work_goes_on_in_postgresql(postgresql: ServerStores, tmp_path: Path, so
     server = {name: postgresql.in_schema(name).url for name in ("metadata", "ledger")}
     for name in server:
         postgresql.run_sql(f"CREATE SCHEMA {name}")
-    sides = {source: "source", ({"postgresql", "sqlite"} - {source}).pop(): "target"}
-    of = {sides["postgresql"]: server, sides["sqlite"]: urls("sqlite", "file", tmp_path)}
-    both = Deployments(postgresql.registry, of["source"], of["target"])
+    check_both(postgresql, server, urls("sqlite", "file", tmp_path), server_first=source == "postgresql")
+
+
+@pytest.mark.parametrize("source", ["zookeeper", "sqlite"])
+def test_work_goes_on_in_zookeeper(zookeeper: Stores, tmp_path: Path, source: str) -> None:
+    """From a file to an ensemble, which keeps the metadata, and back."""
+    ensemble = {"metadata": zookeeper.url, "ledger": zookeeper.ledger_url}
+    check_both(zookeeper, ensemble, urls("sqlite", "file", tmp_path), server_first=source == "zookeeper")
+
+
+def check_both(stores: Stores, server: dict[str, str], file: dict[str, str], *, server_first: bool) -> None:
+    """Copy in one direction; both show the same afterwards."""
+    both = Deployments(stores.registry, *((server, file) if server_first else (file, server)))
     scene = Scene()
 
     async def work() -> None:
@@ -154,4 +164,4 @@ def test_work_goes_on_in_postgresql(postgresql: ServerStores, tmp_path: Path, so
                 seen.append(await scene.observe(client, "commit"))
         assert seen[0] == seen[1]
 
-    postgresql.run(work())
+    stores.run(work())

@@ -27,7 +27,7 @@ class ICopyableMetadataStore(IMetadataStore):
         Return the first entries of an index in order of index key and record, with the keys of their records.
 
         They are read from the index itself. So an entry that leads to no record, or that its record does not have, is
-        returned too.
+        returned too, unless ``scan_index`` passes over it.
         """
 
     async def last_number() -> int:

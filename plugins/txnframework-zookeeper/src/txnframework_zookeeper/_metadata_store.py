@@ -9,6 +9,7 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.interfaces import (
     IAtomicBatchStore,
+    ICopyableMetadataStore,
     IDurableStore,
     ILease,
     INotifyingStore,
@@ -20,7 +21,12 @@ from txnframework.model import (
     Batch,
     Delete,
     Expected,
+    IndexedPage,
+    IndexedRecord,
+    IndexEntry,
+    IndexPage,
     IndexRange,
+    IndexReference,
     Key,
     KeyRange,
     Put,
@@ -32,7 +38,7 @@ from txnframework_zookeeper._leases import LeaseNodes, Leases
 from txnframework_zookeeper._nodes import EmptyNodeCollector, NodeCache
 from txnframework_zookeeper._options import MetadataOptions, locate
 from txnframework_zookeeper._plans import check_batch
-from txnframework_zookeeper._reader import Reader, value_in_node
+from txnframework_zookeeper._reader import FoundRecord, Reader, value_in_node
 from txnframework_zookeeper._root import open_root, take_identity
 from txnframework_zookeeper._watches import Watches
 from txnframework_zookeeper._writer import Writer
@@ -42,7 +48,7 @@ from txnframework_zookeeper.tree._layout import node_of
 _CLIENT_BITS = 48
 
 
-@implementer(IAtomicBatchStore, ISharedStore, IDurableStore, INotifyingStore, IRestorable)
+@implementer(IAtomicBatchStore, ICopyableMetadataStore, ISharedStore, IDurableStore, INotifyingStore, IRestorable)
 class ZooKeeperMetadataStore:
     """
     Records in the tree of a ZooKeeper ensemble.
@@ -129,6 +135,25 @@ class ZooKeeperMetadataStore:
         await take_identity(self.zookeeper, identity, self._options.attempts_max)
         self.identity = identity
 
+    async def scan_indexed(self, keys: KeyRange, items_max: int) -> IndexedPage:
+        """Return a page of records with their index entries."""
+        found, resume = await self._reader.find_records(keys, items_max)
+        return IndexedPage(tuple(map(_indexed, found)), resume)
+
+    async def scan_entries(self, entries: IndexRange, items_max: int) -> IndexPage:
+        """Return a page of an index, without the entries that no record has."""
+        found, resume = await self._reader.find_entries(entries, items_max)
+        references = [IndexReference(IndexEntry(entries.index, key), record.key) for key, record in found]
+        return IndexPage(tuple(references), resume)
+
+    async def last_number(self) -> int:
+        """Return a number that is not below any that was given, without the first digit."""
+        return await self._writer.numbers.last()
+
+    async def skip_numbers(self, number: int) -> None:
+        """Give no number up to ``number``, without the first digit."""
+        await self._writer.numbers.skip(number, self._options.attempts_max)
+
     async def close(self) -> None:
         """End the session: its leases end, its watches raise Closed; idempotent."""
         self._watches.close()
@@ -136,6 +161,11 @@ class ZooKeeperMetadataStore:
         await self._writer.close()
         await self._empty_nodes.close()
         await self.zookeeper.close()
+
+
+def _indexed(found: FoundRecord) -> IndexedRecord:
+    entries = sorted(IndexEntry(index, key) for index, key, _ in found.state.entries)
+    return IndexedRecord(found.record, tuple(entries))
 
 
 async def open_metadata_store(url: str, environment: Environment, options: MetadataOptions) -> ZooKeeperMetadataStore:

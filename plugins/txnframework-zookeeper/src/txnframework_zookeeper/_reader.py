@@ -183,10 +183,15 @@ class Reader:
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return the first records of a range of keys, and the remaining range."""
+        found, resume = await self.find_records(keys, items_max)
+        return RecordPage(tuple([one.record for one in found]), resume)
+
+    async def find_records(self, keys: KeyRange, items_max: int) -> tuple[list[FoundRecord], KeyRange | None]:
+        """Return the first records of a range of keys with their states, and the remaining range."""
         walk = self._walk(keys)
         page = _Page(self._options.page_bytes_max)
-        while not page.is_cut and (len(page.records) < items_max or page.ends_at(walk.next_leaf())):
-            leaves = await walk.leaves(min(max(1, items_max - len(page.records)), _RECORDS_TOGETHER_MAX))
+        while not page.is_cut and (len(page.found) < items_max or page.ends_at(walk.next_leaf())):
+            leaves = await walk.leaves(min(max(1, items_max - len(page.found)), _RECORDS_TOGETHER_MAX))
             if not leaves:
                 break
             # A path in several partitions has one leaf for each, in the order of their marks.
@@ -199,21 +204,27 @@ class Reader:
                     break
                 found = None if head is None else await self.read_value(leaf.mark, leaf.node, head)
                 if found is not None and _is_of_partition(found.record, keys.partition):
-                    page.add(found.record)
+                    page.add(found)
         self._remember_opened(walk.opened)
-        if not page.records or (walk.is_done and not page.is_cut):
-            return RecordPage(tuple(page.records))
+        if not page.found or (walk.is_done and not page.is_cut):
+            return page.found, None
         # A page ends between two paths: the first text after a path is the path with the lowest character appended.
-        resume = KeyRange(f"{page.records[-1].key.path}\0", keys.stop, keys.partition)
-        return RecordPage(tuple(page.records), resume)
+        return page.found, KeyRange(f"{page.found[-1].record.key.path}\0", keys.stop, keys.partition)
 
     async def scan_index(self, entries: IndexRange, items_max: int) -> RecordPage:
         """Return the first records of a range of an index, once for each entry, and the remaining range."""
+        found, resume = await self.find_entries(entries, items_max)
+        return RecordPage(tuple([record for _, record in found]), resume)
+
+    async def find_entries(
+        self, entries: IndexRange, items_max: int
+    ) -> tuple[list[tuple[bytes, Record]], IndexRange | None]:
+        """Return the first entries of a range of an index, each as its key and its record, and the remaining range."""
         walk = self._walk(entries)
         page = _Page(self._options.page_bytes_max)
-        last = b""
-        while not page.is_cut and len(page.records) < items_max:
-            leaves = await walk.leaves(min(items_max - len(page.records), _RECORDS_TOGETHER_MAX))
+        lines: list[tuple[bytes, Record]] = []
+        while not page.is_cut and len(lines) < items_max:
+            leaves = await walk.leaves(min(items_max - len(lines), _RECORDS_TOGETHER_MAX))
             if not leaves:
                 break
             named = dict.fromkeys((leaf.path, leaf.mark) for leaf in leaves)
@@ -233,13 +244,13 @@ class Reader:
                 # The record and its index entries may have changed between the listing and the read.
                 if head is None or (entries.index, key) not in {entry[:2] for entry in head.state.entries}:
                     continue
-                page.add(head.record)
-                last = key
+                page.add(head)
+                lines.append((key, head.record))
         self._remember_opened(walk.opened)
-        records = tuple(page.records)
-        if not records or (walk.is_done and not page.is_cut):
-            return RecordPage(records)
-        return RecordPage(records, IndexRange(entries.index, last, entries.stop, records[-1].key))
+        if not lines or (walk.is_done and not page.is_cut):
+            return lines, None
+        last, record = lines[-1]
+        return lines, IndexRange(entries.index, last, entries.stop, record.key)
 
     async def list(self, node: str, is_current: bool) -> list[str]:
         """Return the names below a node, or none if it does not exist, and cache the result."""
@@ -291,7 +302,7 @@ class _Page:
     """The records of an unfinished page; it ends early, with ``is_cut``, where their values are large."""
 
     def __init__(self, bytes_max: int) -> None:
-        self.records: list[Record] = []
+        self.found: list[FoundRecord] = []
         self.is_cut = False
         self._bytes_left = bytes_max
 
@@ -300,14 +311,14 @@ class _Page:
         """Whether the values have reached the maximum size of a page."""
         return self._bytes_left <= 0
 
-    def add(self, record: Record) -> None:
+    def add(self, found: FoundRecord) -> None:
         """Append a record."""
-        self.records.append(record)
-        self._bytes_left -= len(record.value)
+        self.found.append(found)
+        self._bytes_left -= len(found.record.value)
 
     def ends_at(self, leaf: RecordTreeNode | None) -> bool:
         """Return whether a leaf has the path of the last record, in another partition."""
-        return bool(leaf is not None and self.records and leaf.text == self.records[-1].key.path)
+        return bool(leaf is not None and self.found and leaf.text == self.found[-1].record.key.path)
 
 
 def _is_of_partition(record: Record, partition: str | None) -> bool:

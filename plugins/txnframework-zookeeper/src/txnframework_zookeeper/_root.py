@@ -32,6 +32,8 @@ INITIAL_COUNTER = msgspec.json.encode((COUNTER_FORMAT, 0))
 """The initial data of the counter's node: the format, and the first number that is not reserved."""
 
 _DIGITS = 20
+# One digit is not counted with.
+_NUMBER_LIMIT = 10 ** (_DIGITS - 1) - 1
 # The first records of a client below one prefix, up to this number, have numbers that begin with the flat digit.
 FLAT_MAX = 100
 
@@ -88,6 +90,30 @@ class SequenceNumbers:
                         self._stop = stop
                     return
         yield NumberReservation(numbers)
+
+    async def last(self) -> int:
+        """Return a number that is not below any number that was given, without the first digit."""
+        return _decode_counter(await self._zookeeper.get(COUNTER))[0]
+
+    async def skip(self, number: int, attempts_max: int) -> None:
+        """
+        Give no number up to ``number``, without the first digit.
+
+        :raises InvalidInput: it has too many digits.
+        """
+        if number >= _NUMBER_LIMIT:
+            raise InvalidInput(f"{self._zookeeper.shown_url} cannot count to {number + 1}")
+        for _ in range(attempts_max):
+            first, version = _decode_counter(await self._zookeeper.get(COUNTER))
+            if first > number:
+                break
+            data = msgspec.json.encode((COUNTER_FORMAT, number + 1))
+            with contextlib.suppress(MultiFailed):
+                await self._zookeeper.multi([SetNode(COUNTER, data, version)])
+        else:
+            raise Conflict(f"{self._zookeeper.shown_url}: other processes gave numbers during every attempt")
+        # The rest of the own block is lower.
+        self._next = self._stop = 0
 
     def _format(self, first: int, prefixes: Sequence[str]) -> list[str]:
         """Return numbers with 20 digits; the first digit spreads the records of a client that puts many."""

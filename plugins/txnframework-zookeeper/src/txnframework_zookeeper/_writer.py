@@ -110,7 +110,7 @@ class Writer:
         self._client, self._tokens = client, 0
         self._cache = cache
         self._planner = Planner(cache, options.index_entries_together_max)
-        self._numbers = SequenceNumbers(zookeeper, options.number_block_size, options.nodes_known_max)
+        self.numbers = SequenceNumbers(zookeeper, options.number_block_size, options.nodes_known_max)
         self._empty_nodes = empty_nodes
         self._attempts_max = options.attempts_max
 
@@ -145,9 +145,9 @@ class Writer:
         orphans: set[str] = set()
         for attempt in range(self._attempts_max):
             tried = _Attempt(attempt == 0, orphans)
-            numbers = self._numbers.take(prefixes)
+            numbers = self.numbers.take(prefixes)
             if numbers is None:
-                async with self._numbers.reserve(prefixes) as given:
+                async with self.numbers.reserve(prefixes) as given:
                     written = await self._attempt(_steps(batch, given.numbers, staged), given.op, tried)
                     given.is_applied = written is not None
             else:
