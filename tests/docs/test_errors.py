@@ -1,65 +1,131 @@
-"""The page of errors: it has each public error, in the part of its family, with one of the levels of retrying."""
+"""Errors: each public one has a code and an entry on the page, which agrees with its class; `explain` prints it."""
 
 from __future__ import annotations
 
-import inspect
-import re
+import ast
+import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from txnframework import errors
-from txnframework.errors import TxnFrameworkError
+from txnframework.cli import main
+from txnframework.errors import TopicNotFound, TxnFrameworkError, Unavailable
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "errors.md").read_text(encoding="utf-8")
-FAMILIES: dict[str, tuple[type[TxnFrameworkError], ...]] = {
-    "Invalid input": (errors.InvalidInput,),
-    "Conflicts": (errors.Conflict,),
-    "Missing objects": (errors.NotFound,),
-    "Failures of the moment": (errors.Unavailable, errors.OutcomeUnknown, errors.LeaseLost, errors.Closed),
-    "Unreadable data": (errors.Corrupt,),
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "docs"))
+from error_page import PAGE, Entry, entries, modules_of_errors, render  # noqa: E402 - a module of the documentation
+
+ENTRIES = {one.name: one for one in entries()}
+FAMILIES = {
+    1: {"InvalidInput"},
+    2: {"Conflict"},
+    3: {"NotFound"},
+    4: {"Unavailable", "OutcomeUnknown", "LeaseLost", "Closed"},
+    5: {"Corrupt"},
+    9: {"DemoFailed"},
 }
-PUBLIC = {
-    name: kind
-    for name, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, TxnFrameworkError) and kind is not TxnFrameworkError
-}
+"""The first digit of a code's number, and the classes that have it and their subclasses."""
 
 
-def rows_of(part: str) -> list[tuple[str, str, str]]:
-    """Return error, what is known, and level of each row below a heading."""
-    text = PAGE.partition(f"### {part}\n")[2].partition("\n### ")[0]
-    return re.findall(r"^\| `(\w+)` \| (.+) \| (\w+) \|$", text, re.M)
+def ancestors_of(name: str) -> set[str]:
+    """Return an error and the errors that it is a subclass of."""
+    entry = ENTRIES.get(name)
+    return {name}.union(*map(ancestors_of, entry.bases)) if entry else {name}
 
 
-def test_each_error_is_there_once() -> None:
-    """An error that is added needs its line."""
-    named = [name for part in FAMILIES for name, _, _ in rows_of(part)]
-    assert sorted(named) == sorted(PUBLIC)
+def test_the_page_agrees_with_the_classes() -> None:
+    """If not: ``python docs/error_page.py``."""
+    assert PAGE.read_text(encoding="utf-8") == render()
 
 
-def test_each_error_is_in_the_part_of_its_family() -> None:
-    for part, families in FAMILIES.items():
-        for name, known, _ in rows_of(part):
-            assert issubclass(PUBLIC[name], families), f"{name} is not of {part}"
-            assert known.rstrip("*").endswith("."), name
+def test_every_public_error_has_a_code_of_its_own() -> None:
+    """An error is public unless its module is private, or is for tests."""
+    known = {"TxnFrameworkError", *ENTRIES}
+    missing = []
+    at_errors = set(modules_of_errors())
+    for module in (*ROOT.glob("src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and any(ast.unparse(base) in known for base in node.bases):
+                private = module not in at_errors and (
+                    {"testing", "workloads"} & set(module.parts) or any(part.startswith("_") for part in module.parts)
+                )
+                if not private and node.name not in ENTRIES:
+                    missing.append(f"{module.relative_to(ROOT)}: {node.name}")
+    assert not missing
 
 
-def test_levels_are_those_of_the_table() -> None:
+def test_codes_are_unique_and_of_their_family() -> None:
+    codes = [one.code for one in entries()]
+    assert len(set(codes)) == len(codes) > 60
+    for entry in entries():
+        if entry.name != "TxnFrameworkError":
+            digit = int(entry.code.rpartition("-")[2][0])
+            assert ancestors_of(entry.name) & FAMILIES[digit], entry
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda one: one.code)
+def test_entries_are_whole(entry: Entry) -> None:
+    """Known and advice are sentences, and the level is one of the page about errors."""
+    levels = (ROOT / "docs" / "how-to" / "errors.md").read_text(encoding="utf-8").partition("## At which level")[2]
+    fields = entry.fields
+    assert list(fields) == ["known", "retry", "advice"]
+    assert f"\n| {fields['retry']} | " in levels
+    assert fields["known"].endswith(".")
+    assert fields["advice"].endswith(".")
+    assert entry.meaning.endswith(".")
+
+
+def test_levels_fit_the_families() -> None:
     """What is invalid or unreadable is never tried again, what is unavailable is."""
-    levels = re.findall(r"^\| (\w+) \| [A-Z]", PAGE.partition("## At which level")[2].partition("\n## ")[0], re.M)
-    assert len(levels) == 6
-    for part in FAMILIES:
-        for name, _, level in rows_of(part):
-            assert level in levels, f"{name}: {level}"
-            if issubclass(PUBLIC[name], errors.InvalidInput | errors.Corrupt):
-                assert level == "never", name
-            if issubclass(PUBLIC[name], errors.Unavailable):
-                assert level in ("call", "commit"), name
+    for entry in entries():
+        family, retry = ancestors_of(entry.name), entry.fields["retry"]
+        if family & {"InvalidInput", "Corrupt"}:
+            assert retry == "never", entry
+        if "Unavailable" in family:
+            assert retry in ("call", "commit"), entry
 
 
-def test_attributes_that_the_page_names() -> None:
-    """Exist, with their names, on the error of the line."""
-    for part in FAMILIES:
-        for name, known, _ in rows_of(part):
-            constructor = inspect.getsource(PUBLIC[name])
-            for attribute in re.findall(r"(?<=[ (])`([a-z_]+)`", known):
-                assert f"self.{attribute} = " in constructor, f"{name}.{attribute}"
+def test_attributes_that_entries_name() -> None:
+    """What is quoted in an entry of the core, and is the name of an attribute anywhere, is one of its own."""
+    attributes = frozenset().union(*(one.attributes for one in entries()))
+    for entry in entries():
+        text = f"{entry.meaning} {entry.fields['known']}"
+        for name in attributes:
+            if f"`{name}`" in text:
+                assert name in entry.attributes, f"{entry.name}.{name}"
+
+
+def test_an_error_carries_its_code() -> None:
+    """A plugin's error without a code has that of its parent."""
+    error = TopicNotFound("orders")
+    assert error.code == "TXN-302"
+    assert str(error) == "topic orders does not exist; create it first"
+
+    class Away(Unavailable):
+        """A plugin's own error, without a code."""
+
+    assert Away("x").code == Unavailable.code
+    assert all(issubclass(getattr(errors, one.name), TxnFrameworkError) for one in entries() if one.code[:3] == "TXN")
+
+
+def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    """A code is found in any case; an unknown one is invalid usage."""
+    for entry in entries():
+        if entry.code.startswith("TXN"):
+            assert main(["explain", entry.code.lower(), "--output", "json"]) == 0
+            document = json.loads(capsys.readouterr().out)
+            assert document["advice"] == entry.fields["advice"].replace("`", "")
+            assert document["error"] == f"txnframework.errors.{entry.name}"
+    for name in ("TopicNotFound", "txnframework.errors.TopicNotFound"):
+        assert main(["explain", name]) == 0
+        assert capsys.readouterr().out.startswith("TXN-302 ")
+    assert main(["explain", "TXN-3O2"]) == 2
+    assert "no error is named 'TXN-3O2'" in capsys.readouterr().err
+
+
+def test_the_page_about_errors(tmp_path: Path, run_page: Callable[..., None]) -> None:
+    run_page(ROOT / "docs" / "how-to" / "errors.md", {}, shows_all=True)
+    assert not list(tmp_path.iterdir())

@@ -41,6 +41,7 @@ OWN = (
     _own("_copy", "audit", "Compare two deployments by counts and hashes."),
     _own("_configuration", "check", "Validate a configuration file."),
     _own("_copy", "copy", "Copy metadata and messages to the empty stores of another configuration."),
+    _own("_explain", "explain", "Explain an error by its code or class."),
     _own("_configuration", "init", "Write a commented configuration file."),
     _own("_maintenance", "maintain", "Run one round of background maintenance."),
     _own("_metrics", "metrics", "Export metrics about the stores for Prometheus."),

@@ -87,10 +87,15 @@ def status_of(error: TxnFrameworkError) -> int:
 
 
 def report(error: TxnFrameworkError) -> None:
-    """Write the error's sentence to standard error."""
+    """
+    Write the error's sentence to standard error, with the command that explains its code.
+
+    Invalid usage has no such command, because its sentence says what to do.
+    """
     sentence = " ".join(str(error).split()) or type(error).__name__
     hint = next((hint for kind, hint in HINTS.items() if isinstance(error, kind)), "")
-    click.echo(f"Error: {sentence}{hint}", err=True)
+    explained = "" if isinstance(error, InvalidInput) else f" (txnframework explain {error.code})"
+    click.echo(f"Error: {sentence}{hint}{explained}", err=True)
 
 
 def _discard_output() -> None:

@@ -270,7 +270,11 @@ def test_check_refuses_what_a_broken_plugin_would_break(invoke: Any, tmp_path: P
 def test_error_at_run_time_is_one_sentence_and_status_1(invoke: Any) -> None:
     """What is not the typist's fault has another status."""
     result = invoke("zz-fail", plugins=(failing(Unavailable("the store\nis away")),))
-    assert (result.status, result.out, result.err) == (1, "", "Error: the store is away\n")
+    assert (result.status, result.out, result.err) == (
+        1,
+        "",
+        "Error: the store is away (txnframework explain TXN-400)\n",
+    )
 
 
 def test_traceback_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,18 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from txnframework.errors import InvalidInput
+from txnframework.errors import UnusableServer
 from txnframework.plugin import PluginRegistry, Server
 
 PREFIX = "embedded-"
-
-
-class UnusableServer(InvalidInput):
-    """The embedded server ``name`` cannot be started."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        self.name = name
-        super().__init__(f"{name}: {reason}")
 
 
 @contextmanager
