@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from txnframework.testing import BufferSuite, CoordinatorSuite, PendingAckSuite, WorldHarness
+from txnframework.testing import CoordinatorSuite, PendingAckSuite, WorldHarness
+from txnframework.testing._suites._buffer import RulesWithoutSteps
 from txnframework_metadata.plugin import (
     txnframework_buffers,
     txnframework_coordinators,
@@ -21,8 +22,8 @@ class MetadataFamilyInSqlite(WorldHarness):
     (pending_acks,) = txnframework_pending_ack_stores()
 
 
-class TestMetadataBufferInSqlite(BufferSuite):
-    """ITransactionBuffer of the metadata family."""
+class TestMetadataBufferInSqlite(RulesWithoutSteps):
+    """ITransactionBuffer of the metadata family; test_sqlite_processes.py has the rules about steps."""
 
     harness = MetadataFamilyInSqlite
 

@@ -165,7 +165,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     others = {"memory", "sqlite", *SERVERS} - {*_wanted()} | ({"shared"} if not _wanted_shared() else set())
     here = Path(__file__).parent
     own = [item for item in items if here in item.path.parents]
-    left = [item for item in own if _is_of(item, others) or not _is_of_wanted_family(item)]
+    left = [
+        item for item in own if _is_of(item, others) or not _is_of_wanted_family(item) or _needs_no_other_server(item)
+    ]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 
@@ -175,6 +177,16 @@ def _is_of_wanted_family(item: pytest.Item) -> bool:
     has_choice = "stores" in getattr(item, "fixturenames", ())
     family = item.callspec.params["stores"][1] if has_choice else "metadata"  # type: ignore[attr-defined]
     return family in _wanted_families()
+
+
+def _needs_no_other_server(item: pytest.Item) -> bool:
+    """
+    Return whether it is marked ``one_server``, and is for a server other than PostgreSQL.
+
+    The suites of the stores cover what each server promises, and the suites of the metadata family what is built on it.
+    """
+    has_choice = item.get_closest_marker("one_server") is not None and "stores" in getattr(item, "fixturenames", ())
+    return has_choice and item.callspec.params["stores"][0] in {*SERVERS} - {"postgresql"}  # type: ignore[attr-defined]
 
 
 def _is_of(item: pytest.Item, others: set[str]) -> bool:

@@ -21,7 +21,7 @@ from txnframework.errors import (
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 
 def test_acked_in_a_transaction(stores: Stores) -> None:

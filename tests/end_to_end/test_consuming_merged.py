@@ -16,6 +16,8 @@ from txnframework.testing.clock import VirtualEnvironment
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.one_server
+
 LOW = tuple(key for key in (b"%d" % number for number in range(40)) if key_hash(key) < 0x8000)[:2]
 HIGH = tuple(key for key in (b"%d" % number for number in range(40)) if key_hash(key) >= 0x8000)[:2]
 KEYS = LOW + HIGH

@@ -20,7 +20,7 @@ from txnframework.testing.clock import run_ready
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 LETTERS = "orders-billing-DLQ"
 T = TypeVar("T")

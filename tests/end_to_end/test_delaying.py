@@ -13,7 +13,7 @@ from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 LONG_MS = 600_000
 

@@ -15,7 +15,7 @@ from txnframework.model.metadata import KeyRange
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 KINDS = ["exclusive", "failover", "shared", "key_shared"]
 LETTERS = "orders-billing-DLQ"

@@ -26,7 +26,7 @@ from txnframework_memory import MemoryLedgerStore, MemoryManagedLedger, MemoryMe
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 HASTY = {"message_bytes_max": 1_000, "retries_max": 1, "retry_delay_ms": 1, "retry_delay_ms_max": 1}
 WRITES = {

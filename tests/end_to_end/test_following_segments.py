@@ -14,6 +14,8 @@ from txnframework.model import SegmentName
 if TYPE_CHECKING:
     from conftest import Stores
 
+pytestmark = pytest.mark.one_server
+
 KEYS = [b"key %d" % number for number in range(16)]
 
 

@@ -13,7 +13,7 @@ from txnframework.model.cursor import Cursor
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 MESSAGES = 9
 

@@ -20,7 +20,7 @@ from txnframework.testing.clock import VirtualEnvironment, run_ready
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 KINDS = ["exclusive", "failover", "shared", "key_shared"]
 ORDERED = ["exclusive", "failover", "key_shared"]

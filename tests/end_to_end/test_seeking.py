@@ -17,7 +17,7 @@ from txnframework.testing.clock import VirtualEnvironment
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 
 def test_an_acknowledgment_under_way_during_a_seek(memory: Stores) -> None:

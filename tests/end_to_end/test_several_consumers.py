@@ -16,7 +16,7 @@ from txnframework.testing.clock import run_ready
 if TYPE_CHECKING:
     from conftest import Stores
 
-pytestmark = pytest.mark.families
+pytestmark = [pytest.mark.families, pytest.mark.one_server]
 
 KEYS = tuple(b"key %d" % number for number in range(8))
 

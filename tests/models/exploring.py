@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 State = TypeVar("State", bound=Hashable)
@@ -40,6 +42,23 @@ def explore(start: State, steps: Steps[State], wrong: Harm[State], left: Harm[St
 
     :raises OverflowError: the model has more states than can be walked through in a test.
     """
+    with _no_garbage_collection():
+        return _explore(start, steps, wrong, left)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """States refer to no cycles, and a collection goes through all of them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _explore(start: State, steps: Steps[State], wrong: Harm[State], left: Harm[State]) -> Explored:
     came_from: dict[State, tuple[str, State] | None] = {start: None}
     waiting = deque([start])
     while waiting:

@@ -14,9 +14,11 @@ from txnframework.testing.harness import Harness
 from txnframework.testing.world import World
 
 
-class BufferSuite(
-    StepRules, RecoveryRules, PlanRules, AnnouncementRules, WriteRules, CommitOrderRules, VisibilityRules
-):
+class RulesWithoutSteps(RecoveryRules, PlanRules, AnnouncementRules, WriteRules, CommitOrderRules, VisibilityRules):
+    """The rules of a buffer without ``StepRules``, for stores over which those run across processes."""
+
+
+class BufferSuite(StepRules, RulesWithoutSteps):
     """All rules of a buffer: subclass as ``TestX(BufferSuite)`` and set ``harness`` to a ``WorldHarness``."""
 
     harness: ClassVar[type[Harness[World]]]

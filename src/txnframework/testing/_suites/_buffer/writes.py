@@ -49,11 +49,13 @@ class WriteRules(BufferRules):
                     finished = task.done()
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
+                # It also reads, as a process that starts later, what the interrupted appends of earlier rounds left.
                 async with self.data.open() as reader:
                     assert await visible(reader) == [], f"undecided and visible after {turns} turns"
-                await abort(survivor, txn)
-                async with self.data.open() as reader:
+                    await abort(survivor, txn)
                     assert await visible(reader) == [], f"aborted and visible after {turns} turns"
+            async with self.data.open() as reader:
+                assert await visible(reader) == [], f"aborted and visible after {turns} turns"
 
     async def test_ended_transaction_is_refused(self) -> None:
         """Writing in a transaction that has ended raises TransactionConflict in all processes, and appends nothing."""
