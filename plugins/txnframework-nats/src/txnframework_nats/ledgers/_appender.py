@@ -15,7 +15,7 @@ from txnframework_nats.ledgers._log import Change, LedgerLog
 from txnframework_nats.ledgers._numbers import TransactionNumbers
 from txnframework_nats.ledgers._state import LedgerState
 
-_REFUSALS_MAX = 12
+_REFUSALS_MAX = 10
 
 
 class _Waiting(msgspec.Struct, frozen=True):

@@ -58,12 +58,17 @@ class Change(msgspec.Struct, Generic[R], frozen=True):
 
 
 class LogSubjects(msgspec.Struct, frozen=True):
-    """The stream of a log, and its subjects there: records, pieces of large entries, snapshots."""
+    """
+    The stream of a log, and its subjects there: records, pieces of large entries, snapshots.
+
+    ``turns`` is not in the stream: there the writers tell each other whose turn it is.
+    """
 
     stream: str
     records: str
     pieces: str
     snapshots: str
+    turns: str
 
 
 class LedgerLog:
@@ -86,7 +91,7 @@ class LedgerLog:
         self.unsaved_bytes = 0
         self.requests = requests
         self._read = read
-        self._turns = TurnQueue(environment)
+        self._turns = TurnQueue(environment, requests.connection, subjects.turns)
         self._tokens: dict[int, tuple[int, bytes]] = {}
         self._seen_s = asyncio.get_running_loop().time()
         self._writing = asyncio.Lock()
@@ -138,24 +143,37 @@ class LedgerLog:
         :raises Unavailable: it was not stored.
         """
         async with self._writing:
-            fresh, refusals = False, 0
-            while True:
+            try:
+                return await self._change(decide, refusals_max)
+            finally:
+                await self._turns.over()
+
+    async def _change(self, decide: Callable[[LedgerState], Change[R]], refusals_max: int) -> R:
+        fresh, refusals = False, 0
+        while True:
+            if await self._turns.wait():
+                await self._follow(self.state.number)
+                fresh = False
+            change = decide(self.state)
+            if change.content is None:
+                if fresh:
+                    return change.result
+                await self.refresh()
                 change = decide(self.state)
                 if change.content is None:
-                    if fresh:
-                        return change.result
-                    await self.refresh()
-                    fresh = True
-                    continue
-                await self._turns.wait_for_others()
-                if await self._store(change, self.state.number):
                     return change.result
-                # Refusal, and the log was read since.
-                fresh, refusals = True, refusals + 1
-                if refusals % refusals_max == 0:
-                    await self._turns.ask(uuid4().bytes, self._ask)
-                else:
-                    await self._turns.pause(refusals)
+            if await self._store(change, self.state.number):
+                return change.result
+            # Refusal, and the log was read since.
+            fresh, refusals = True, refusals + 1
+            if refusals % refusals_max == 0:
+                await self._turns.ask(uuid4().bytes, self._ask)
+            else:
+                await self._turns.refused(refusals)
+
+    def close(self) -> None:
+        """Take part in no turns any more."""
+        self._turns.close()
 
     async def take_snapshot(self) -> None:
         """Store the state, unless a snapshot covers it already, and remove the earlier snapshot."""

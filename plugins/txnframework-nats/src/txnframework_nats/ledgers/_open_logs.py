@@ -168,6 +168,7 @@ class OpenLogs:
         await self._watches.close()
         for opened in tuple(self._logs.values()):
             await opened.appender.close()
+            opened.log.close()
         for task in tuple(self._tasks):
             task.cancel()
         if self._tasks:

@@ -53,6 +53,7 @@ class Shard:
         self.stream = f"{prefix}-ledgers-{number}"
         self._base = f"{prefix}.ledgers.{number}"
         self._wakes = f"{prefix}.ledger-wakes.{number}"
+        self._turns = f"{prefix}.ledger-turns.{number}"
         self._names: dict[str, str] = {}
 
     @property
@@ -63,7 +64,7 @@ class Shard:
     def subjects(self, log: str) -> LogSubjects:
         """Return the subjects of a log."""
         base = self._base
-        return LogSubjects(self.stream, f"{base}.l.{log}", f"{base}.d.{log}", f"{base}.s.{log}")
+        return LogSubjects(self.stream, f"{base}.l.{log}", f"{base}.d.{log}", f"{base}.s.{log}", f"{self._turns}.{log}")
 
     def wakes(self, log: str) -> str:
         """Return the subject on which the servers tell that a record was stored in a log."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ def _member(nats: Nats, routes: CuttableRoutes, index: int, server: NatsServer) 
             server.resume()
         nats.wait_until_serving()
 
-    failures = {
+    failures: dict[str, Callable[[], None]] = {
         "kill": server.kill,
         "pause": server.pause,
         "cut": partial(routes.cut, index),
