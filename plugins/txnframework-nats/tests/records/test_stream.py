@@ -89,8 +89,8 @@ def test_streams_with_other_settings_are_refused(url: str, settings: dict[str, A
 def test_later_formats_are_refused(url: str) -> None:
     """A record, an identity or a session of a later format is refused, and damaged ones are reported."""
     asyncio.run(create_stream(url))
-    asyncio.run(write_message(url, "identity", b'{"format": 2}'))
-    assert "format version 2" in refused(url, UnknownFormat)
+    asyncio.run(write_message(url, "identity", b'{"format": 3}'))
+    assert "format version 3" in refused(url, UnknownFormat)
     asyncio.run(write_message(url, "identity", b"{"))
     assert "identity" in refused(url, CorruptRecord)
     asyncio.run(write_message(url, "identity", b'{"format": 1, "identity": "i"}'))

@@ -177,6 +177,15 @@ async def require_alone(metadata: IMetadataStore) -> None:
             f"another process is copying {metadata.identity!r}; wait until it has finished, or, if it was killed, until"
             " its session has expired"
         ) from held
+    await require_no_others(metadata)
+
+
+async def require_no_others(metadata: IMetadataStore) -> None:
+    """
+    Refuse while a lease shows that another process has the store open.
+
+    :raises Unavailable: there is such a lease.
+    """
     others = [name for name in await held_leases(metadata, "") if name != LEASE]
     if others:
         raise Unavailable(
@@ -334,7 +343,13 @@ class StoreCopy:
             if not self._is_shared:
                 await self._take(self._source, self._closed_as(record.to))
             record = await self._note(record, step="copying")
+        # A process that opened the source after the first look had to do so before it was closed.
+        await self._require_no_others()
         return record
+
+    async def _require_no_others(self) -> None:
+        for pair in (self._source, self._target):
+            await require_no_others(pair.metadata)
 
     async def _copy(self, record: CopyRecord) -> None:
         source, target = self._source, self._target
@@ -378,6 +393,7 @@ class StoreCopy:
                 f" of {first.name}: {first.source.error or first.source.count} in the source,"
                 f" {first.target.error or first.target.count} in the copy"
             )
+        await self._require_no_others()
         # A process that had the source open before it was closed, and holds no lease, may have gone on appending.
         if not self._is_shared:
             async for name in names_of(self._source.ledgers):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import cast
 
 from txnframework.broker.stores import open_ledger_store, open_metadata_store
 from txnframework.config import Config, redact_url
@@ -23,7 +24,11 @@ from txnframework.plugin import PluginRegistry
 
 @dataclass(frozen=True, slots=True)
 class CopyablePair:
-    """The stores of one deployment, and their URLs without secrets."""
+    """
+    The stores of one deployment, and their URLs without secrets.
+
+    ``ledgers``: if both deployments share it, nothing of it is copied, and it need not be copyable.
+    """
 
     metadata: ICopyableMetadataStore
     ledgers: ICopyableLedgerStore
@@ -65,13 +70,15 @@ async def open_pairs(
             stack.push_async_callback(ledgers_into.close)
         if into.identity == metadata.identity:
             raise InvalidInput(f"both metadata stores are {metadata.identity!r}: one is a duplicate of the other")
-        yield _pair(source, metadata, ledgers), _pair(target, into, ledgers_into)
+        is_shared = ledgers is ledgers_into
+        yield _pair(source, metadata, ledgers, is_shared), _pair(target, into, ledgers_into, is_shared)
 
 
-def _pair(config: Config, metadata: IMetadataStore, ledgers: ILedgerStore) -> CopyablePair:
+def _pair(config: Config, metadata: IMetadataStore, ledgers: ILedgerStore, is_shared: bool) -> CopyablePair:
     urls = redact_url(config.metadata.url), redact_url(config.ledger.url)
-    for store, role, url in ((metadata, ICopyableMetadataStore, urls[0]), (ledgers, ICopyableLedgerStore, urls[1])):
-        if not (role.providedBy(store) and IRestorable.providedBy(store)):
+    role = IRestorable if is_shared else ICopyableLedgerStore
+    for store, needed, url in ((metadata, ICopyableMetadataStore, urls[0]), (ledgers, role, urls[1])):
+        if not (needed.providedBy(store) and IRestorable.providedBy(store)):
             raise InvalidInput(f"{url} cannot be copied; its plugin does not support it")
     return make_pair(metadata, ledgers, *urls)
 
@@ -79,5 +86,4 @@ def _pair(config: Config, metadata: IMetadataStore, ledgers: ILedgerStore) -> Co
 def make_pair(metadata: IMetadataStore, ledgers: ILedgerStore, metadata_url: str, ledger_url: str) -> CopyablePair:
     """Return the stores of a deployment, which must provide the roles of copyable stores."""
     assert ICopyableMetadataStore.providedBy(metadata)
-    assert ICopyableLedgerStore.providedBy(ledgers)
-    return CopyablePair(metadata, ledgers, metadata_url, ledger_url)
+    return CopyablePair(metadata, cast(ICopyableLedgerStore, ledgers), metadata_url, ledger_url)

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from txnframework.model import IndexEntry, IndexRange, KeyRange, Record, RecordPage
+from txnframework.model import (
+    IndexedPage,
+    IndexedRecord,
+    IndexEntry,
+    IndexPage,
+    IndexRange,
+    IndexReference,
+    KeyRange,
+    Record,
+    RecordPage,
+)
 from txnframework_nats.records._layout import Content, RecordID, key_of, record_id
 from txnframework_nats.records._sorted_keys import SortedKeys
 
@@ -125,6 +135,25 @@ class RecordCopy:
             found.append(self._stored[place].record)
             last_key = key
         return RecordPage(tuple(found))
+
+    def scan_indexed(self, keys: KeyRange, items_max: int) -> IndexedPage:
+        """Return a page of records with their index entries."""
+        page = self.scan(keys, items_max)
+        assert not isinstance(page.resume, IndexRange)
+        found = (self._stored[record_id(record.key)] for record in page.records)
+        return IndexedPage(tuple(IndexedRecord(one.record, tuple(sorted(one.indexes))) for one in found), page.resume)
+
+    def scan_entries(self, entries: IndexRange, items_max: int) -> IndexPage:
+        """Return a page of an index."""
+        lines: list[IndexReference] = []
+        for key, place in self._entries(entries):
+            if key >= entries.stop:
+                break
+            if len(lines) == items_max:
+                resume = IndexRange(entries.index, lines[-1].entry.key, entries.stop, lines[-1].key)
+                return IndexPage(tuple(lines), resume)
+            lines.append(IndexReference(IndexEntry(entries.index, key), key_of(place)))
+        return IndexPage(tuple(lines))
 
     def clear(self) -> None:
         """Forget everything."""

@@ -12,6 +12,7 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.interfaces import (
     IAtomicBatchStore,
+    ICopyableMetadataStore,
     IDurableStore,
     ILease,
     INotifyingStore,
@@ -23,6 +24,8 @@ from txnframework.model import (
     Batch,
     Delete,
     Expected,
+    IndexedPage,
+    IndexPage,
     IndexRange,
     Key,
     KeyRange,
@@ -48,7 +51,7 @@ _DURABLE_REPLICAS = 3
 _LEASES = leases_range("")
 
 
-@implementer(IAtomicBatchStore, ISharedStore, INotifyingStore, IRestorable)
+@implementer(IAtomicBatchStore, ICopyableMetadataStore, ISharedStore, INotifyingStore, IRestorable)
 class NatsMetadataStore:
     """Records in a stream of NATS JetStream, with a copy of them in this process."""
 
@@ -129,6 +132,26 @@ class NatsMetadataStore:
         """Replace the identity of the store."""
         await self._stream.take_identity(identity, self._attempts_max)
         self.identity = identity
+
+    async def scan_indexed(self, keys: KeyRange, items_max: int) -> IndexedPage:
+        """Return a page of records with their index entries."""
+        await self._current()
+        return self._feed.copy.scan_indexed(keys, items_max)
+
+    async def scan_entries(self, entries: IndexRange, items_max: int) -> IndexPage:
+        """Return a page of an index."""
+        await self._current()
+        return self._feed.copy.scan_entries(entries, items_max)
+
+    async def last_number(self) -> int:
+        """Return a number that is not below any that was given."""
+        self.connection.require_open()
+        return await self._writer.numbers.last()
+
+    async def skip_numbers(self, number: int) -> None:
+        """Give no number up to ``number``."""
+        self.connection.require_open()
+        await self._writer.numbers.skip(number, self._attempts_max)
 
     async def close(self) -> None:
         """End the session: its leases end, its watches raise Closed; may be repeated."""

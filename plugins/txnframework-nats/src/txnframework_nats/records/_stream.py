@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from txnframework_nats.connection._failures import (
 from txnframework_nats.records._layout import EXPECTED_HEADER, ROLLUP, Layout
 
 STORE_FORMAT = 1
+SKIPPING_FORMAT = 2
+"""The format of a store that continues another store's numbers; a release that does not know this must not open it."""
 
 _REQUIRED: dict[str, object] = {
     "retention": "limits",
@@ -50,9 +53,12 @@ class StreamState(msgspec.Struct, frozen=True):
     replicas: int
 
 
-class _Store(msgspec.Struct):
+class _Store(msgspec.Struct, omit_defaults=True):
+    """``numbers_after``: sequential numbers are counted from here on."""
+
     format: int
     identity: str
+    numbers_after: int = 0
 
 
 class _AnyStore(msgspec.Struct):
@@ -113,11 +119,32 @@ class RecordStream:
 
         :raises OutcomeUnknown: it may have been replaced.
         """
-        payload = msgspec.json.encode(_Store(STORE_FORMAT, identity))
+        await self._change(lambda store: msgspec.structs.replace(store, identity=identity), attempts_max)
+
+    async def numbers_after(self) -> int:
+        """Return the number from which sequential numbers are counted."""
+        try:
+            return _decode_store(await self.last(self.layout.identity)).numbers_after
+        except ReplyLost as error:
+            raise Unavailable(str(error)) from error
+
+    async def skip_numbers(self, number: int, attempts_max: int) -> None:
+        """
+        Count sequential numbers from ``number`` on, unless they are counted from a higher one.
+
+        :raises OutcomeUnknown: they may be.
+        """
+
+        def skip(store: _Store) -> _Store:
+            return _Store(SKIPPING_FORMAT, store.identity, max(store.numbers_after, number))
+
+        await self._change(skip, attempts_max)
+
+    async def _change(self, change: Callable[[_Store], _Store], attempts_max: int) -> None:
         try:
             for _ in range(attempts_max):
                 found = await self.last(self.layout.identity)
-                _decode_store(found)
+                payload = msgspec.json.encode(change(_decode_store(found)))
                 assert found is not None
                 try:
                     await self._connection.publish(_conditional(self.layout.identity, payload, found.sequence))
@@ -217,7 +244,7 @@ def _decode_store(found: LastMessage | None) -> _Store:
         raise CorruptRecord("identity", "its message", "the message is missing")
     try:
         form = msgspec.json.decode(found.payload, type=_AnyStore).format
-        if form != STORE_FORMAT:
+        if form not in (STORE_FORMAT, SKIPPING_FORMAT):
             raise UnknownFormat("the store", form)
         return msgspec.json.decode(found.payload, type=_Store)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

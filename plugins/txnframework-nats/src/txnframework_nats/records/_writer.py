@@ -40,9 +40,10 @@ class NumberBlocks:
     whatever becomes of this process. Numbers of one process grow; they are lost if the process ends.
     """
 
-    def __init__(self, connection: NatsConnection, subject: str) -> None:
+    def __init__(self, connection: NatsConnection, stream: RecordStream) -> None:
         self._connection = connection
-        self._subject = subject
+        self._stream = stream
+        self._after: int | None = None
         self._next = self._end = 0
         self._reserving = asyncio.Lock()
 
@@ -56,14 +57,41 @@ class NumberBlocks:
             return []
         async with self._reserving:
             if self._next + wanted > self._end:
+                after = self._after
+                if after is None:
+                    # It changes only while no other process has the store open.
+                    after = self._after = await self._stream.numbers_after()
                 try:
-                    block = await self._connection.publish(Message(self._subject, b"", ROLLUP))
+                    block = await self._connection.publish(Message(self._stream.layout.numbers, b"", ROLLUP))
                 except (ReplyLost, RequestRefused) as error:
                     # A block may be reserved that is never used.
                     raise Unavailable(str(error)) from error
-                self._next, self._end = block * _NUMBERS_TOGETHER, (block + 1) * _NUMBERS_TOGETHER
+                self._next, self._end = after + block * _NUMBERS_TOGETHER, after + (block + 1) * _NUMBERS_TOGETHER
             first, self._next = self._next, self._next + wanted
             return list(range(first, first + wanted))
+
+    async def last(self) -> int:
+        """
+        Return a number that is not below any that was given.
+
+        :raises Unavailable: the leader did not answer.
+        """
+        try:
+            state = await self._stream.state()
+        except ReplyLost as error:
+            raise Unavailable(str(error)) from error
+        return await self._stream.numbers_after() + (state.last_sequence + 1) * _NUMBERS_TOGETHER
+
+    async def skip(self, number: int, attempts_max: int) -> None:
+        """
+        Give no number up to ``number``; no other process has the store open.
+
+        :raises OutcomeUnknown: the store may count from there.
+        """
+        async with self._reserving:
+            # Every block of this stream begins above the number from which it is counted.
+            await self._stream.skip_numbers(number, attempts_max)
+            self._after, self._next, self._end = None, 0, 0
 
 
 class Writer:
@@ -88,7 +116,7 @@ class Writer:
         self.deleted_life = f"{options.deleted_life_ms // 1000}s"
         self._client = f"{environment.random_bits(_CLIENT_BITS):016x}"
         self._writes = count(1)
-        self._numbers = NumberBlocks(connection, self._layout.numbers)
+        self.numbers = NumberBlocks(connection, stream)
         self._loop = asyncio.get_running_loop()
 
     def next_write(self) -> str:
@@ -104,7 +132,7 @@ class Writer:
         """
         self._connection.require_open()
         sequential = sum(isinstance(put, PutSequential) for put in batch.puts)
-        steps = steps_of(batch, await self._numbers.take(sequential))
+        steps = steps_of(batch, await self.numbers.take(sequential))
         copy = self._feed.copy
         is_current = needs_look(steps, copy)
         for attempt in range(self._attempts_max):
