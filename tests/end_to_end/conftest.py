@@ -40,11 +40,14 @@ PLUGINS = (
     "txnframework_sql",
     "txnframework_example",
     "txnframework_zookeeper",
+    "txnframework_nats",
 )
 LEGACY = "txnframework_legacy"
 LOG_FAMILY = {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}
 BACKENDS = {"memory": "txnframework_memory", "sqlite": "txnframework_sql", "notebook": "txnframework_example"}
-SERVERS = ("postgresql", "zookeeper")
+SERVERS = ("postgresql", "zookeeper", "nats")
+SEVERAL_DATABASES = ("zookeeper", "nats")
+"""Servers where one step cannot change records and messages."""
 OF_STORES = {"stores", "shared", "memory", "sqlite", *SERVERS}
 """The fixtures that open stores; a test with none of them finds the same wherever it runs."""
 # Not a skip: where the plugin is not installed there is nothing to say about it.
@@ -191,7 +194,7 @@ def _needs_no_other_server(item: pytest.Item) -> bool:
 
 def _is_of(item: pytest.Item, others: set[str]) -> bool:
     names = {*getattr(item, "fixturenames", ())}
-    if "one_database" in names and item.callspec.params["shared"] == "zookeeper":  # type: ignore[attr-defined]
+    if "one_database" in names and item.callspec.params["shared"] in SEVERAL_DATABASES:  # type: ignore[attr-defined]
         return True
     if "without_server" in names and item.callspec.params["shared"] in SERVERS:  # type: ignore[attr-defined]
         return True
@@ -265,6 +268,13 @@ def _stores(backend: str, registry: PluginRegistry, tmp_path: Path) -> Iterator[
         # It keeps no messages.
         url = f"zookeeper://{shared_hosts()}/end-to-end/{secrets.token_hex(8)}"
         yield Stores(url, registry, ledger_url=f"sqlite:///{tmp_path}/ledgers.db")
+    elif backend == "nats":
+        from txnframework_nats.testing import remove_streams
+        from txnframework_nats.testing.servers.nats import shared_hosts as nats_hosts
+
+        url = f"nats://{nats_hosts()}/end-to-end-{secrets.token_hex(8)}"
+        yield Stores(url, registry)
+        asyncio.run(remove_streams(url))
     else:
         yield Stores(f"sqlite:///{tmp_path}/txn.db", registry)
 

@@ -25,7 +25,6 @@ from txnframework.testing import (
 from txnframework_nats._options import ConnectionOptions, MetadataOptions, locate
 from txnframework_nats.connection._connection import NatsConnection
 from txnframework_nats.connection._failures import RequestRefused
-from txnframework_nats.records._layout import Layout
 from txnframework_nats.records._metadata_store import NatsMetadataStore, open_metadata_store
 from txnframework_nats.testing._proxies import ClientProxy
 from txnframework_nats.testing.servers.nats import shared_cluster_hosts, shared_hosts
@@ -41,6 +40,19 @@ _READS = ("get", "scan", "scan_index", "watch")
 _SERVER_SECONDS_MAX = 30.0
 _ROUNDS_MAX = 20
 """The maximum number of rounds that ``settle`` waits for requests caused by earlier replies."""
+
+
+async def remove_streams(url: str) -> None:
+    """Delete the streams of the records and ledgers below a prefix."""
+    servers = locate(url)
+    connection = await NatsConnection.open(servers, ConnectionOptions())
+    try:
+        found = await connection.api("STREAM.NAMES", {"subject": f"{servers.prefix}.>"})
+        for name in found.get("streams") or ():
+            with suppress(RequestRefused):
+                await connection.api(f"STREAM.DELETE.{name}")
+    finally:
+        await connection.close()
 
 
 class Prefix:
@@ -69,12 +81,7 @@ class Prefix:
 
     async def remove(self) -> None:
         """Delete the stream."""
-        connection = await NatsConnection.open(locate(self.url), ConnectionOptions())
-        try:
-            with suppress(RequestRefused):
-                await connection.api(f"STREAM.DELETE.{Layout(self.name).stream}")
-        finally:
-            await connection.close()
+        await remove_streams(self.url)
 
 
 class NatsMetadataHarness(

@@ -17,10 +17,8 @@ from txnframework.interfaces import ILedgerStore
 from txnframework.model import Key
 from txnframework.testing import Crashing, Disconnecting, Harness, Misleading, Paired, VirtualEnvironment, run_ready
 from txnframework.testing.servers.proxy import Proxy, Side
-from txnframework_nats._options import locate
-from txnframework_nats.connection._connection import NatsConnection
-from txnframework_nats.connection._failures import RequestRefused
 from txnframework_nats.ledgers import NatsLedgerOptions, NatsLedgerStore, NatsManagedLedger, open_ledger_store
+from txnframework_nats.testing import remove_streams
 from txnframework_nats.testing.servers.nats import shared_hosts
 
 OPTIONS = NatsLedgerOptions(streams=2, connect_timeout_ms=2_000, request_timeout_ms=500, patience_ms=1_500)
@@ -111,13 +109,7 @@ class NatsLedgerHarness(
 
     async def destroy(self) -> None:
         """Remove the streams."""
-        connection = await NatsConnection.open(locate(f"nats://{self.hosts()}/{self.prefix}"), self.options)
-        try:
-            for number in range(self.options.streams):
-                with suppress(RequestRefused):
-                    await connection.api(f"STREAM.DELETE.{self.prefix}-ledgers-{number}")
-        finally:
-            await connection.close()
+        await remove_streams(f"nats://{self.hosts()}/{self.prefix}")
 
     async def crash(self, opened: ILedgerStore) -> None:
         """Reset the connection, and close the client."""
