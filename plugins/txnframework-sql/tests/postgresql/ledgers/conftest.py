@@ -17,6 +17,8 @@ from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, 
 from txnframework_sql.testing.servers.databases import fresh_database
 
 PATIENCE_S = 120
+PATIENT = {"lock_timeout_ms": PATIENCE_S * 1_000, "statement_timeout_ms": PATIENCE_S * 1_000}
+"""Options of clients that wait for a lock as long as a test does: on a busy machine the last one comes late."""
 
 
 @dataclass
@@ -30,9 +32,9 @@ class Ledgers:
         """Open the ledgers like another process, with separate connections."""
         environment = SystemEnvironment()
         # Made with the records, to which they then belong.
-        records = await open_metadata_store(self.url, environment, MetadataOptions())
+        records = await open_metadata_store(self.url, environment, MetadataOptions(**PATIENT))
         await records.close()
-        chosen = LedgerOptions(share_connection=False, **options)
+        chosen = LedgerOptions(share_connection=False, **{**PATIENT, **options})
         store = await open_ledger_store(self.url, environment, chosen, None)
         try:
             yield store
