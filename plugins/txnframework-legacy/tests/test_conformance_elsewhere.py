@@ -31,6 +31,12 @@ if TYPE_CHECKING or importlib.util.find_spec("txnframework_zookeeper"):
 
     STORES["ZooKeeper"] = {"stores": ZooKeeperMetadataHarness}  # which keeps no messages: ledgers in memory
 
+if TYPE_CHECKING or importlib.util.find_spec("txnframework_nats"):
+    from txnframework_nats.testing import NatsMetadataHarness
+    from txnframework_nats.testing.ledgers import NatsLedgerHarness
+
+    STORES["Nats"] = {"stores": NatsMetadataHarness, "ledgers": NatsLedgerHarness}
+
 MARKER: dict[str, Any] = {}
 SIDECAR: dict[str, Any] = {}
 
