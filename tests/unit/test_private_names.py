@@ -64,7 +64,9 @@ def read(sources: Iterable[Path]) -> list[Package]:
     """Return the packages in these folders."""
     packages = []
     for folder in sources:
-        modules = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py"))}
+        # A compiler wrote the modules of protobuf messages, and it may use what belongs to its library.
+        paths = [path for path in sorted(folder.rglob("*.py")) if not path.stem.endswith("_pb2")]
+        modules = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
         package = Package(folder.name, modules)
         for tree in modules.values():
             package.defined |= set(_definitions(tree))

@@ -47,6 +47,7 @@ OWN = (
     _own("_metrics", "metrics", "Export metrics about the stores for Prometheus."),
     _own("_configuration", "plugins", "List the installed plugins."),
     _own("_restore", "restore", "Repair metadata and ledger after restoring one from a backup."),
+    _own("_serve", "serve", "Serve topics to clients of another system."),
     _own("_server", "server", "Run a server for development, until Ctrl-C."),
     _own("_subscription", "subscription", "Manage the subscriptions of a topic."),
     _own("_topic", "topic", "Manage topics; send and print messages."),

@@ -136,7 +136,7 @@ def test_command_in_a_group_of_the_core(invoke: Any) -> None:
 def test_command_where_it_cannot_be_typed(invoke: Any) -> None:
     """A command for no group of the core, or named like one of the group's own, is reported."""
     for name, group, reason in (
-        ("zz-look", "zz-group", " in an unknown group (allowed: transaction)"),
+        ("zz-look", "zz-group", " in an unknown group (allowed: serve, transaction)"),
         ("list", "transaction", ", which core has already"),
     ):
         result = invoke("plugins", plugins=(bringing(name, lambda: pytest.fail("loaded"), group=group),))

@@ -1,0 +1,264 @@
+"""The producers and consumers of one connection."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from txnframework.client import Client
+from txnframework_pulsar.access import Access
+from txnframework_pulsar.consumers import ConsumerHandle
+from txnframework_pulsar.deliveries import Deliveries
+from txnframework_pulsar.ends import last_message
+from txnframework_pulsar.faults import Refused
+from txnframework_pulsar.ids import place_of, pulsar_id
+from txnframework_pulsar.limits import Limits
+from txnframework_pulsar.peer import Peer
+from txnframework_pulsar.producers import ProducerHandle, ProducerNames, open_producer
+from txnframework_pulsar.readers import NOTHING, ReaderHandle, ReadStart, start_of
+from txnframework_pulsar.topics import Topics
+from txnframework_pulsar.transactions import Transactions
+from txnframework_pulsar.wire import messages_pb2 as pb
+
+_LOG = logging.getLogger(__name__)
+
+TYPES = {
+    pb.Subscribe.EXCLUSIVE: "exclusive",
+    pb.Subscribe.SHARED: "shared",
+    pb.Subscribe.FAILOVER: "failover",
+    pb.Subscribe.KEY_SHARED: "key_shared",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """What all connections share."""
+
+    client: Client
+    topics: Topics
+    transactions: Transactions
+    producers: ProducerNames
+    limits: Limits
+    access: Access
+
+
+class Handles:
+    """Opens, finds and closes the producers and consumers of one connection."""
+
+    def __init__(self, gateway: Gateway, peer: Peer) -> None:
+        self._gateway = gateway
+        self._peer = peer
+        self._producers: dict[int, tuple[str, ProducerHandle]] = {}
+        self._consumers: dict[int, ConsumerHandle | ReaderHandle] = {}
+        # Where readers continue that sought, by topic and subscription: their client subscribes again.
+        self._sought: dict[tuple[str, str], ReadStart] = {}
+        self._opening: set[tuple[str, int]] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
+        peer.leave = self._leave_soon
+
+    # -- producers ------------------------------------------------------------------------------------
+
+    async def open_producer(self, command: pb.Producer) -> pb.Command:
+        """Open a producer."""
+        number = command.producer_id
+        if number in self._producers:
+            raise Refused(pb.PRODUCER_BUSY, f"producer {number} exists already on this connection")
+        with self._opened_once("producer", number):
+            topic, handle, last = await open_producer(
+                self._gateway.client,
+                self._gateway.topics,
+                self._gateway.producers,
+                command,
+                self._gateway.limits,
+                self._peer.write,
+            )
+            self._producers[number] = (topic, handle)
+        answer = pb.ProducerSuccess(
+            request_id=command.request_id,
+            producer_name=handle.opened.name,
+            last_sequence_id=last,
+            schema_version=b"",
+            producer_ready=True,
+        )
+        return pb.Command(producer_success=answer)
+
+    def producer(self, number: int) -> ProducerHandle | None:
+        """Return a producer; None: it was closed."""
+        known = self._producers.get(number)
+        return None if known is None else known[1]
+
+    async def close_producer(self, command: pb.CloseProducer) -> pb.Command:
+        """Close a producer after its sends; one that is closed already is closed."""
+        known = self._producers.pop(command.producer_id, None)
+        if known is not None:
+            await self._release(*known)
+        return _success(command.request_id)
+
+    async def _release(self, topic: str, handle: ProducerHandle) -> None:
+        try:
+            await handle.close()
+        finally:
+            self._gateway.producers.release(topic, handle)
+
+    # -- consumers ------------------------------------------------------------------------------------
+
+    async def subscribe(self, command: pb.Subscribe) -> pb.Command | None:
+        """Open a consumer, or a reader."""
+        number = command.consumer_id
+        if number in self._consumers:
+            raise Refused(pb.CONSUMER_BUSY, f"consumer {number} exists already on this connection")
+        with self._opened_once("consumer", number):
+            opened = await (self._consumer(command) if command.durable else self._reader(command))
+            self._consumers[number] = opened
+        self._peer.write(_success(command.request_id))
+        opened.start()
+        return _active(command)
+
+    async def _consumer(self, command: pb.Subscribe) -> ConsumerHandle:
+        kind = TYPES.get(command.sub_type)
+        if kind is None or command.key_shared_meta.key_shared_mode == pb.KeySharedMeta.STICKY:
+            raise Refused(pb.NOT_ALLOWED_ERROR, "this type of subscription is not supported")
+        topic, layout = await self._gateway.topics.opened(command.topic, create=command.force_topic_creation)
+        consumer = await self._gateway.client.consumer(
+            topic,
+            command.subscription,
+            type=kind,
+            start="earliest" if command.initial_position == pb.Subscribe.EARLIEST else "latest",
+            priority=command.priority_level,
+            stand_by=False if kind == "exclusive" else None,
+        )
+        return ConsumerHandle(self._peer, self._gateway.client, consumer, topic, command, Deliveries(layout))
+
+    async def _reader(self, command: pb.Subscribe) -> ReaderHandle:
+        topic, layout = await self._gateway.topics.opened(command.topic, create=command.force_topic_creation)
+        start = self._sought.pop((command.topic, command.subscription), None) or start_of(command)
+        client = self._gateway.client
+        reader = ReaderHandle(self._peer, client, topic, command, Deliveries(layout), start)
+        if start.place == "latest":
+            last = await last_message(client.host, layout)
+            reader.passed = (None if last is None else pulsar_id(last)) or NOTHING
+        return reader
+
+    def consumer(self, number: int) -> ConsumerHandle | ReaderHandle | None:
+        """Return a consumer; None: it was closed."""
+        return self._consumers.get(number)
+
+    def _required(self, number: int) -> ConsumerHandle | ReaderHandle:
+        known = self._consumers.get(number)
+        if known is None:
+            raise Refused(pb.CONSUMER_NOT_FOUND, f"there is no consumer {number} on this connection")
+        return known
+
+    async def close_consumer(self, command: pb.CloseConsumer) -> pb.Command:
+        """Close a consumer after its acknowledgments; one that is closed already is closed."""
+        known = self._consumers.pop(command.consumer_id, None)
+        if known is not None:
+            await known.close()
+        return _success(command.request_id)
+
+    async def unsubscribe(self, command: pb.Unsubscribe) -> pb.Command:
+        """Close a consumer, and delete its subscription."""
+        known = self._required(command.consumer_id)
+        del self._consumers[command.consumer_id]
+        await (known.unsubscribe() if isinstance(known, ConsumerHandle) else known.close())
+        return _success(command.request_id)
+
+    async def seek(self, command: pb.Seek) -> pb.Command:
+        """Move a subscription, or a reader."""
+        known = self._required(command.consumer_id)
+        if isinstance(known, ConsumerHandle):
+            await known.seek(command)
+        else:
+            sought = ReadStart(published_ms=command.message_publish_time)
+            if command.HasField("message_id"):
+                sought = ReadStart(place_of(command.message_id), inclusive=True)
+            self._sought[known.command.topic, known.command.subscription] = sought
+            self._peer.end_consumer(command.consumer_id)
+        return _success(command.request_id)
+
+    async def redeliver(self, command: pb.RedeliverUnacknowledged) -> None:
+        """Give messages of a consumer again."""
+        known = self._consumers.get(command.consumer_id)
+        if isinstance(known, ConsumerHandle):
+            await known.redeliver(command)
+
+    async def last_message(self, command: pb.GetLastMessageId) -> pb.Command:
+        """Answer which message of a consumer's topic is the last one."""
+        known = self._required(command.consumer_id)
+        topic = self._gateway.topics.named(known.command.topic)
+        client = self._gateway.client
+        found = await last_message(client.host, await client.layout(topic))
+        last = None if found is None else pulsar_id(found)
+        answer = pb.GetLastMessageIdResponse(request_id=command.request_id)
+        answer.last_message_id.CopyFrom(last or NOTHING)
+        if isinstance(known, ReaderHandle):
+            answer.consumer_mark_delete_position.CopyFrom(known.passed)
+        return pb.Command(get_last_message_id_response=answer)
+
+    async def statistics(self, command: pb.ConsumerStats) -> pb.Command:
+        """Answer with the numbers of a consumer."""
+        known = self._required(command.consumer_id)
+        if isinstance(known, ConsumerHandle):
+            answer = await known.statistics()
+        else:
+            answer = pb.ConsumerStatsResponse(available_permits=known.permits)
+        answer.request_id = command.request_id
+        return pb.Command(consumer_stats_response=answer)
+
+    # -- the end --------------------------------------------------------------------------------------
+
+    def _leave_soon(self, number: int) -> None:
+        known = self._consumers.pop(number, None)
+        if known is None:
+            return
+        task = asyncio.ensure_future(_closed(known))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def close(self) -> None:
+        """Close everything, when the connection has ended."""
+        consumers, producers = tuple(self._consumers.values()), tuple(self._producers.values())
+        self._consumers.clear()
+        self._producers.clear()
+        closing = [_closed(one) for one in consumers]
+        closing += [_quietly(self._release(topic, handle)) for topic, handle in producers]
+        await asyncio.gather(*closing, *self._leaving)
+
+    @contextmanager
+    def _opened_once(self, kind: str, number: int) -> Iterator[None]:
+        """Refuse a second handle of one number while the first is being opened, and too many handles."""
+        if (kind, number) in self._opening:
+            raise Refused(pb.SERVICE_NOT_READY, f"{kind} {number} is being opened")
+        if len(self._producers) + len(self._consumers) + len(self._opening) >= self._gateway.limits.handles_max:
+            raise Refused(pb.TOO_MANY_REQUESTS, "this connection has too many producers and consumers")
+        self._opening.add((kind, number))
+        try:
+            yield
+        finally:
+            self._opening.discard((kind, number))
+
+
+async def _closed(handle: ConsumerHandle | ReaderHandle) -> None:
+    await _quietly(handle.close())
+
+
+async def _quietly(closing: Coroutine[None, None, None]) -> None:
+    """Log an error of closing: the client is gone, and what is held ends with the session at the latest."""
+    try:
+        await closing
+    except Exception:
+        _LOG.exception("a producer or consumer of a client could not be closed")
+
+
+def _success(request_id: int) -> pb.Command:
+    return pb.Command(success=pb.Success(request_id=request_id))
+
+
+def _active(command: pb.Subscribe) -> pb.Command | None:
+    """Return what a client with a failover subscription expects: whether its consumer may get messages."""
+    if command.sub_type != pb.Subscribe.FAILOVER or not command.durable:
+        return None
+    return pb.Command(active_consumer_change=pb.ActiveConsumerChange(consumer_id=command.consumer_id, is_active=True))

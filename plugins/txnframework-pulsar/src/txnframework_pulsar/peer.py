@@ -1,0 +1,45 @@
+"""The client at the other end of a connection, for what writes to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from txnframework_pulsar.wire import messages_pb2 as pb
+from txnframework_pulsar.wire.frames import command_frame, message_frame
+
+
+class Peer:
+    """
+    Writes to a client. After the connection was lost, everything that is written is dropped.
+
+    ``leave`` is called when a consumer ends that the client did not close.
+    """
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.leave: Callable[[int], None] | None = None
+
+    def write(self, command: pb.Command) -> None:
+        """Write a command."""
+        if not self._writer.is_closing():
+            self._writer.write(command_frame(command))
+
+    def write_message(self, command: pb.Command, metadata: pb.MessageMetadata, payload: bytes) -> None:
+        """Write a command with a message."""
+        if not self._writer.is_closing():
+            self._writer.write(message_frame(command, metadata, payload))
+
+    async def drained(self) -> None:
+        """Wait until the client has read most of what was written; also return if the connection was lost."""
+        try:
+            await self._writer.drain()
+        except ConnectionError:
+            # Whatever else waits for the client is stopped by the end of the connection.
+            await asyncio.sleep(0)
+
+    def end_consumer(self, consumer_id: int) -> None:
+        """Tell the client that a consumer ended, so that it subscribes again, and let it leave."""
+        self.write(pb.Command(close_consumer=pb.CloseConsumer(consumer_id=consumer_id, request_id=0)))
+        if self.leave is not None:
+            self.leave(consumer_id)

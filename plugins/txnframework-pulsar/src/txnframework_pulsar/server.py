@@ -1,0 +1,99 @@
+"""The server: listens for Pulsar clients, and ends with their connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from txnframework.client import Client
+from txnframework.errors import InvalidInput
+from txnframework.model.names import TOPIC
+from txnframework_pulsar.access import Access
+from txnframework_pulsar.connection import Connection
+from txnframework_pulsar.handles import Gateway
+from txnframework_pulsar.limits import Limits
+from txnframework_pulsar.producers import ProducerNames
+from txnframework_pulsar.topics import Topics
+from txnframework_pulsar.transactions import Transactions
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """
+    * ``host``, ``port``: where to listen; port 0 chooses a free one.
+    * ``advertised``: the ``HOST:PORT`` by which clients reach the gateway; empty: where it listens.
+    * ``domain``: which topics are served, ``topic`` or ``persistent``.
+    * ``creates``: whether topics that clients name are created.
+    * ``tokens``: clients must show one of these; empty: every client is accepted.
+    * ``tls``: the certificate and its key; None: connections are not encrypted.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 6650
+    advertised: str = ""
+    domain: str = TOPIC
+    creates: bool = True
+    tokens: tuple[str, ...] = ()
+    tls: ssl.SSLContext | None = None
+
+
+@asynccontextmanager
+async def serving(client: Client, options: ServerOptions, limits: Limits | None = None) -> AsyncIterator[str]:
+    """
+    Serve the topics of a client to Pulsar clients; yields the URL of the gateway.
+
+    At the end connections are closed. Open transactions of clients are aborted when ``client`` closes.
+
+    :raises InvalidInput: the address cannot be used.
+    """
+    listening = _listening(options.host, options.port)
+    port = listening.getsockname()[1]
+    address = options.advertised or f"{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
+
+    def url(encrypted: bool) -> str:
+        return f"pulsar+ssl://{address}" if encrypted else f"pulsar://{address}"
+
+    chosen = limits or Limits(client.host.config.client.message_bytes_max)
+    topics = Topics(client, options.domain, options.creates, url)
+    transactions = Transactions(client, topics, options.domain, chosen.transactions_max)
+    gateway = Gateway(client, topics, transactions, ProducerNames(), chosen, Access(options.tokens))
+    connections: set[asyncio.Task[None]] = set()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "asyncio calls this in a task"
+        connections.add(task)
+        try:
+            await Connection(gateway, reader, writer, options.tls is not None).serve()
+        except asyncio.CancelledError:
+            pass  # the server ends
+        except Exception:
+            _LOG.exception("a connection failed")
+        finally:
+            connections.discard(task)
+
+    server = await asyncio.start_server(connected, sock=listening, ssl=options.tls)
+    try:
+        yield url(options.tls is not None)
+    finally:
+        server.close()
+        for task in tuple(connections):
+            task.cancel()
+        if connections:
+            await asyncio.wait(set(connections))
+        transactions.close()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InvalidInput(f"--listen: cannot listen at {host}:{port}: {error.strerror}") from error

@@ -1,0 +1,87 @@
+"""Requests about topics: where they are, which there are, and how far they reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txnframework.client import Client
+from txnframework.errors import TopicNotFound
+from txnframework.model.layout import Layout
+from txnframework.model.names import TopicName
+from txnframework_pulsar.names import is_coordinator, pulsar_name, topic_of
+from txnframework_pulsar.wire import messages_pb2 as pb
+
+TOPICS_PAGE = 1_000
+
+
+class Topics:
+    """
+    The topics of one domain, under the names that Pulsar clients use.
+
+    ``creates``: whether a topic that a client names is created if it does not exist. ``address`` returns the URL by
+    which clients reach the gateway.
+    """
+
+    def __init__(self, client: Client, domain: str, creates: bool, address: Callable[[bool], str]) -> None:
+        self._client = client
+        self._domain = domain
+        self._creates = creates
+        self._address = address
+
+    def named(self, text: str) -> TopicName:
+        """Return the topic that a client names."""
+        return topic_of(text, self._domain)
+
+    async def opened(self, text: str, *, create: bool = True) -> tuple[TopicName, Layout]:
+        """
+        Return a topic and its layout, and create the topic where the client and the gateway allow it.
+
+        :raises TopicNotFound: the topic does not exist, and was not created.
+        """
+        topic = self.named(text)
+        try:
+            return topic, await self._client.layout(topic)
+        except TopicNotFound:
+            if not (create and self._creates):
+                raise
+        await self._client.create_topic(topic, exist_ok=True)
+        return topic, await self._client.layout(topic)
+
+    async def partitions(self, asked: pb.PartitionMetadata) -> pb.Command:
+        """Answer how many partitions a topic has: none, as segments are no partitions."""
+        partitions = 1 if is_coordinator(asked.topic) else 0
+        if not partitions:
+            self.named(asked.topic)
+        answer = pb.PartitionMetadataResponse(
+            partitions=partitions, request_id=asked.request_id, response=pb.PartitionMetadataResponse.SUCCESS
+        )
+        return pb.Command(partition_metadata_response=answer)
+
+    async def lookup(self, asked: pb.LookupTopic, encrypted: bool) -> pb.Command:
+        """Answer where a topic is served: here."""
+        if not is_coordinator(asked.topic):
+            self.named(asked.topic)
+        url = self._address(encrypted)
+        answer = pb.LookupTopicResponse(
+            broker_service_url="" if encrypted else url,
+            broker_service_url_tls=url if encrypted else "",
+            response=pb.LookupTopicResponse.CONNECT,
+            request_id=asked.request_id,
+            authoritative=True,
+            proxy_through_service_url=False,
+        )
+        return pb.Command(lookup_topic_response=answer)
+
+    async def listed(self, asked: pb.GetTopicsOfNamespace) -> pb.Command:
+        """Answer which topics a namespace has; clients match their patterns themselves."""
+        answer = pb.GetTopicsOfNamespaceResponse(request_id=asked.request_id, filtered=False, changed=True)
+        after: TopicName | None = None
+        while asked.mode != pb.GetTopicsOfNamespace.NON_PERSISTENT:
+            page = await self._client.list_topics(
+                asked.namespace, domain=self._domain, after=after, topics_max=TOPICS_PAGE
+            )
+            answer.topics.extend(pulsar_name(one.topic) for one in page)
+            if len(page) < TOPICS_PAGE:
+                break
+            after = page[-1].topic
+        return pb.Command(get_topics_of_namespace_response=answer)
