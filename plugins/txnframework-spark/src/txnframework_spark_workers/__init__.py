@@ -8,7 +8,7 @@ first row. ``spark.python.daemon.module=txnframework_spark_workers.daemon`` move
 * A daemon imports all modules first, so that its workers start immediately. The imported objects are excluded from
   garbage collection, which Spark runs after every task of a worker.
 * Spark applies that setting to workers of tasks only. It starts the driver's workers by the names of its own modules.
-  In a local session, ``txnframework_spark.workers`` gives Spark a program as its interpreter, which starts these as well.
+  In a local session, ``txnframework_spark.workers`` gives Spark a program as its interpreter, which starts these too.
 * If driver and executors are one process, one *nursery* starts beside the JVM. It has imported all modules when the JVM
   is ready, and daemons are forked from it. A daemon that finds no nursery, or one with other settings, continues alone.
 * Spark runs the source of a stream in a process without a daemon: a *runner*, which is forked from the nursery too.
