@@ -27,6 +27,10 @@ exclude_patterns = [".*", "docs/examples"]
 root_doc = "docs/index"
 html_theme = "furo"
 html_title = "txnframework"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#2f5bb7", "color-brand-content": "#2f5bb7"},
+    "dark_css_variables": {"color-brand-primary": "#8fb0f5", "color-brand-content": "#8fb0f5"},
+}
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -81,3 +83,35 @@ def test_copy(tmp_path: Path, run_page: Callable[..., None]) -> None:
 def test_metrics(run_page: Callable[..., None]) -> None:
     """In an empty directory."""
     run_page(HOW_TO / "metrics.md", {}, shows_all=False)
+
+
+def test_deploy(run_page: Callable[..., None]) -> None:
+    """In an empty directory."""
+    run_page(HOW_TO / "deploy.md", {}, shows_all=False)
+
+
+def test_questions(tmp_path: Path, run_page: Callable[..., None]) -> None:
+    """With the topic and the subscription that the answers name."""
+    with blocking.open({"metadata": {"url": f"sqlite:///{tmp_path}/txnframework-data/txn.db"}}) as client:
+        client.create_topic("orders")
+        client.subscribe("orders", "billing", start="earliest")
+    run_page(HOW_TO.parent / "explanation" / "faq.md", {}, shows_all=False)
+
+
+def test_figures_of_other_systems() -> None:
+    """The page has each kept figure, in the table of its kind, and no other number in these rows."""
+    page = (HOW_TO.parent / "explanation" / "comparison.md").read_text(encoding="utf-8")
+    kept = tomllib.loads((HOW_TO.parents[1] / "bench" / "peers.toml").read_text(encoding="utf-8"))
+    assert len(kept) == 4
+    for name, peer in kept.items():
+        rows = re.findall(rf"^\| {re.escape(name)} \| (.*) \|$", page, re.M)
+        shown = [float(cell.replace(",", "")) for row in rows for cell in row.split("|") if cell.strip()]
+        assert shown == list(peer["figures"].values()), name
+
+
+def test_commits_of_this_framework() -> None:
+    """The page repeats the figures of the page that compares the families."""
+    page = (HOW_TO.parent / "explanation" / "comparison.md").read_text(encoding="utf-8")
+    commits = re.search(r"^metadata +([\d.]+) .* ([\d.]+) \(1/", (HOW_TO / "compare.md").read_text("utf-8"), re.M)
+    assert commits
+    assert f"{commits[1]} ms for one topic and {commits[2]} ms for 1,000 topics" in page
