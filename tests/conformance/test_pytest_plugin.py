@@ -43,7 +43,8 @@ class TestStore(MetadataStoreSuite):
     result.stdout.fnmatch_lines(
         [
             "*TestStore (MemoryMetadataHarness)*",
-            "*declared: CoCommitting, Crashing, Disconnecting, IAtomicBatchStore, ICoCommitStore, INotifyingStore*",
+            "*declared: CoCommitting, Crashing, Disconnecting, IAtomicBatchStore, ICoCommitStore, "
+            "ICopyableMetadataStore, INotifyingStore*",
             "*not declared: Expiring, IDurableStore, ISharedStore*",
             "*known deviations: none*",
             "*not declared by MemoryMetadataHarness: IDurableStore*",

@@ -30,7 +30,10 @@ FORBIDDEN = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *map(chr, ran
 LINE_ENDS = {"\n", "\t"}
 
 COMMANDS = {
+    "audit": ("--to", EVIL),
     "check": (),
+    "copy": ("--to", EVIL),
+    "explain": (EVIL,),
     "init": (),
     "metrics": (),
     "plugins": (),
