@@ -15,7 +15,7 @@ from txnframework.broker import (
     first_completed,
 )
 from txnframework.client._arguments import MILLISECONDS_MAX, time_to_wait_ms, whole_number
-from txnframework.client._base import backoff_of, client_closed, close_after, naming_deletion, require_topics
+from txnframework.client._base import NamingDeletion, backoff_of, client_closed, close_after, require_topics
 from txnframework.client._content_types import T_co
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._handlers.runs import HandlerRuns
@@ -366,10 +366,10 @@ class Consumer(HandlerRuns[T_co]):
         """Convert errors of a deleted topic, of these messages or of any of the consumer's topics."""
         layouts = self._segments.layouts
         if messages is None:
-            return naming_deletion(self._host, layouts.values)
+            return NamingDeletion(self._host, layouts.values)
         ids = [one.id if isinstance(one, Message) else one for one in messages]
         topics = {topic_of(one.segment) for one in ids if isinstance(one, MessageID)}
-        return naming_deletion(self._host, lambda: [layouts[topic] for topic in topics if topic in layouts])
+        return NamingDeletion(self._host, lambda: [layouts[topic] for topic in topics if topic in layouts])
 
     def _require_open(self) -> None:
         if self._closed:

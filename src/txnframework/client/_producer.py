@@ -12,7 +12,7 @@ import msgspec
 
 from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_pairs, several_values, whole_number
-from txnframework.client._base import RetryPolicy, close_after, naming_deletion, require_open
+from txnframework.client._base import NamingDeletion, RetryPolicy, close_after, require_open
 from txnframework.client._content_types import T_contra
 from txnframework.client._messages import MessageID
 from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota, hash_of, size_of
@@ -204,7 +204,7 @@ class Producer(Generic[T_contra]):
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of transactions."""
         operation: AbstractContextManager[Branch | None] = nullcontext() if txn is None else part_of(txn).operation()
-        async with naming_deletion(self._host, lambda: (self._layout,)):
+        async with NamingDeletion(self._host, lambda: (self._layout,)):
             with operation as branch:
                 if self._closed:
                     raise Closed(f"producer {self.name} was closed")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -41,6 +41,24 @@ def part_of(txn: object) -> TransactionPart:
     )
 
 
+class _Operation(AbstractContextManager[Branch]):
+    """The block of one operation; every send has one, and a generator would take three times as long."""
+
+    __slots__ = ("_begin", "_end")
+
+    def __init__(self, begin: Callable[[], Branch], end: Callable[[BaseException | None], None]) -> None:
+        self._begin = begin
+        self._end = end
+
+    def __enter__(self) -> Branch:
+        return self._begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(error)
+
+
 class TransactionPart:
     """
     One process's part of a transaction: its sends and acknowledgments, under a branch of its own.
@@ -72,28 +90,29 @@ class TransactionPart:
         """The number of this part's branch; 0 is the branch of the process that ends the transaction."""
         return self._begun().number
 
-    @contextmanager
-    def operation(self) -> Iterator[Branch]:
+    def operation(self) -> AbstractContextManager[Branch]:
         """
         Run a send or acknowledgment; an exception that leaves the block, also a cancellation, poisons the part.
 
-        :raises TransactionConflict: this part has ended.
+        :raises TransactionConflict: this part has ended; raised on entering the block.
         """
+        return _Operation(self._operation_begins, self._operation_ends)
+
+    def _operation_begins(self) -> Branch:
         branch = self._begun()
         if self._closed_by is not None:
             raise TransactionConflict(branch.txn_id, self._closed_by)
         self._in_flight += 1
         self._idle.clear()
-        try:
-            yield branch
-        except BaseException as error:
+        return branch
+
+    def _operation_ends(self, error: BaseException | None) -> None:
+        if error is not None:
             self._poisoned = True
             self._failure = self._failure or error
-            raise
-        finally:
-            self._in_flight -= 1
-            if not self._in_flight:
-                self._idle.set()
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle.set()
 
     async def _until_idle(self, closed_by: str) -> None:
         """Refuse further operations, and wait for those in flight."""
