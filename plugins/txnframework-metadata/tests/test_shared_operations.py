@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from metadata_world import BOTH, PUT_OPERATION, World, step
 
 from txnframework.errors import InvalidInput, TransactionConflict
-from txnframework.model import Batch, Branch, Record
+from txnframework.model import Batch, Branch, Key, Record, State, SweepResult, TxnID
+from txnframework.model.records import WriteOperation
 from txnframework.testing.clock import run_ready
 from txnframework_metadata.options import BufferOptions, CoordinatorOptions
+from txnframework_metadata.records.views import StoredOperation
 
 SEGMENTS = [f"segment://public/default/wide-{at}/0000-ffff-0" for at in range(5)]
 
@@ -231,5 +234,37 @@ def test_two_processes_that_settle_together_take_few_steps() -> None:
         await asyncio.gather(one.coordinator.settle(txn.txn_id), two.coordinator.settle(txn.txn_id))
         assert world.operations() == 0
         assert sum(name in ("apply", "delete") for name, _ in two.wire.steps) < 50
+
+    asyncio.run(main())
+
+
+def test_a_commit_is_settled_without_a_step_of_its_segments() -> None:
+    """Their open buffers are told, and all operations are removed by one step; a closed buffer is no longer told."""
+
+    async def main() -> None:
+        world = World()
+        world.coordinator_options = CoordinatorOptions()
+        process = await world.process()
+        txn = await process.begin()
+        await asyncio.gather(*(process.send("a", Branch(txn.txn_id, 0), segment) for segment in SEGMENTS))
+        await process.commit(txn)
+        process.wire.steps.clear()
+        assert await process.coordinator.settle(txn.txn_id) == SweepResult(5, 0)
+        assert [name for name, _ in process.wire.steps] == ["scan", "apply"]
+        operations = process.coordinator.operations
+        buffer = await process.buffer(SEGMENTS[0])
+        told: list[TxnID] = []
+        operations.listen(SEGMENTS[1], told.append)
+        await buffer.close()
+        committed = msgspec.structs.replace(txn, state=State.COMMITTED, branches=frozenset({0}))
+        writes = [
+            StoredOperation(Record(Key(segment), b"", 0), txn.txn_id, WriteOperation(0, segment, 1, "1:-1"))
+            for segment in SEGMENTS[:2]
+        ]
+        assert operations.tell_committed(committed, writes) == ([writes[1]], [writes[0]])
+        assert told == [txn.txn_id]
+        # A branch that does not count needs an abort record first.
+        uncounted = msgspec.structs.replace(committed, branches=frozenset({1}))
+        assert operations.tell_committed(uncounted, writes) == ([], writes)
 
     asyncio.run(main())

@@ -165,8 +165,15 @@ def test_whoever_ended_a_transaction_settles_it_without_reading_it() -> None:
     asyncio.run(main())
 
 
-def test_a_participant_that_is_away_does_not_hold_up_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """Its operations stay, are counted, and are found again; operators are told of it in words."""
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_participant_that_is_away_does_not_hold_up_the_others(
+    commits: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Its operations stay, are counted, and are found again; operators are told of it in words.
+
+    A commit needs no step of a segment, only its operation is removed.
+    """
 
     async def main() -> None:
         world = World()
@@ -175,13 +182,14 @@ def test_a_participant_that_is_away_does_not_hold_up_the_others(caplog: pytest.L
         position = await process.send("a", branch_of(txn))
         await process.send("b", branch_of(txn), OTHER_SEGMENT)
         await process.acknowledge(txn, Ack(position))
-        await process.commit(txn)
+        await (process.commit(txn) if commits else process.abort(txn))
         process.unavailable.add(SEGMENT)
-        assert await process.coordinator.settle(txn.txn_id) == SweepResult(1, 2)
-        for away in (SEGMENT, f"subscription {SUBSCRIPTION} of {SEGMENT}"):
-            assert f"transaction {txn.txn_id} could not be settled at {away}: " in caplog.text
+        away = [f"subscription {SUBSCRIPTION} of {SEGMENT}", *([] if commits else [SEGMENT])]
+        assert await process.coordinator.settle(txn.txn_id) == SweepResult(3 - len(away), len(away))
+        for one in away:
+            assert f"transaction {txn.txn_id} could not be settled at {one}: " in caplog.text
         process.unavailable.clear()
-        assert await process.coordinator.settle(txn.txn_id) == SweepResult(2, 0)
+        assert await process.coordinator.settle(txn.txn_id) == SweepResult(len(away), 0)
 
     asyncio.run(main())
 
@@ -208,11 +216,11 @@ def test_collecting_never_deletes_on_behalf_of_a_slow_participant() -> None:
 
     async def main() -> None:
         world = World(transactions=RETENTION)
-        process = await world.process()
-        txn = await process.begin()
-        await process.send("a", branch_of(txn))
-        await process.acknowledge(txn, Ack(await process.send("b")))
-        await process.commit(txn)
+        ending, process = await world.process(), await world.process()
+        txn = await ending.begin()
+        await ending.send("a", branch_of(txn))
+        await ending.acknowledge(txn, Ack(await ending.send("b")))
+        await ending.commit(txn)
         await world.environment.advance(1_000_000)
         process.unavailable.add(SEGMENT)
         assert await collect_all(process) == 0
@@ -298,12 +306,12 @@ def test_what_cannot_be_collected_does_not_starve_the_others(sweep_transactions_
             retention_ms=1_000, max_clock_skew_ms=0, sweep_transactions_max=sweep_transactions_max
         )
         world = World(transactions=section)
-        process = await world.process()
+        ending, process = await world.process(), await world.process()
         for segment in (OTHER_SEGMENT, SEGMENT):
             for at in range(6):
-                txn = await process.begin()
-                await process.send(f"{at}", branch_of(txn), segment)
-                await (process.commit(txn) if at % 2 else process.abort(txn))
+                txn = await ending.begin()
+                await ending.send(f"{at}", branch_of(txn), segment)
+                await (ending.commit(txn) if at % 2 else ending.abort(txn))
             await world.environment.advance(10)
         process.unavailable.add(OTHER_SEGMENT)
         await world.environment.advance(100_000)

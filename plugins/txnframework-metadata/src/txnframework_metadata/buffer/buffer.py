@@ -8,7 +8,7 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed, StoreMismatch, Unavailable
 from txnframework.interfaces import IPlannableBuffer
-from txnframework.model.ids import Branch
+from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework.model.reads import (
@@ -85,6 +85,7 @@ class MetadataBuffer:
             self._retention,
             options.page_records,
         )
+        self._operations.listen(self.segment, self._has_ended)
         self._recovering = asyncio.Lock()
         self._closed = asyncio.Event()
 
@@ -176,8 +177,7 @@ class MetadataBuffer:
         Callers that wait for entries see it immediately.
         """
         await self._ready()
-        self._intents.forget(ended.txn_id)
-        self._announcements.kick()
+        self._has_ended(ended.txn_id)
         await settle_writes(self._store, self._operations, self._ledger, ended, self._options.page_records)
 
     async def trim(self, ledger_id: int) -> SweepResult:
@@ -199,9 +199,15 @@ class MetadataBuffer:
     async def close(self) -> None:
         """Close the buffer; waiting callers get Closed, also during a recovery that the stores do not answer."""
         self._closed.set()
+        self._operations.ignore(self.segment, self._has_ended)
         await self._announcements.close()
 
     # -- steps ----------------------------------------------------------------------------------------
+
+    def _has_ended(self, txn_id: TxnID) -> None:
+        """Forget the intents of an ended transaction, and look again for callers that wait for its entries."""
+        self._intents.forget(txn_id)
+        self._announcements.kick()
 
     async def _ready(self) -> None:
         """Recover if necessary, or raise Closed; callers that wait here continue in the order of their calls."""

@@ -123,7 +123,8 @@ class Sweeps:
         Settle the transaction at every participant and at its application; return whether all of them succeeded.
 
         The operations of a participant that failed stay stored, and a later sweep finds them. Participants are settled
-        concurrently: many segments take about as long as one.
+        concurrently: many segments take about as long as one. Where all writes count and the buffer is open here, the
+        outcome needs no step of the segment: the operations are removed together.
         """
         room = asyncio.Semaphore(self._options.participants_together_max)
 
@@ -131,8 +132,14 @@ class Sweeps:
             async with room:
                 return await self._settle_at(participant, ended, operations)
 
-        with self._shared.settling(ended.txn_id, operations):
-            done = await asyncio.gather(*map(settle, sorted(participants_of(operations))))
+        removable, others = self._shared.tell_committed(ended, operations)
+        with self._shared.settling(ended.txn_id, others):
+            done = await asyncio.gather(*map(settle, sorted(participants_of(others))))
+        try:
+            await forget(self._store, removable)
+        except TxnFrameworkError as error:
+            _LOG.warning("the operations of transaction %s could not be removed: %s", ended.txn_id, error)
+            return False
         try:
             await self._applications.settle(ended, operations)
         except (Unavailable, OutcomeUnknown, Corrupt) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -14,6 +14,7 @@ from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, ITransact
 from txnframework.model.ids import TxnID
 from txnframework.model.metadata import Key
 from txnframework.model.records import WriteOperation
+from txnframework.model.transactions import Transaction
 from txnframework_metadata.records.call_groups import Answers, CallGroups, GroupRules
 from txnframework_metadata.records.headers import Header
 from txnframework_metadata.records.operations import STEPS_TOGETHER_MAX, HeaderCache, forget, put_operations
@@ -46,6 +47,19 @@ class SharedOperations:
         self._intents: WeakValueDictionary[Key, CallGroups[_Intent]] = WeakValueDictionary()
         self._removals: WeakValueDictionary[TxnID, CallGroups[_Forgotten]] = WeakValueDictionary()
         self._settling: dict[TxnID, dict[str, list[StoredOperation]]] = {}
+        self._listeners: dict[str, list[Callable[[TxnID], None]]] = {}
+
+    def listen(self, segment: str, ended: Callable[[TxnID], None]) -> None:
+        """Call ``ended`` with each transaction that takes effect on a segment through ``tell_committed``."""
+        self._listeners.setdefault(segment, []).append(ended)
+
+    def ignore(self, segment: str, ended: Callable[[TxnID], None]) -> None:
+        """Stop calling ``ended``; if it is not called, do nothing."""
+        listeners = self._listeners.get(segment, [])
+        if ended in listeners:
+            listeners.remove(ended)
+        if not listeners:
+            self._listeners.pop(segment, None)
 
     async def put_intent(self, header: Header, document: WriteOperation) -> None:
         """Write an intent; raises as ``put_operations`` does."""
@@ -76,6 +90,29 @@ class SharedOperations:
             yield
         finally:
             del self._settling[txn_id]
+
+    def tell_committed(
+        self, ended: Transaction, operations: Sequence[StoredOperation]
+    ) -> tuple[list[StoredOperation], list[StoredOperation]]:
+        """
+        Tell the open buffers of this process whose writes all count that a transaction has ended.
+
+        Return the write operations of their segments, which can be removed without a further step, and all other
+        operations. On a segment with a branch that does not count, abort records come first. A segment that is not open
+        here is settled by its participant.
+        """
+        uncounted = {_segment_of(one) for one in operations if not ended.counts(one.document.branch)}
+        told = {segment for one in operations if (segment := _segment_of(one)) in self._listeners} - uncounted
+        if not self._is_atomic or not told:
+            return [], list(operations)
+        for segment in told:
+            for listener in tuple(self._listeners[segment]):
+                listener(ended.txn_id)
+        removable: list[StoredOperation] = []
+        others: list[StoredOperation] = []
+        for one in operations:
+            (removable if _segment_of(one) in told else others).append(one)
+        return removable, others
 
     def writes_of(self, txn_id: TxnID, segment: str) -> Sequence[StoredOperation] | None:
         """Return the write operations of a transaction that is being settled on a segment; None if they are unread."""
@@ -119,6 +156,11 @@ _INTENT_RULES: GroupRules[_Intent] = GroupRules(
     lambda one, first: one.header.version == first.header.version, lambda _: 1, STEPS_TOGETHER_MAX, "an intent"
 )
 _REMOVAL_RULES: GroupRules[_Forgotten] = GroupRules(lambda *_: True, len, STEPS_TOGETHER_MAX, "a removal of operations")
+
+
+def _segment_of(operation: StoredOperation) -> str:
+    """Return the segment of a write operation; empty for other operations."""
+    return operation.document.segment if isinstance(operation.document, WriteOperation) else ""
 
 
 class ISharedOperationsOwner(Interface):
