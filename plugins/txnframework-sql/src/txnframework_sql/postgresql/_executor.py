@@ -22,11 +22,13 @@ from txnframework_sql.steps.statements import (
     FirstRows,
     Lock,
     NewNumber,
+    NewNumbers,
     Observer,
     Rows,
     SkipNumbers,
     Steps,
     Write,
+    WriteMany,
 )
 
 T = TypeVar("T")
@@ -131,7 +133,7 @@ async def _perform(connection: Connection, steps: Steps[T], changes: list[Change
     try:
         while True:
             call = steps.send(answer)
-            if isinstance(call, Rows | FirstRows | Write | Lock | NewNumber | SkipNumbers):
+            if isinstance(call, Rows | FirstRows | Write | WriteMany | Lock | NewNumber | NewNumbers | SkipNumbers):
                 answer = await _answer(connection, call)
             else:
                 changes.append(call)
@@ -141,12 +143,20 @@ async def _perform(connection: Connection, steps: Steps[T], changes: list[Change
         return result
 
 
-async def _answer(connection: Connection, call: Rows | FirstRows | Write | Lock | NewNumber | SkipNumbers) -> object:
+async def _answer(
+    connection: Connection, call: Rows | FirstRows | Write | WriteMany | Lock | NewNumber | NewNumbers | SkipNumbers
+) -> object:
     if isinstance(call, SkipNumbers):
         await connection.read(_SKIP_NUMBERS, call.number)
         return None
     if isinstance(call, NewNumber):
         return (await connection.read(_NEW_NUMBER))[0][0]
+    if isinstance(call, NewNumbers):
+        return [(await connection.read(_NEW_NUMBER))[0][0] for _ in range(call.count)]
+    if isinstance(call, WriteMany):
+        for parameters in call.parameters:
+            await _answer(connection, Write(call.statement, parameters))
+        return None
     # Nothing is changed before COMMIT is sent, whatever the statements are.
     prepared = prepare(call.statement)
     arguments = prepared.bind(call.parameters)

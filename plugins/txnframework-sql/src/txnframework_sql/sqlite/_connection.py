@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -27,17 +28,22 @@ from txnframework_sql.steps.statements import (
     FirstRows,
     Lock,
     NewNumber,
+    NewNumbers,
     Row,
     Rows,
     SkipNumbers,
     Steps,
     Write,
+    WriteMany,
 )
 
 T = TypeVar("T")
 
-_NEW_NUMBER = (
-    update(counters).where(counters.c.name == "number").values(value=counters.c.value + 1).returning(counters.c.value)
+_NEW_NUMBERS = (
+    update(counters)
+    .where(counters.c.name == "number")
+    .values(value=counters.c.value + bindparam("count"))
+    .returning(counters.c.value)
 )
 _SKIP_NUMBERS = (
     update(counters)
@@ -58,9 +64,19 @@ class _CompiledStatement:
         self.text = str(compiled)
         self._defaults = dict(compiled.params)
         self._order: tuple[str, ...] | None = tuple(compiled.positiontup) if compiled.positiontup is not None else None
+        # Several parameters, all of which are given with each execution.
+        self._given: Callable[[Mapping[str, object]], tuple[object, ...]] | None = None
+        if (
+            self._order is not None
+            and len(self._order) > 1
+            and all(compiled.binds[name].required for name in self._order)
+        ):
+            self._given = itemgetter(*self._order)
 
     def bind(self, given: Mapping[str, object]) -> Any:
         """Return the parameters in the driver's form."""
+        if self._given is not None:
+            return self._given(given)
         if self._order is None:
             return {**self._defaults, **given}
         return tuple([given[name] if name in given else self._defaults[name] for name in self._order])
@@ -286,8 +302,14 @@ class SqliteConnection:
         if isinstance(call, Lock):
             # Only one writer at a time holds the file's write lock.
             return None
+        if isinstance(call, WriteMany):
+            self.write_many(call.statement, call.parameters)
+            return None
         if isinstance(call, NewNumber):
-            return self._answer(Rows(_NEW_NUMBER, {}))[0][0]
+            return self._answer(Rows(_NEW_NUMBERS, {"count": 1}))[0][0]
+        if isinstance(call, NewNumbers):
+            last = self._answer(Rows(_NEW_NUMBERS, {"count": call.count}))[0][0]
+            return list(range(last - call.count + 1, last + 1))
         if isinstance(call, SkipNumbers):
             return self._answer(Write(_SKIP_NUMBERS, {"higher": call.number}))
         self.changes.append(call)

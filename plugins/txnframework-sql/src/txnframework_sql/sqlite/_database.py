@@ -7,12 +7,12 @@ import os
 import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from txnframework.environment import Environment
-from txnframework.errors import Closed
+from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
-from txnframework_sql._database import Entries, EntrySteps, Joins, Records
+from txnframework_sql._database import Entries, EntrySteps, Joins, Records, copy_error
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._sqlite import SqliteJoins
@@ -146,6 +146,8 @@ class SqliteDatabase:
         self._thread = thread
         self._poll_ms = options.poll_ms
         self._slots = asyncio.Semaphore(options.queue_max)
+        # Jobs of this turn of the loop: one wake-up of the thread for all of them, and one group.
+        self._gathered: list[Job[Any]] = []
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._is_closed = False
@@ -214,7 +216,10 @@ class SqliteDatabase:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._process == os.getpid() and _open_threads.give_back(self._thread):
+        if self._process != os.getpid():
+            return
+        self._put_gathered()
+        if _open_threads.give_back(self._thread):
             await asyncio.wrap_future(self._thread.stopped)
             self._thread.join()
 
@@ -236,13 +241,27 @@ class SqliteDatabase:
             )
 
     async def _run(self, work: Work[T], is_write: bool) -> T:
-        self.require_open()
+        if self._slots.locked():
+            self.require_open()
         async with self._slots:
             self.require_open()
-            loop = asyncio.get_running_loop()
-            future: asyncio.Future[T] = loop.create_future()
-            self._thread.put(Job(work, is_write, loop, future))
+            future: asyncio.Future[T] = self._loop.create_future()
+            if not self._gathered:
+                self._loop.call_soon(self._put_gathered)
+            self._gathered.append(Job(work, is_write, self._loop, future))
             return await future
+
+    def _put_gathered(self) -> None:
+        """Pass the jobs of this turn of the loop to the thread."""
+        jobs, self._gathered = self._gathered, []
+        if not jobs:
+            return
+        try:
+            self._thread.put(jobs)
+        except Unavailable as error:
+            for job in jobs:
+                if not job.future.done():
+                    job.future.set_exception(copy_error(error, None))
 
 
 def _connect(location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> SqliteConnection:

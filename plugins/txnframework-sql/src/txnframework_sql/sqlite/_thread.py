@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
 from dataclasses import dataclass
@@ -107,7 +108,9 @@ class DatabaseThread:
         self.jobs_received = 0
         self._connect = connect
         self._group_max = group_max
-        self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Sequence[Job[Any] | None]] = queue.SimpleQueue()
+        # Jobs of the last item of the queue that are left for the next group; only the thread uses them.
+        self._left: deque[Job[Any] | None] = deque()
         self._observers: tuple[Observer, ...] = ()
         self._observers_lock = threading.Lock()
         # A job is either executed by the thread or refused: no job is added after the last read of the queue.
@@ -121,13 +124,13 @@ class DatabaseThread:
 
     # -- called from event loops --------------------------------------------------------------------
 
-    def put(self, job: Job[Any]) -> None:
-        """Queue a job; its future is set in its loop. Raise Unavailable if the thread has ended."""
+    def put(self, jobs: Sequence[Job[Any]]) -> None:
+        """Queue jobs; the future of each is set in its loop. Raise Unavailable if the thread has ended."""
         with self._end_lock:
             if self._is_dead:
                 raise Unavailable("the connection to the database has broken down; open the store again")
-            self.jobs_received += 1
-            self._jobs.put(job)
+            self.jobs_received += len(jobs)
+            self._jobs.put(jobs)
 
     @property
     def is_dead(self) -> bool:
@@ -136,7 +139,7 @@ class DatabaseThread:
 
     def stop(self) -> None:
         """Close the database after the jobs queued before; ``stopped`` then completes."""
-        self._jobs.put(None)
+        self._jobs.put((None,))
 
     def join(self) -> None:
         """Wait for the end of the thread, which follows ``stopped`` immediately."""
@@ -214,16 +217,24 @@ class DatabaseThread:
         with self._end_lock:
             self._is_dead = True
         while not self._jobs.empty():
-            if (job := self._jobs.get()) is not None:
+            self._left.extend(self._jobs.get())
+        for job in self._left:
+            if job is not None:
                 deliver([Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])
 
     def _take(self) -> list[Job[Any] | None]:
         """Wait for a job, and take all waiting jobs with it; a None at the end requests the stop."""
-        jobs = [self._jobs.get()]
-        while jobs[-1] is not None and len(jobs) < self._group_max:
-            try:
-                jobs.append(self._jobs.get_nowait())
-            except queue.Empty:
+        if not self._left:
+            self._left.extend(self._jobs.get())
+        jobs: list[Job[Any] | None] = []
+        while len(jobs) < self._group_max:
+            if not self._left:
+                try:
+                    self._left.extend(self._jobs.get_nowait())
+                except queue.Empty:
+                    break
+            jobs.append(self._left.popleft())
+            if jobs[-1] is None:
                 break
         return jobs
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import Executable, bindparam, delete, insert, select, tuple_, update
 
 from txnframework.errors import CorruptRecord, VersionMismatch
 from txnframework.model import (
@@ -34,16 +34,29 @@ from txnframework_sql.steps.statements import (
     Steps,
     changed,
     new_number,
+    new_numbers,
     partition_of,
     row,
     rows,
     write,
+    write_many,
 )
 
 _AT = (records.c.path == bindparam("at_path"), records.c.partition == bindparam("at_partition"))
 _GET = select(records.c.value, records.c.version).where(*_AT)
 # Locked, because the write is decided by it.
 _HEAD = select(records.c.version, records.c.indexes).where(*_AT).with_for_update()
+_HEADS = (
+    select(records.c.path, records.c.version, records.c.indexes)
+    .where(
+        records.c.path >= bindparam("first"),
+        records.c.path <= bindparam("last"),
+        records.c.partition == bindparam("in_partition"),
+    )
+    .order_by(records.c.path)
+    .limit(bindparam("items"))
+    .with_for_update()
+)
 _INSERT = insert(records).values(
     {name: bindparam(name) for name in ("path", "partition", "version", "indexes", "value")}
 )
@@ -100,6 +113,14 @@ _SCAN_INDEX_AFTER = _SCAN_INDEX.where(
     tuple_(index_entries.c.key, index_entries.c.path, index_entries.c.partition)
     > tuple_(bindparam("start"), bindparam("after_path"), bindparam("after_partition"))
 )
+
+
+_Head = tuple[int | None, frozenset[IndexEntry]]
+"""The version of a record and its index entries; without a record, None and none."""
+
+_NO_HEAD: _Head = (None, frozenset())
+# Up to this number, the heads of records are read one by one.
+_HEADS_ALONE_MAX = 3
 
 
 # -- reading ------------------------------------------------------------------------------------------
@@ -167,19 +188,19 @@ def scan_index_entries(entries: IndexRange, items_max: int) -> Steps[RecordPage]
 
 def apply_batch(batch: Batch) -> Steps[tuple[Record, ...]]:
     """Apply every step of a batch; raise VersionMismatch before the first change."""
-    heads: dict[Key, tuple[int | None, frozenset[IndexEntry]]] = {}
-    for step in (*batch.checks, *batch.puts, *batch.deletes):
+    heads: dict[Key, _Head] = {}
+    for step in (*batch.checks, *batch.puts):
         if not isinstance(step, PutSequential):
             heads[step.key] = version, _ = yield from _head(step.key)
             _require(step.key, step.expected, version)
-    written: list[Record] = []
-    for put in batch.puts:
+    heads |= yield from _heads([step.key for step in batch.deletes])
+    for step in batch.deletes:
+        _require(step.key, step.expected, heads[step.key][0])
+    written = yield from _put_next_together(batch.puts)
+    for put in () if written else batch.puts:
         steps = put_next(put) if isinstance(put, PutSequential) else _write(put, *heads[put.key])
         written.append((yield from steps))
-    for step in batch.deletes:
-        version, indexes = heads[step.key]
-        if version is not None:
-            yield from _remove(step.key, indexes)
+    yield from _remove({step.key: heads[step.key] for step in batch.deletes})
     return tuple(written)
 
 
@@ -194,8 +215,7 @@ def delete_record(step: Delete) -> Steps[None]:
     """Delete a record with its index entries; raise VersionMismatch before any change."""
     version, indexes = yield from _head(step.key)
     _require(step.key, step.expected, version)
-    if version is not None:
-        yield from _remove(step.key, indexes)
+    yield from _remove({step.key: (version, indexes)})
 
 
 def next_number(counter: str) -> Steps[int]:
@@ -221,10 +241,30 @@ def check_batch(batch: Batch) -> None:
         raise ValueError("a batch may have only one step for each key")
 
 
-def _head(key: Key) -> Steps[tuple[int | None, frozenset[IndexEntry]]]:
+def _head(key: Key) -> Steps[_Head]:
     """Return the version and the index entries of a record."""
     found = yield from row(_HEAD, at_path=key.path, at_partition=partition_of(key))
-    return (None, frozenset()) if found is None else (found[0], decode_indexes(key, found[1]))
+    return _NO_HEAD if found is None else (found[0], decode_indexes(key, found[1]))
+
+
+def _heads(keys: Sequence[Key]) -> Steps[dict[Key, _Head]]:
+    """Return the heads of records of one partition, by one statement if they lie close together."""
+    heads: dict[Key, _Head] = {}
+    left = keys
+    if len(keys) > _HEADS_ALONE_MAX:
+        paths, items_max = sorted(key.path for key in keys), 2 * len(keys)
+        between = {"first": paths[0], "last": paths[-1], "in_partition": partition_of(keys[0])}
+        found = {path: head for path, *head in (yield from rows(_HEADS, **between, items=items_max))}
+        heads = {
+            key: (found[key.path][0], decode_indexes(key, found[key.path][1])) for key in keys if key.path in found
+        }
+        # A whole page shows which records are absent; a full one only those that are present.
+        left = [key for key in keys if key not in heads]
+        if len(found) < items_max:
+            return heads | dict.fromkeys(left, _NO_HEAD)
+    for key in left:
+        heads[key] = yield from _head(key)
+    return heads
 
 
 def _require(key: Key, expected: Expected, actual: int | None) -> None:
@@ -250,6 +290,40 @@ def put_next(put: PutSequential) -> Steps[Record]:
             return (yield from _store(Put(key, put.value, Expect.ABSENT, put.indexes), number, True, frozenset()))
 
 
+def _put_next_together(puts: Sequence[Put | PutSequential]) -> Steps[list[Record]]:
+    """
+    Write several records under the next numbers of one prefix by few statements.
+
+    Return nothing, and write nothing, for other puts, or if one of the numbers is in use.
+    """
+    prefixes = {put.prefix if isinstance(put, PutSequential) else None for put in puts}
+    if len(puts) < 2 or len(prefixes) > 1 or None in prefixes:
+        return []
+    (prefix,) = prefixes
+    partition = partition_of(prefix)
+    numbers = yield from new_numbers(len(puts))
+    keys = [Key(f"{prefix.path}/{number:020d}", partition) for number in numbers]
+    if (yield from rows(_HEADS, first=keys[0].path, last=keys[-1].path, in_partition=partition, items=1)):
+        return []
+    indexes = [frozenset(put.indexes) for put in puts]
+    written = [Record(key, bytes(put.value), number) for key, put, number in zip(keys, puts, numbers, strict=True)]
+    yield from write_many(
+        _INSERT,
+        [
+            {
+                "path": record.key.path,
+                "partition": partition,
+                "version": record.version,
+                "indexes": encode_indexes(entries),
+                "value": record.value,
+            }
+            for record, entries in zip(written, indexes, strict=True)
+        ],
+    )
+    yield from _reindex_all(_INSERT_ENTRY, dict(zip(keys, indexes, strict=True)))
+    return written
+
+
 def _store(put: Put, number: int, is_new: bool, before: frozenset[IndexEntry]) -> Steps[Record]:
     path, partition = put.key.path, partition_of(put.key)
     value, after = bytes(put.value), frozenset(put.indexes)
@@ -262,9 +336,25 @@ def _store(put: Put, number: int, is_new: bool, before: frozenset[IndexEntry]) -
     return Record(put.key, value, number)
 
 
-def _remove(key: Key, before: frozenset[IndexEntry]) -> Steps[None]:
-    yield from write(_DELETE, at_path=key.path, at_partition=partition_of(key))
-    yield from _reindex(key, before, frozenset())
+def _remove(heads: Mapping[Key, _Head]) -> Steps[None]:
+    """Delete those of the records that exist."""
+    indexes = {key: before for key, (version, before) in heads.items() if version is not None}
+    yield from write_many(_DELETE, [{"at_path": key.path, "at_partition": partition_of(key)} for key in indexes])
+    yield from _reindex_all(_DELETE_ENTRY, indexes)
+
+
+def _reindex_all(statement: Executable, indexes: Mapping[Key, frozenset[IndexEntry]]) -> Steps[None]:
+    """Add or delete all index entries of records that are new or deleted, in the same transaction."""
+    yield from write_many(
+        statement,
+        [
+            {"index_name": entry.index, "key": entry.key, "path": key.path, "partition": partition_of(key)}
+            for key, entries in indexes.items()
+            for entry in entries
+        ],
+    )
+    for key, entries in indexes.items():
+        yield from changed(RecordChange(key.path, partition_of(key), entries))
 
 
 def _reindex(key: Key, before: frozenset[IndexEntry], after: frozenset[IndexEntry]) -> Steps[None]:

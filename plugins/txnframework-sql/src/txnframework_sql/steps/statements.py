@@ -4,7 +4,7 @@ The interface between steps and an executor: changes, the statements that steps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -84,6 +84,14 @@ class Write:
 
 
 @dataclass(slots=True, eq=False)
+class WriteMany:
+    """A statement that is executed once for each of the parameters, and returns no rows."""
+
+    statement: Executable
+    parameters: Sequence[Mapping[str, object]]
+
+
+@dataclass(slots=True, eq=False)
 class Lock:
     """
     A statement that only locks rows until the end of the transaction; a no-op where writers are serialized anyway.
@@ -108,7 +116,14 @@ class SkipNumbers:
     number: int
 
 
-Call = Rows | FirstRows | Write | Lock | NewNumber | SkipNumbers | Change
+@dataclass(slots=True, eq=False)
+class NewNumbers:
+    """A request for several such numbers, which grow."""
+
+    count: int
+
+
+Call = Rows | FirstRows | Write | WriteMany | Lock | NewNumber | NewNumbers | SkipNumbers | Change
 """A change is reported to the watches after the commit; nothing is sent back to the steps."""
 
 Steps = Generator[Call, Any, T]
@@ -181,6 +196,12 @@ def write(statement: Executable, **parameters: object) -> Steps[int]:
     return changed_rows
 
 
+def write_many(statement: Executable, parameters: Sequence[Mapping[str, object]]) -> Steps[None]:
+    """Execute a statement once for each of the parameters."""
+    if parameters:
+        yield WriteMany(statement, parameters)
+
+
 def lock(statement: Executable, **parameters: object) -> Steps[None]:
     """Wait until no other transaction holds the statement's rows, and hold them until the end of this one."""
     yield Lock(statement, parameters)
@@ -195,6 +216,12 @@ def new_number() -> Steps[int]:
     """
     number: int = yield NewNumber()
     return number
+
+
+def new_numbers(count: int) -> Steps[list[int]]:
+    """Return growing numbers, each above every number that was given before this call."""
+    numbers: list[int] = yield NewNumbers(count)
+    return numbers
 
 
 def skip_numbers(number: int) -> Steps[None]:
