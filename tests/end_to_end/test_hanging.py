@@ -83,7 +83,7 @@ def test_ended_ones_are_told_until_they_have_taken_effect(stores: Stores) -> Non
                 raise Unavailable("the segment is out of reach")
 
             client.host.participants.settle = fails  # type: ignore[method-assign]
-            assert await client.settle(kept) == 1
+            assert await client.settle(dropped) == 1
             assert set(await hanging(client)) == {kept, dropped}
             client.host.participants.settle = settling  # type: ignore[method-assign]
             for txn_id in (kept, dropped):

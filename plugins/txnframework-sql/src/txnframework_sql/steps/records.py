@@ -193,14 +193,14 @@ def apply_batch(batch: Batch) -> Steps[tuple[Record, ...]]:
         if not isinstance(step, PutSequential):
             heads[step.key] = version, _ = yield from _head(step.key)
             _require(step.key, step.expected, version)
-    heads |= yield from _heads([step.key for step in batch.deletes])
-    for step in batch.deletes:
-        _require(step.key, step.expected, heads[step.key][0])
+    heads |= yield from _heads([one.key for one in batch.deletes])
+    for deleted in batch.deletes:
+        _require(deleted.key, deleted.expected, heads[deleted.key][0])
     written = yield from _put_next_together(batch.puts)
     for put in () if written else batch.puts:
         steps = put_next(put) if isinstance(put, PutSequential) else _write(put, *heads[put.key])
         written.append((yield from steps))
-    yield from _remove({step.key: heads[step.key] for step in batch.deletes})
+    yield from _remove({deleted.key: heads[deleted.key] for deleted in batch.deletes})
     return tuple(written)
 
 
@@ -296,8 +296,8 @@ def _put_next_together(puts: Sequence[Put | PutSequential]) -> Steps[list[Record
 
     Return nothing, and write nothing, for other puts, or if one of the numbers is in use.
     """
-    prefixes = {put.prefix if isinstance(put, PutSequential) else None for put in puts}
-    if len(puts) < 2 or len(prefixes) > 1 or None in prefixes:
+    prefixes = {put.prefix for put in puts if isinstance(put, PutSequential)}
+    if len(puts) < 2 or len(prefixes) != 1 or not all(isinstance(put, PutSequential) for put in puts):
         return []
     (prefix,) = prefixes
     partition = partition_of(prefix)
