@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 import txnframework
 from txnframework import Client, blocking
@@ -115,3 +120,31 @@ def test_commits_of_this_framework() -> None:
     commits = re.search(r"^metadata +([\d.]+) .* ([\d.]+) \(1/", (HOW_TO / "compare.md").read_text("utf-8"), re.M)
     assert commits
     assert f"{commits[1]} ms for one topic and {commits[2]} ms for 1,000 topics" in page
+
+
+def test_alerts_and_dashboard(tmp_path: Path) -> None:
+    """Every metric and label that they use is in the output of the exporter, with a topic and a subscription."""
+    pytest.importorskip("prometheus_client")
+    config: dict[str, object] = {"metadata": {"url": f"sqlite:///{tmp_path}/txnframework-data/txn.db"}}
+
+    async def prepare() -> None:
+        async with txnframework.open(config) as client:
+            await client.create_topic("orders")
+            await client.subscribe("orders", "billing", start="earliest")
+            await leave_open(client, b"one apple")
+
+    asyncio.run(prepare())
+    command = [sys.executable, "-m", "txnframework", "metrics"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=240)
+    exposed = set(re.findall(r"^([a-z_]+)(?:\{|\s)", done.stdout, re.M))
+    labels = set(re.findall(r'[{,]([a-z]+)="', done.stdout))
+    monitoring = HOW_TO.parent / "monitoring"
+    rules = (monitoring / "alerts.yml").read_text(encoding="utf-8")
+    dashboard = json.loads((monitoring / "dashboard.json").read_text(encoding="utf-8"))
+    shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    expressions = "\n".join([*re.findall(r"expr: (.*(?:\n {10}.*)*)", rules), *shown])
+    used = set(re.findall(r"\b(?:txnframework|pulsar)_[a-z_]+", expressions))
+    assert len(used) == 6
+    assert used <= exposed
+    assert set(re.findall(r"\$labels\.(\w+)", rules)) | {"topic"} <= labels
+    assert len(re.findall(r"- alert: ", rules)) == len(re.findall(r"expr: ", rules)) == 5

@@ -73,7 +73,7 @@ def families_of(report: StatusReport) -> Iterator[Metric]:
     undecided = Gauge(
         "txnframework_undecided_messages",
         "Confirmed messages that cannot be read yet, because they wait for an open transaction.",
-        labels=["segment"],
+        labels=["topic", "segment"],
     )
     lag = Gauge(
         "txnframework_subscription_lag_messages",
@@ -82,7 +82,7 @@ def families_of(report: StatusReport) -> Iterator[Metric]:
     )
     for topic in report.topics:
         for segment, messages in sorted(topic.undecided.items()):
-            undecided.add_metric([segment], messages)
+            undecided.add_metric([topic.topic, segment], messages)
         for subscription, messages in sorted(topic.lags.items()):
             lag.add_metric([topic.topic, subscription], messages)
     yield from (opened, oldest, outstanding, undecided, lag)
