@@ -110,7 +110,7 @@ def time_of(at_ms: int | None) -> str | None:
         return None
     if not 0 <= at_ms <= TIME_MS_MAX:
         return f"{at_ms} ms"
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 def duration_of(ms: int) -> str:
