@@ -120,7 +120,7 @@ def test_ids_that_do_not_fit() -> None:
     for position in (Position(2**40, 0, 0), Position(0, 2**43, 0), Position(0, 0, 2**20)):
         assert pulsar_id(MessageID(SEGMENT, position)) is None
     with pytest.raises(InvalidInput):
-        txn_bits(TxnID(1, 2**48))
+        txn_bits(TxnID(1, 2**47))
 
 
 def test_the_ends_have_ids() -> None:
@@ -128,9 +128,11 @@ def test_the_ends_have_ids() -> None:
     assert place_of(pb.MessageId(ledger_id=2**63 - 1, entry_id=2**63 - 1)) == "latest"
 
 
-@pytest.mark.parametrize("txn_id", [TxnID(0, 0), TxnID(0xFFFF, 2**48 - 1), TxnID(0x8001, 5)])
+@pytest.mark.parametrize("txn_id", [TxnID(0, 0), TxnID(0xFFFF, 2**47 - 1), TxnID(0x8001, 5)])
 def test_a_transaction_id_says_everything(txn_id: TxnID) -> None:
-    assert txn_of(*txn_bits(txn_id)) == txn_id
+    most, least = txn_bits(txn_id)
+    assert txn_of(most, least) == txn_id
+    assert least < 2**63, "not negative in Java"
 
 
 # -- at the gateway ---------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ INDEX_BITS = 20
 ENTRY_BITS = 43
 LEDGER_BITS = 40
 SEGMENT_BITS = 23
-COUNTER_BITS = 48
+COUNTER_BITS = 47
+"""With the 16 bits of a coordinator 63: clients leave out the id of a transaction that is negative to them."""
 INT64_MAX = 2**63 - 1
 UINT64 = 2**64
 
