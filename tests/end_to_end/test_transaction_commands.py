@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,11 +37,31 @@ def test_an_open_transaction_is_found_and_aborted(cli: Any, shared: Stores) -> N
     assert described["participants"] == [{"segment": "segment://public/default/orders/0000-ffff-0", "subscription": ""}]
     assert described["parts"] == [{"branch": 0, "counts": None, "operation": "wrote", **described["participants"][0]}]
     assert txn_id in cli("transaction", "describe", txn_id).out
-    for _ in range(2):
-        assert cli("transaction", "abort", txn_id).status == 0
+    assert cli("transaction", "abort", txn_id).out == f"Aborted transaction {txn_id} of principal ada.\n"
+    again = json.loads(cli("transaction", "abort", txn_id, "--output", "json").out)
+    assert again == {"transaction": txn_id, "state": "ABORTED", "principal": "ada", "process": None}
+    settled = json.loads(cli("transaction", "settle", txn_id, "--output", "json").out)
+    assert settled == {"transaction": txn_id, "operations_left": 0}
     assert json.loads(cli("transaction", "list", "--output", "json").out) == []
     assert json.loads(cli("transaction", "describe", txn_id, "--output", "json").out)["state"] == "ABORTED"
     assert cli("topic", "consume", "orders").out == ""
+
+
+def test_the_owner_of_an_aborted_transaction_is_named(cli: Any, shared: Stores) -> None:
+    """If its process is running, the output names host and process id."""
+    cli("topic", "create", "orders")
+
+    async def abort() -> tuple[str, str]:
+        async with shared.open() as client:
+            txn = client.transaction()
+            await txn.begin()
+            (found,) = await client.find_hanging(0)
+            aborted = await asyncio.to_thread(cli, "transaction", "abort", str(txn.id))
+            return found.process, aborted.out
+
+    process, printed = asyncio.run(abort())
+    assert process.endswith(f":{os.getpid()}")
+    assert printed.endswith(f" of process {process}.\n")
 
 
 def test_what_hangs_is_found_and_settled(cli: Any, shared: Stores) -> None:

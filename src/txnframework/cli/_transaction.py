@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from txnframework.cli._error_report import STATUS_FAILED
+from txnframework.cli._error_report import STATUS_DONE, STATUS_FAILED
 from txnframework.cli._groups import CommandGroup
 from txnframework.cli.output import duration_of, output_option, print_facts, print_json, print_records, time_of
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
@@ -100,24 +100,38 @@ def describe(loaded: LoadedPlugins, transaction_id: str, config: Path | None, ou
 @transaction.command()
 @click.argument("transaction_id")
 @config_option
+@output_option
 @click.pass_obj
-def abort(loaded: LoadedPlugins, transaction_id: str, config: Path | None) -> None:
+def abort(loaded: LoadedPlugins, transaction_id: str, config: Path | None, output: str) -> None:
     """
     Abort an open transaction of any process.
 
     Its messages never become visible, and the messages that it acknowledged are delivered again. Aborting an aborted
     transaction succeeds. A committed transaction stays committed, and the exit status is 1.
     """
-    with_client(loaded, config, lambda client: client.abort(transaction_id, operator=True))
-    click.echo(f"Aborted transaction {transaction_id}.")
+
+    async def work(client: Client) -> tuple[str | None, str | None]:
+        found = await client.describe_transaction(transaction_id)
+        process = None if found.session is None else await client.host.sessions.process_of(found.session)
+        await client.abort(transaction_id, operator=True)
+        return found.principal or None, process or None
+
+    principal, process = with_client(loaded, config, work)
+    if output == "json":
+        owner = {"principal": principal, "process": process}
+        print_json({"transaction": transaction_id, "state": State.ABORTED.value, **owner})
+        return
+    owners = [f"principal {principal}"] * (principal is not None) + [f"process {process}"] * (process is not None)
+    click.echo(f"Aborted transaction {transaction_id}{' of ' if owners else ''}{', '.join(owners)}.")
 
 
 @transaction.command()
 @click.argument("transaction_id")
 @config_option
+@output_option
 @click.pass_obj
 @click.pass_context
-def settle(ctx: click.Context, loaded: LoadedPlugins, transaction_id: str, config: Path | None) -> None:
+def settle(ctx: click.Context, loaded: LoadedPlugins, transaction_id: str, config: Path | None, output: str) -> None:
     """
     Apply the outcome of an ended transaction now.
 
@@ -125,6 +139,9 @@ def settle(ctx: click.Context, loaded: LoadedPlugins, transaction_id: str, confi
     is 1.
     """
     left = with_client(loaded, config, lambda client: client.settle(transaction_id))
+    if output == "json":
+        print_json({"transaction": transaction_id, "operations_left": left})
+        ctx.exit(STATUS_FAILED if left else STATUS_DONE)
     if left:
         click.echo(f"{_operations_have(left)} not taken effect yet; clients try again in the background.")
         ctx.exit(STATUS_FAILED)
