@@ -26,11 +26,15 @@ _SPARKS_SOCKET: Final = f".{uuid.UUID(int=0)}.sock"
 
 
 def worker_sockets(folder: Path) -> Mapping[str, str]:
-    """Return settings that make the JVM and its workers use Unix sockets in ``folder``; empty if its path is too long.
-
-    The answer to a small micro-batch is a few small packets. TCP delays some of these for tens of milliseconds.
     """
-    if len(os.fsencode(folder / _SPARKS_SOCKET)) > _PATH_BYTES_MAX:
+    Return settings that make the JVM and its workers use Unix sockets in ``folder``; empty if its path cannot be used.
+
+    The answer to a small micro-batch is a few small packets. TCP delays some of these for tens of milliseconds. A path
+    is unusable if it is too long, or has capital letters: Spark 4.3 gives the path of the state of
+    ``transformWithState`` to its workers in lower case.
+    """
+    socket_path = os.fspath(folder / _SPARKS_SOCKET)
+    if len(os.fsencode(socket_path)) > _PATH_BYTES_MAX or socket_path != socket_path.lower():
         return {}
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(folder)}
 

@@ -124,6 +124,8 @@ def test_a_path_that_no_socket_can_have_does_without(tmp_path: Path) -> None:
     with worker_nursery(deep):
         assert os.environ.get(NURSERY) == before
     assert worker_sockets(deep) == {}
+    # Spark would look for it in lower case.
+    assert worker_sockets(Path("/tmp/Work")) == {}
     assert worker_sockets(Path("/tmp"))["spark.python.unix.domain.socket.dir"] == "/tmp"
 
 
