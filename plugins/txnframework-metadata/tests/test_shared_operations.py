@@ -263,6 +263,12 @@ def test_a_commit_is_settled_without_a_step_of_its_segments() -> None:
         ]
         assert operations.tell_committed(committed, writes) == ([writes[1]], [writes[0]])
         assert told == [txn.txn_id]
+        # A buffer that has not found out whether the stores belong together is not told.
+        del process.buffers[SEGMENTS[0]]
+        opened = await process.buffer(SEGMENTS[0])
+        assert operations.tell_committed(committed, writes) == ([writes[1]], [writes[0]])
+        await opened.recover()
+        assert operations.tell_committed(committed, writes) == (writes, [])
         # A branch that does not count needs an abort record first.
         uncounted = msgspec.structs.replace(committed, branches=frozenset({1}))
         assert operations.tell_committed(uncounted, writes) == ([], writes)

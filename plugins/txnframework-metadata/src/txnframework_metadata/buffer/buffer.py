@@ -85,7 +85,6 @@ class MetadataBuffer:
             self._retention,
             options.page_records,
         )
-        self._operations.listen(self.segment, self._has_ended)
         self._recovering = asyncio.Lock()
         self._closed = asyncio.Event()
 
@@ -99,6 +98,10 @@ class MetadataBuffer:
         async with self._recovering:
             if self._view.announced is None:
                 await first_of([self._read_what_is_open(), self._closed.wait()])
+                self._require_open()
+                # Only now: operations are removed without a further look where a listener is. If this fails because
+                # the stores do not belong together, the operations are the evidence and stay.
+                self._operations.listen(self.segment, self._has_ended)
         self._require_open()  # closed meanwhile: callers that waited here must not continue to append
         return self._announced()
 
