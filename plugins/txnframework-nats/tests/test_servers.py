@@ -93,8 +93,11 @@ def test_members_of_the_embedded_cluster(how: str) -> None:
                         return
 
     async def read(host: str) -> int:
-        async with client(host) as connected:
-            return (await connected.jetstream().stream_info("kept")).state.messages
+        async with client(host) as connected, asyncio.timeout(BOUND_S):
+            while True:
+                # The members may still be electing the stream's leader, which answers.
+                with suppress(nats.errors.Error):
+                    return (await connected.jetstream().stream_info("kept")).state.messages
 
     with started_cluster() as server:
         hosts = urlsplit(server.url).netloc.split(",")
