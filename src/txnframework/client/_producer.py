@@ -33,6 +33,9 @@ CLOCK_SHIFT_BITS = 20
 """The sequence ids of two uses of a name stay apart up to a million messages per millisecond."""
 
 
+_NO_BYTES = "a message's value and key are bytes or None"
+
+
 class _SharedFields(msgspec.Struct, frozen=True, gc=False):
     """What all messages of a call share; ``sequence_id`` is that of the first one, or None if the producer counts."""
 
@@ -262,14 +265,19 @@ class Producer(Generic[T_contra]):
         self, values: Sequence[bytes | None], common: _SharedFields, tagged: Sequence[HeaderPairs] | None
     ) -> None:
         """Raise InvalidInput for messages that cannot be stored, before they share an entry with valid messages."""
-        if not all(isinstance(value, bytes | None) for value in (*values, common.key)):
-            raise InvalidInput("a message's value and key are bytes or None")
+        longest = 0
+        for value in values:
+            if isinstance(value, bytes):
+                longest = max(longest, len(value))
+            elif value is not None:
+                raise InvalidInput(_NO_BYTES)
+        if not isinstance(common.key, bytes | None):
+            raise InvalidInput(_NO_BYTES)
         further = max(0, len(values) - 1)
         if common.sequence_id is not None:
             whole_number(common.sequence_id, "sequence_id", 0, INT64_MAX - further)
-        largest = max((value for value in values if value is not None), key=len, default=b"")
         headers = common.headers if tagged is None else largest_headers(tagged)
-        size = size_of(EntryMessage(common.key, largest, headers, 0, 0))
+        size = longest + size_of(EntryMessage(common.key, None, headers, 0, 0))
         if size > self._bounds.message_bytes_max:
             raise InvalidInput(
                 f"a message of {size} bytes is larger than client.message_bytes_max ({self._bounds.message_bytes_max})"

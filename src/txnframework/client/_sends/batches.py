@@ -58,7 +58,8 @@ class SendCall:
         self._outcomes: list[MessageID | Exception | None] = [None] * messages
         self._in_flight = 0
         self._left = messages
-        self._all_ended = asyncio.Event()
+        # Made by ``ended`` if it has to wait.
+        self._all_ended: asyncio.Future[None] | None = None
         self._given_up = False
 
     async def acquire(self, wanted: int) -> int:
@@ -77,8 +78,8 @@ class SendCall:
         self._left -= 1
         self._in_flight -= 1
         self._quota.give(1)
-        if not self._left:
-            self._all_ended.set()
+        if not self._left and self._all_ended is not None and not self._all_ended.done():
+            self._all_ended.set_result(None)
 
     def is_over(self, at: int) -> bool:
         """Whether no caller waits for message ``at`` any more."""
@@ -89,9 +90,14 @@ class SendCall:
         return self._outcomes[at]
 
     async def ended(self) -> tuple[MessageID, ...]:
-        """Wait for the outcomes of all messages; return their ids, or raise the error of the first one that failed."""
+        """
+        Wait for the outcomes of all messages; return their ids, or raise the error of the first one that failed.
+
+        One caller waits, once.
+        """
         if self._left:
-            await self._all_ended.wait()
+            self._all_ended = asyncio.get_running_loop().create_future()
+            await self._all_ended
         for outcome in self._outcomes:
             if isinstance(outcome, Exception):
                 raise outcome
