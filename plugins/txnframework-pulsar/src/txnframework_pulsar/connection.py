@@ -12,7 +12,6 @@ from txnframework_pulsar.faults import Refused, code_of
 from txnframework_pulsar.handles import Gateway, Handles
 from txnframework_pulsar.limits import HANDSHAKE_BYTES_MAX
 from txnframework_pulsar.peer import Peer
-from txnframework_pulsar.producers import refusal
 from txnframework_pulsar.readers import ReaderHandle
 from txnframework_pulsar.transactions import failed_answer
 from txnframework_pulsar.wire import messages_pb2 as pb
@@ -161,16 +160,15 @@ class Connection:
             self._bytes -= size
             self._room.set()
 
+        self._sends += 1
+        self._bytes += size
         try:
             if command.is_chunk:
                 raise BadMessage("messages in chunks are not supported: switch chunking off")
             metadata, payload = payload_of(frame.rest)
             producer.send(command, metadata, payload, self._gateway.transactions.named(command), done)
         except (TxnFrameworkError, Refused, BadMessage, BadChecksum) as error:
-            self._peer.write(refusal(command, error))
-        else:
-            self._sends += 1
-            self._bytes += size
+            producer.refuse(command, error, done)
 
     def _acknowledge(self, command: pb.Ack) -> None:
         consumer = self._handles.consumer(command.consumer_id)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from txnframework.client import Client, MessageID, Producer, TransactionPart
+from txnframework.errors import OutcomeUnknown
 from txnframework_pulsar.ends import last_sequence
 from txnframework_pulsar.faults import Refused, code_of
 from txnframework_pulsar.ids import UINT64, pulsar_id
@@ -18,12 +21,21 @@ NO_ID = pb.MessageId(ledger_id=UINT64 - 1, entry_id=UINT64 - 1, partition=-1)
 """In receipts of messages whose position is not known before the commit."""
 
 
+@dataclass(eq=False, slots=True)
+class _Pending:
+    """A send that is not answered; ``done`` is called after its answer was written."""
+
+    done: Callable[[], None]
+    answer: pb.Command | None = None
+
+
 class ProducerHandle:
     """
     A producer of a client.
 
-    Sends begin in the order in which the client wrote them, and each is confirmed when it is durable. Sequence ids are
-    those of the client, so a message that is sent again after a lost connection is stored once.
+    Sends begin in the order in which the client wrote them. Each is confirmed, or refused, when its outcome and those
+    of all earlier sends are known: a client closes the connection if an answer is ahead of its oldest send. Sequence
+    ids are those of the client, so a message that is sent again after a lost connection is stored once.
     """
 
     def __init__(self, opened: Producer, producer_id: int, limits: Limits, write: Callable[[pb.Command], None]) -> None:
@@ -31,6 +43,7 @@ class ProducerHandle:
         self._producer_id = producer_id
         self._limits = limits
         self._write = write
+        self._pending: deque[_Pending] = deque()
         self._sends: set[asyncio.Task[None]] = set()
         self._closing = False
 
@@ -45,6 +58,8 @@ class ProducerHandle:
         """
         Begin to store a message or a batch; ``done`` is called at the end, after the client was answered.
 
+        If this raises, nothing was begun, and ``refuse`` answers.
+
         :raises Refused: the producer is being closed.
         :raises BadMessage: the message cannot be stored.
         """
@@ -53,14 +68,26 @@ class ProducerHandle:
         messages = unpack(metadata, payload, self._limits.message_bytes_max)
         # The coroutines start in this order, as tasks do, and the framework's producer keeps it.
         sends = [self._store(one, txn) for one in messages]
-        task = asyncio.ensure_future(self._confirm(command, sends))
+        pending = _Pending(done)
+        self._pending.append(pending)
+        task = asyncio.ensure_future(self._confirm(command, sends, pending))
         self._sends.add(task)
+        task.add_done_callback(self._sends.discard)
 
-        def ended(task: asyncio.Task[None]) -> None:
-            self._sends.discard(task)
-            done()
+    def refuse(self, command: pb.Send, error: Exception, done: Callable[[], None]) -> None:
+        """Answer in its turn that a message is not stored; ``done`` is called then."""
+        pending = _Pending(done)
+        self._pending.append(pending)
+        self._answer(pending, refusal(command, error))
 
-        task.add_done_callback(ended)
+    def _answer(self, pending: _Pending, answer: pb.Command) -> None:
+        """Note the outcome of a send, and write the answers that no earlier send holds up."""
+        pending.answer = answer
+        while self._pending and self._pending[0].answer is not None:
+            first = self._pending.popleft()
+            assert first.answer is not None, "it was checked"
+            self._write(first.answer)
+            first.done()
 
     def _store(self, message: Outgoing, txn: TransactionPart | None) -> asyncio.Task[MessageID]:
         return asyncio.ensure_future(
@@ -74,14 +101,13 @@ class ProducerHandle:
             )
         )
 
-    async def _confirm(self, command: pb.Send, sends: list[asyncio.Task[MessageID]]) -> None:
+    async def _confirm(self, command: pb.Send, sends: list[asyncio.Task[MessageID]], pending: _Pending) -> None:
         outcomes = await asyncio.gather(*sends, return_exceptions=True)
         failed = next((one for one in outcomes if isinstance(one, BaseException)), None)
-        if isinstance(failed, Exception):
-            self._write(refusal(command, failed))
-            return
         if failed is not None:
-            raise failed
+            error = failed if isinstance(failed, Exception) else OutcomeUnknown("the send was cancelled")
+            self._answer(pending, refusal(command, error))
+            return
         first = next((one for one in outcomes if isinstance(one, MessageID)), None)
         receipt = pb.SendReceipt(
             producer_id=self._producer_id,
@@ -89,7 +115,7 @@ class ProducerHandle:
             message_id=(None if first is None else pulsar_id(first)) or NO_ID,
             highest_sequence_id=command.highest_sequence_id,
         )
-        self._write(pb.Command(send_receipt=receipt))
+        self._answer(pending, pb.Command(send_receipt=receipt))
 
     async def close(self) -> None:
         """Wait for the sends in flight, and leave."""
@@ -100,10 +126,9 @@ class ProducerHandle:
 
 
 def refusal(command: pb.Send, error: Exception) -> pb.Command:
-    """Return the answer for a message that was not stored."""
-    answer = pb.SendError(
-        producer_id=command.producer_id, sequence_id=command.sequence_id, error=code_of(error), message=str(error)
-    )
+    """Return the answer for a message, or a batch, that was not stored; clients know a batch by its last message."""
+    last = max(command.sequence_id, command.highest_sequence_id)
+    answer = pb.SendError(producer_id=command.producer_id, sequence_id=last, error=code_of(error), message=str(error))
     return pb.Command(send_error=answer)
 
 

@@ -1,0 +1,88 @@
+"""Answers to sends: their order, and what clients make of their codes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from gateway_world import World
+
+from txnframework.client import MessageID, Producer
+from txnframework.errors import Unavailable
+from txnframework.model.positions import Position
+from txnframework_pulsar.limits import Limits
+from txnframework_pulsar.producers import ProducerHandle
+from txnframework_pulsar.wire import messages_pb2 as pb
+from txnframework_pulsar.wire.frames import message_frame
+
+STORED = MessageID("segment://public/default/orders/0000-7fff-3", Position(0, 0, 0))
+
+
+class Held:
+    """A producer whose sends end when the test says so: the segments of a topic are not equally fast."""
+
+    def __init__(self) -> None:
+        self.sends: list[asyncio.Future[MessageID]] = []
+
+    async def send(self, *_: object, **__: object) -> MessageID:
+        found: asyncio.Future[MessageID] = asyncio.get_running_loop().create_future()
+        self.sends.append(found)
+        return await found
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def described(answer: pb.Command) -> tuple[str, int]:
+    kind = "send_receipt" if answer.HasField("send_receipt") else "send_error"
+    return kind, getattr(answer, kind).sequence_id
+
+
+def test_answers_keep_the_order_of_the_sends() -> None:
+    """Also those of refused messages; room is made when the answer is written, and not earlier."""
+
+    async def check() -> None:
+        held, written, done = Held(), list[pb.Command](), list[int]()
+        handle = ProducerHandle(cast("Producer[Any]", held), 1, Limits(1_000), written.append)
+        metadata = pb.MessageMetadata(producer_name="p", publish_time=1)
+        for number in range(3):
+            command = pb.Send(producer_id=1, sequence_id=number)
+            handle.send(command, metadata, b"a", None, lambda number=number: done.append(number))
+        handle.refuse(
+            pb.Send(producer_id=1, sequence_id=3, highest_sequence_id=7), Unavailable("x"), lambda: done.append(3)
+        )
+        await settled()
+        held.sends[2].set_result(STORED)
+        held.sends[1].set_exception(Unavailable("x"))
+        await settled()
+        assert (written, done) == ([], [])
+        held.sends[0].set_result(STORED)
+        await settled()
+        assert [described(one) for one in written] == [
+            ("send_receipt", 0),
+            ("send_error", 1),
+            ("send_receipt", 2),
+            ("send_error", 7),
+        ]
+        assert done == [0, 1, 2, 3]
+
+    asyncio.run(check())
+
+
+def test_a_refusal_waits_for_earlier_messages(scalable: World) -> None:
+    wire = scalable.wire()
+    wire.greet()
+    wire.request("producer", "producer_success", topic="persistent://public/default/a", producer_id=1)
+    frames = b""
+    for number in range(5):
+        metadata = pb.MessageMetadata(producer_name="p", sequence_id=number, publish_time=1)
+        frames += message_frame(pb.Command(send=pb.Send(producer_id=1, sequence_id=number)), metadata, b"abc")
+    wire.write(frames[:-1] + b"d")
+    answers = []
+    while len(answers) < 5:
+        frame = wire.read()
+        assert frame is not None
+        answers.append(described(frame.command))
+    assert answers == [*(("send_receipt", number) for number in range(4)), ("send_error", 4)]
