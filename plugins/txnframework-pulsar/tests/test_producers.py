@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
 from gateway_world import World
 
 from txnframework.client import MessageID, Producer
-from txnframework.errors import Unavailable
+from txnframework.errors import (
+    InvalidTransactionState,
+    TransactionConflict,
+    TransactionNotFound,
+    TxnFrameworkError,
+    Unavailable,
+)
+from txnframework.model.ids import TxnID
 from txnframework.model.positions import Position
+from txnframework.model.transactions import State
 from txnframework_pulsar.limits import Limits
-from txnframework_pulsar.producers import ProducerHandle
+from txnframework_pulsar.producers import ProducerHandle, refusal
 from txnframework_pulsar.wire import messages_pb2 as pb
 from txnframework_pulsar.wire.frames import message_frame
 
@@ -86,3 +95,24 @@ def test_a_refusal_waits_for_earlier_messages(scalable: World) -> None:
         assert frame is not None
         answers.append(described(frame.command))
     assert answers == [*(("send_receipt", number) for number in range(4)), ("send_error", 4)]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TransactionNotFound(TxnID(0, 1)),
+        TransactionConflict(TxnID(0, 1), "x"),
+        InvalidTransactionState(TxnID(0, 1), State.ABORTED, "x"),
+    ],
+)
+def test_final_errors_of_a_transaction(error: TxnFrameworkError) -> None:
+    """Outside of a transaction a conflict passes, when the transaction that holds the other copy ends."""
+    inside = refusal(pb.Send(producer_id=1, sequence_id=0, txnid_least_bits=1), error)
+    outside = refusal(pb.Send(producer_id=1, sequence_id=0), error)
+    assert inside.send_error.error == pb.NOT_ALLOWED_ERROR
+    assert outside.send_error.error != pb.NOT_ALLOWED_ERROR
+
+
+def test_an_error_that_passes_is_sent_again() -> None:
+    refused = refusal(pb.Send(producer_id=1, sequence_id=0, txnid_least_bits=1), Unavailable("x"))
+    assert refused.send_error.error == pb.SERVICE_NOT_READY

@@ -122,9 +122,18 @@ def test_a_transaction_that_is_not_known(client: Client) -> None:
     for request in ("add_partition_to_txn", "add_subscription_to_txn", "end_txn"):
         assert client.wire.request(request, f"{request}_response", **UNKNOWN).error == pb.TRANSACTION_NOT_FOUND
     refused = client.send(1, b"a", UNKNOWN, "send_error")
-    assert refused.error == pb.TRANSACTION_NOT_FOUND  # type: ignore[attr-defined]
+    assert refused.error == pb.NOT_ALLOWED_ERROR, "for other codes, clients send again"  # type: ignore[attr-defined]
     client.subscribe(IN)
     assert client.ack(pb.MessageId(ledger_id=1, entry_id=1), UNKNOWN).error == pb.TRANSACTION_NOT_FOUND
+
+
+def test_a_message_of_a_transaction_that_has_ended(client: Client) -> None:
+    """Its client gives the message up, and does not send it again for ever."""
+    for action in (pb.EndTxn.COMMIT, pb.EndTxn.ABORT):
+        txn = client.begin()
+        client.end(txn, action)
+        refused = client.send(2, b"a", txn, "send_error")
+        assert refused.error == pb.NOT_ALLOWED_ERROR  # type: ignore[attr-defined]
 
 
 def test_another_coordinator_is_not_known(client: Client) -> None:

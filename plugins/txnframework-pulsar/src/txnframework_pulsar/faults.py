@@ -55,3 +55,17 @@ def code_of(error: Exception) -> pb.ErrorCode:
     if isinstance(error, Refused):
         return error.code
     return next((code for kinds, code in _CODES if isinstance(error, kinds)), pb.UNKNOWN_ERROR)
+
+
+_ENDED = frozenset({pb.TRANSACTION_NOT_FOUND, pb.TRANSACTION_CONFLICT, pb.INVALID_TXN_STATUS})
+
+
+def send_code_of(error: Exception, in_transaction: bool) -> pb.ErrorCode:
+    """
+    Return the code for a message that was not stored.
+
+    Clients give up a message for this one code. For the codes of transactions they connect again, and send the message
+    again for ever.
+    """
+    code = code_of(error)
+    return pb.NOT_ALLOWED_ERROR if in_transaction and code in _ENDED else code

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from txnframework.client import Client, MessageID, Producer, TransactionPart
 from txnframework.errors import OutcomeUnknown
 from txnframework_pulsar.ends import last_sequence
-from txnframework_pulsar.faults import Refused, code_of
+from txnframework_pulsar.faults import Refused, send_code_of
 from txnframework_pulsar.ids import UINT64, pulsar_id
 from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.topics import Topics
@@ -127,8 +127,9 @@ class ProducerHandle:
 
 def refusal(command: pb.Send, error: Exception) -> pb.Command:
     """Return the answer for a message, or a batch, that was not stored; clients know a batch by its last message."""
+    code = send_code_of(error, command.HasField("txnid_least_bits") or command.HasField("txnid_most_bits"))
     last = max(command.sequence_id, command.highest_sequence_id)
-    answer = pb.SendError(producer_id=command.producer_id, sequence_id=last, error=code_of(error), message=str(error))
+    answer = pb.SendError(producer_id=command.producer_id, sequence_id=last, error=code, message=str(error))
     return pb.Command(send_error=answer)
 
 
