@@ -173,6 +173,8 @@ class ConsumerHandle:
 
     async def _carry_out(self, some: list[_Acknowledgment], txn: TransactionPart | None) -> None:
         first = some[0].command
+        if txn is not None and any(given.ack_set for one in some for given in one.command.message_id):
+            raise Refused(pb.NOT_ALLOWED_ERROR, "a transaction acknowledges an encrypted batch as a whole")
         if first.ack_type == pb.Ack.CUMULATIVE:
             for given in first.message_id:
                 covered = self._given.upto(given)
@@ -183,8 +185,6 @@ class ConsumerHandle:
         messages: list[Given] = []
         for one in some:
             for given in one.command.message_id:
-                if given.ack_set and txn is not None:
-                    raise Refused(pb.NOT_ALLOWED_ERROR, "a transaction acknowledges an encrypted batch as a whole")
                 # Part of an encrypted batch: the client acknowledges the whole batch in the end.
                 if not given.ack_set:
                     messages.append(self._given.resolve(given))

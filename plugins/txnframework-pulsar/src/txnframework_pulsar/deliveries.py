@@ -68,15 +68,20 @@ class Deliveries:
 
     def upto(self, given: pb.MessageId) -> list[Given]:
         """
-        Return what a cumulative acknowledgment names: of each segment the last message given before it.
+        Return what a cumulative acknowledgment names: of each segment the last message given before it, or it itself.
 
-        Messages of several segments reach a client in one order, in which it acknowledges them cumulatively.
+        Messages of several segments reach a client in one order, in which it acknowledges them cumulatively. If only
+        a part of an encrypted batch is named, the batch is not covered, as it is one message here.
         """
         key = (given.ledger_id, given.entry_id)
+        in_part = bool(given.ack_set)
         if key not in self._given:
-            return [self.resolve(given)]
+            # What came before a batch of an earlier connection is not known; it is covered when the whole batch is.
+            return [] if in_part else [self.resolve(given)]
         last: dict[str, Message] = {}
         for known, message in self._given.items():
+            if in_part and known == key:
+                break
             earlier = last.get(message.id.segment)
             if earlier is None or earlier.id < message.id:
                 last[message.id.segment] = message

@@ -1,0 +1,81 @@
+"""What consumers get and acknowledge, in commands that Pulsar's client for Python does not write."""
+
+from __future__ import annotations
+
+from gateway_world import Wire, World
+
+from txnframework_pulsar.wire import messages_pb2 as pb
+from txnframework_pulsar.wire.frames import payload_of
+
+TOPIC = "persistent://public/default/orders"
+SUBSCRIPTION = {
+    "topic": TOPIC,
+    "subscription": "s",
+    "consumer_id": 1,
+    "sub_type": pb.Subscribe.EXCLUSIVE,
+    "initial_position": pb.Subscribe.EARLIEST,
+}
+
+
+def opened(world: World) -> Wire:
+    wire = world.wire()
+    wire.greet()
+    return wire
+
+
+def subscribe(wire: Wire, **options: object) -> None:
+    wire.request("subscribe", "success", **{**SUBSCRIPTION, **options})
+    wire.send(pb.Command(flow=pb.Flow(consumer_id=1, message_permits=100)))
+
+
+def contents(wire: Wire, count: int) -> list[tuple[bytes, pb.MessageId]]:
+    frames = [wire.message() for _ in range(count)]
+    return [(payload_of(one.rest)[1], one.command.message.message_id) for one in frames]
+
+
+def send_encrypted_batches(wire: Wire, count: int) -> None:
+    """Send batches of two messages that the gateway cannot divide."""
+    wire.request("producer", "producer_success", topic=TOPIC, producer_id=1)
+    for number in range(count):
+        metadata = pb.MessageMetadata(
+            producer_name="p", sequence_id=2 * number, publish_time=1, num_messages_in_batch=2
+        )
+        metadata.encryption_keys.add(key="k", value=b"v")
+        send = pb.Send(producer_id=1, sequence_id=2 * number, highest_sequence_id=2 * number + 1, num_messages=2)
+        wire.send_message(send, metadata, b"%d" % number)
+        wire.answer("send_receipt")
+
+
+def acknowledge_part(wire: Wire, message: pb.MessageId, **txn: int) -> pb.AckResponse:
+    """Acknowledge cumulatively up to the first message of a batch of two."""
+    command = pb.Ack(consumer_id=1, ack_type=pb.Ack.CUMULATIVE, request_id=1_000, **txn)
+    part = command.message_id.add()
+    part.CopyFrom(message)
+    part.ack_set.append(0b10)
+    wire.send(pb.Command(ack=command))
+    answer: pb.AckResponse = wire.answer("ack_response")
+    return answer
+
+
+def test_a_part_of_an_encrypted_batch_is_not_the_whole(world: World) -> None:
+    """A cumulative acknowledgment covers what came before the batch, and the batch comes again."""
+    wire = opened(world)
+    send_encrypted_batches(wire, 3)
+    subscribe(wire)
+    given = contents(wire, 3)
+    assert not acknowledge_part(wire, given[1][1]).HasField("error")
+    wire.request("close_consumer", "success", consumer_id=1)
+    subscribe(wire)
+    again = contents(wire, 2)
+    assert again == given[1:]
+    assert not acknowledge_part(wire, again[0][1]).HasField("error"), "there is nothing before it"
+
+
+def test_a_transaction_acknowledges_an_encrypted_batch_as_a_whole(world: World) -> None:
+    wire = opened(world)
+    send_encrypted_batches(wire, 1)
+    subscribe(wire)
+    ((_, message),) = contents(wire, 1)
+    begun = wire.request("new_txn", "new_txn_response", timeout_ms=60_000, tc_id=0)
+    txn = {"txnid_most_bits": begun.txnid_most_bits, "txnid_least_bits": begun.txnid_least_bits}
+    assert acknowledge_part(wire, message, **txn).error == pb.NOT_ALLOWED_ERROR
