@@ -17,7 +17,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.positions import Position
 from txnframework_pulsar.ids import place_of, pulsar_id, txn_bits, txn_of
 from txnframework_pulsar.wire import messages_pb2 as pb
-from txnframework_pulsar.wire.batches import BadMessage, unpack
+from txnframework_pulsar.wire.batches import BATCH_MESSAGES_MAX, MESSAGE_BYTES, BadMessage, held_bytes, unpack
 from txnframework_pulsar.wire.frames import (
     BadChecksum,
     BadFrame,
@@ -104,6 +104,34 @@ def test_a_batch_is_divided() -> None:
 def test_messages_that_are_refused(fields: dict[str, object], payload: bytes) -> None:
     with pytest.raises(BadMessage):
         unpack(pb.MessageMetadata(**fields), payload, 1_000)
+
+
+def test_a_batch_has_a_bounded_number_of_messages() -> None:
+    """A message of a batch may have 6 bytes, and takes far more when it is divided."""
+    one = batch_of(({}, b""))
+    most = pb.MessageMetadata(num_messages_in_batch=BATCH_MESSAGES_MAX)
+    assert len(unpack(most, one * BATCH_MESSAGES_MAX, 1_000)) == BATCH_MESSAGES_MAX
+    more = pb.MessageMetadata(num_messages_in_batch=BATCH_MESSAGES_MAX + 1)
+    with pytest.raises(BadMessage, match="a batch has 1 to 10000"):
+        unpack(more, one * (BATCH_MESSAGES_MAX + 1), 1_000)
+
+
+@pytest.mark.parametrize(
+    ("fields", "messages", "more_bytes"),
+    [
+        ({}, 1, 0),
+        ({"compression": pb.ZSTD, "uncompressed_size": 900}, 1, 0),
+        ({"num_messages_in_batch": 5}, 5, 0),
+        ({"num_messages_in_batch": 5, "compression": pb.ZSTD, "uncompressed_size": 900}, 5, 900),
+        ({"num_messages_in_batch": 5, "compression": pb.ZSTD, "uncompressed_size": 2**32 - 1}, 5, 0),
+        ({"num_messages_in_batch": 2**31 - 1}, BATCH_MESSAGES_MAX, 0),
+        ({"num_messages_in_batch": -1}, 1, 0),
+    ],
+)
+def test_what_a_payload_takes_in_memory(fields: dict[str, object], messages: int, more_bytes: int) -> None:
+    """A batch is decompressed and divided, a single message is not; numbers that are refused do not count."""
+    held = held_bytes(pb.MessageMetadata(**fields), b"abc", 1_000)
+    assert held == 3 + more_bytes + messages * MESSAGE_BYTES
 
 
 @pytest.mark.parametrize("position", [Position(0, 0, 0), Position(2**40 - 1, 2**43 - 1, 2**20 - 1), Position(5, 7, 9)])

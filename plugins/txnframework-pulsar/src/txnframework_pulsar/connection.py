@@ -15,7 +15,7 @@ from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.readers import ReaderHandle
 from txnframework_pulsar.transactions import failed_answer
 from txnframework_pulsar.wire import messages_pb2 as pb
-from txnframework_pulsar.wire.batches import BadMessage
+from txnframework_pulsar.wire.batches import BadMessage, held_bytes
 from txnframework_pulsar.wire.frames import (
     SIZE_BYTES,
     BadChecksum,
@@ -166,6 +166,9 @@ class Connection:
             if command.is_chunk:
                 raise BadMessage("messages in chunks are not supported: switch chunking off")
             metadata, payload = payload_of(frame.rest)
+            held = held_bytes(metadata, payload, self._limits.message_bytes_max)
+            self._bytes += held - size
+            size = held
             producer.send(command, metadata, payload, self._gateway.transactions.named(command), done)
         except (TxnFrameworkError, Refused, BadMessage, BadChecksum) as error:
             producer.refuse(command, error, done)

@@ -15,6 +15,7 @@ class Limits:
     """
     * ``message_bytes_max``: the largest message; clients learn it at the start.
     * ``sends_in_flight_max``, ``bytes_in_flight_max``: unconfirmed messages of one connection; then it is not read.
+      The bytes are those in memory: a compressed batch counts as it was sent and decompressed.
     * ``requests_max``: unanswered requests of one connection; then it is not read.
     * ``handles_max``: producers and consumers of one connection.
     * ``transactions_max``: open transactions of the gateway.

@@ -20,6 +20,11 @@ METADATA_HEADER = "txnframework-pulsar-metadata"
 HIDDEN_HEADERS = frozenset({METADATA_HEADER, DELIVER_AT_HEADER})
 """Headers that are not properties for a Pulsar client."""
 
+BATCH_MESSAGES_MAX = 10_000
+"""The most messages of a batch; clients divide what they send into batches of 1,000 by default."""
+MESSAGE_BYTES = 1_024
+"""What a message takes in memory until it is stored, besides its content."""
+
 _SIZE = struct.Struct(">I")
 
 
@@ -54,12 +59,23 @@ def unpack(metadata: pb.MessageMetadata, payload: bytes, bytes_max: int) -> list
     if not metadata.HasField("num_messages_in_batch"):
         return [_single(metadata, payload, metadata.sequence_id)]
     count = metadata.num_messages_in_batch
-    if count < 1:
-        raise BadMessage(f"a batch of {count} messages")
+    if not 1 <= count <= BATCH_MESSAGES_MAX:
+        raise BadMessage(f"a batch of {count} messages; a batch has 1 to {BATCH_MESSAGES_MAX}")
     if metadata.encryption_keys:
         sequence_id = max(metadata.sequence_id, metadata.highest_sequence_id)
         return [_single(metadata, payload, sequence_id, count)]
     return _divided(metadata, memoryview(_decompressed(metadata, payload, bytes_max)), count)
+
+
+def held_bytes(metadata: pb.MessageMetadata, payload: bytes, bytes_max: int) -> int:
+    """Return about how many bytes of memory a payload takes until its messages are stored; arguments as ``unpack``."""
+    size = len(payload)
+    if not metadata.HasField("num_messages_in_batch") or metadata.encryption_keys:
+        return size + MESSAGE_BYTES
+    # Numbers that are out of range are refused by ``unpack``, before they take memory.
+    if metadata.compression != pb.NONE and metadata.uncompressed_size <= bytes_max:
+        size += metadata.uncompressed_size
+    return size + min(max(metadata.num_messages_in_batch, 1), BATCH_MESSAGES_MAX) * MESSAGE_BYTES
 
 
 def _divided(metadata: pb.MessageMetadata, payload: memoryview, count: int) -> list[Outgoing]:
