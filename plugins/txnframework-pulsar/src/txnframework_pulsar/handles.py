@@ -55,7 +55,7 @@ class Handles:
         self._consumers: dict[int, ConsumerHandle | ReaderHandle] = {}
         # Where readers continue that sought, by topic and subscription: their client subscribes again.
         self._sought: dict[tuple[str, str], ReadStart] = {}
-        self._opening: set[tuple[str, int]] = set()
+        self._opening: dict[tuple[str, int], asyncio.Task[object]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         peer.leave = self._leave_soon
 
@@ -91,7 +91,8 @@ class Handles:
         return None if known is None else known[1]
 
     async def close_producer(self, command: pb.CloseProducer) -> pb.Command:
-        """Close a producer after its sends; one that is closed already is closed."""
+        """Close a producer after its sends, or stop opening it; one that is closed already is closed."""
+        await self._stop_opening("producer", command.producer_id)
         known = self._producers.pop(command.producer_id, None)
         if known is not None:
             await self._release(*known)
@@ -153,7 +154,8 @@ class Handles:
         return known
 
     async def close_consumer(self, command: pb.CloseConsumer) -> pb.Command:
-        """Close a consumer after its acknowledgments; one that is closed already is closed."""
+        """Close a consumer after its acknowledgments, or stop opening it; one that is closed already is closed."""
+        await self._stop_opening("consumer", command.consumer_id)
         known = self._consumers.pop(command.consumer_id, None)
         if known is not None:
             await known.close()
@@ -234,11 +236,26 @@ class Handles:
             raise Refused(pb.SERVICE_NOT_READY, f"{kind} {number} is being opened")
         if len(self._producers) + len(self._consumers) + len(self._opening) >= self._gateway.limits.handles_max:
             raise Refused(pb.TOO_MANY_REQUESTS, "this connection has too many producers and consumers")
-        self._opening.add((kind, number))
+        task = asyncio.current_task()
+        assert task is not None, "each request has a task"
+        self._opening[kind, number] = task
         try:
             yield
         finally:
-            self._opening.discard((kind, number))
+            del self._opening[kind, number]
+
+    async def _stop_opening(self, kind: str, number: int) -> None:
+        """
+        Cancel an opening whose client does not wait for it any more, and wait for its end.
+
+        Otherwise it would complete after the close, and hold the name or the subscription until the connection ends.
+        """
+        task = self._opening.get((kind, number))
+        if task is None:
+            return
+        if not task.cancelling():  # a second cancellation would stop what the first one cleans up
+            task.cancel()
+        await asyncio.wait({task})
 
 
 async def _closed(handle: ConsumerHandle | ReaderHandle) -> None:
