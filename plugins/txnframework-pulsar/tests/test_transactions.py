@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from typing import Any, cast
+
 import pytest
 from gateway_world import Wire, World
 
+from txnframework.client import Client as NativeClient
+from txnframework.errors import (
+    EndTransactionTimeout,
+    InvalidTransactionState,
+    NotTransactionOwner,
+    OutcomeUnknown,
+    TxnFrameworkError,
+    Unavailable,
+)
+from txnframework.model.ids import TxnID
 from txnframework.model.transactions import State
-from txnframework_pulsar.ids import txn_of
+from txnframework_pulsar.faults import Refused
+from txnframework_pulsar.ids import txn_bits, txn_of
+from txnframework_pulsar.topics import Topics
+from txnframework_pulsar.transactions import Transactions
 from txnframework_pulsar.wire import messages_pb2 as pb
 from txnframework_pulsar.wire.frames import payload_of
 
@@ -159,7 +176,7 @@ def test_a_timeout_is_in_milliseconds(world: World, client: Client) -> None:
 
 
 def test_transactions_end_with_their_gateway(world: World, client: Client) -> None:
-    """Another gateway aborts what it cannot know to be whole, and reports what was decided."""
+    """Maintenance aborts what was open, and another gateway reports what was decided."""
     committed, left = client.begin(), client.begin()
     client.send(2, b"a", committed)
     client.send(2, b"b", left)
@@ -167,7 +184,100 @@ def test_transactions_end_with_their_gateway(world: World, client: Client) -> No
     world.restart()
     later = Client(world.wire())
     assert not later.end(committed, pb.EndTxn.COMMIT).HasField("error")
+    world.run(world.client.maintain())
     assert later.end(left, pb.EndTxn.COMMIT).error == pb.INVALID_TXN_STATUS
+    assert not later.end(left, pb.EndTxn.ABORT).HasField("error")
     later.subscribe(OUT)
     later.send(2, b"c", {})
     assert [later.receive()[0] for _ in range(2)] == [b"a", b"c"]
+
+
+@pytest.mark.parametrize("action", [pb.EndTxn.COMMIT, pb.EndTxn.ABORT])
+def test_a_transaction_of_another_program_is_left_alone(world: World, client: Client, action: pb.EndTxn.Action) -> None:
+    """Whoever guesses its id cannot end it through a gateway."""
+    other = world.client.transaction(domain="persistent" if world.domain == "persistent" else "segment")
+    world.run(other.begin())
+    most, least = txn_bits(other.id)
+    refused = client.end({"txnid_most_bits": most, "txnid_least_bits": least}, action)
+    assert refused.error == pb.TRANSACTION_COORDINATOR_NOT_FOUND
+    assert world.run(world.client.outcome(other.id)) is State.OPEN
+    world.run(other.commit())
+
+
+def test_other_programs_cannot_end_a_transaction(world: World, client: Client) -> None:
+    txn = client.begin()
+    txn_id = txn_of(**{"most": txn["txnid_most_bits"], "least": txn["txnid_least_bits"]})
+    assert txn_id is not None
+    with pytest.raises(NotTransactionOwner):
+        world.run(world.client.abort(txn_id))
+    assert not client.end(txn, pb.EndTxn.COMMIT).HasField("error")
+
+
+class Scripted:
+    """A client of the framework, and its only transaction, whose ends fail as the test says."""
+
+    def __init__(self, failure: TxnFrameworkError, state: State) -> None:
+        self.id = TxnID(0, 1)
+        self.state = State.OPEN
+        self._failure = failure
+        self._later = state
+        self.host: Any = self
+        self.config = self.transactions = self
+        self.timeout_ms_max = 60_000
+
+    def transaction(self, **_: object) -> Scripted:
+        return self
+
+    async def begin(self) -> None:
+        return
+
+    async def commit(self) -> None:
+        self.state = self._later
+        raise self._failure
+
+    abort = commit
+
+
+@pytest.mark.parametrize(
+    ("failure", "state", "action", "code"),
+    [
+        (OutcomeUnknown("x"), State.OPEN, pb.EndTxn.COMMIT, pb.TRANSACTION_COORDINATOR_NOT_FOUND),
+        (Unavailable("x"), State.OPEN, pb.EndTxn.ABORT, pb.TRANSACTION_COORDINATOR_NOT_FOUND),
+        (EndTransactionTimeout(TxnID(0, 1), 5), State.COMMITTED, pb.EndTxn.COMMIT, None),
+        (EndTransactionTimeout(TxnID(0, 1), 5), State.ABORTED, pb.EndTxn.ABORT, None),
+        (InvalidTransactionState(TxnID(0, 1), State.COMMITTED, "x"), State.COMMITTED, pb.EndTxn.COMMIT, None),
+        (
+            InvalidTransactionState(TxnID(0, 1), State.ABORTED, "x"),
+            State.ABORTED,
+            pb.EndTxn.COMMIT,
+            InvalidTransactionState,
+        ),
+    ],
+)
+def test_an_end_whose_outcome_is_not_told(
+    failure: TxnFrameworkError, state: State, action: pb.EndTxn.Action, code: object
+) -> None:
+    """Clients repeat an end for one code only; a decided end succeeds."""
+
+    async def ended() -> object:
+        transactions = Transactions(
+            cast(NativeClient, Scripted(failure, state)), cast(Topics, None), "topic", transactions_max=1
+        )
+        begun = (await transactions.begin(pb.NewTxn(request_id=1, timeout_ms=1_000))).new_txn_response
+        with contextlib.closing(transactions):
+            try:
+                await transactions.end(
+                    pb.EndTxn(
+                        request_id=2,
+                        txnid_most_bits=begun.txnid_most_bits,
+                        txnid_least_bits=begun.txnid_least_bits,
+                        txn_action=action,
+                    )
+                )
+            except Refused as refused:
+                return refused.code
+            except TxnFrameworkError as error:
+                return type(error)
+        return None
+
+    assert asyncio.run(ended()) == code

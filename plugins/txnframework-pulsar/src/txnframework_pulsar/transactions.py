@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import uuid4
 
 from txnframework.client import Client, Transaction
-from txnframework.errors import InvalidInput, TransactionNotFound
+from txnframework.errors import (
+    Closed,
+    EndTransactionTimeout,
+    InvalidInput,
+    InvalidTransactionState,
+    LeaseLost,
+    OutcomeUnknown,
+    TransactionNotFound,
+    Unavailable,
+)
 from txnframework.model.names import PERSISTENT, SEGMENT
 from txnframework.model.transactions import State
 from txnframework_pulsar.faults import Refused
@@ -26,7 +36,9 @@ class Transactions:
     Begins and ends transactions, and knows them by their ids.
 
     All sends and acknowledgments of a transaction pass through the gateway that began it, whatever connection they come
-    on. A transaction ends with its gateway: another one does not know which of its operations were confirmed.
+    on. A transaction ends with its gateway: another one does not know which of its operations were confirmed. Each
+    gateway has a principal of its own, so that no other program can add to its transactions or end them; and it ends no
+    transaction that it did not begin.
     """
 
     def __init__(self, client: Client, topics: Topics, domain: str, transactions_max: int) -> None:
@@ -34,6 +46,7 @@ class Transactions:
         self._topics = topics
         self._domain = PERSISTENT if domain == PERSISTENT else SEGMENT
         self._transactions_max = transactions_max
+        self._principal = f"pulsar-gateway-{uuid4().hex}"
         self._open: dict[tuple[int, int], Transaction] = {}
         self._timers: dict[tuple[int, int], asyncio.TimerHandle] = {}
 
@@ -50,7 +63,9 @@ class Transactions:
         longest = self._client.host.config.transactions.timeout_ms_max
         if asked.timeout_ms > longest:
             raise InvalidInput(f"a transaction lasts at most {longest} ms, not {asked.timeout_ms}")
-        txn = self._client.transaction(timeout_ms=asked.timeout_ms or None, domain=self._domain)
+        txn = self._client.transaction(
+            timeout_ms=asked.timeout_ms or None, domain=self._domain, principal=self._principal
+        )
         await txn.begin()
         most, least = txn_bits(txn.id)
         self._open[most, least] = txn
@@ -85,31 +100,49 @@ class Transactions:
         return pb.Command(add_subscription_to_txn_response=_answer(asked))
 
     async def end(self, asked: pb.EndTxn) -> pb.Command:
-        """Commit or abort a transaction; an end that is repeated succeeds."""
-        key = (asked.txnid_most_bits, asked.txnid_least_bits)
-        commits = asked.txn_action == pb.EndTxn.COMMIT
-        txn = self._open.get(key)
-        if txn is None:
-            await self._require_ended(asked, commits)
-        else:
-            try:
-                await (txn.commit() if commits else txn.abort())
-            finally:
-                if txn.state is not State.OPEN:
-                    self._forget(key)
+        """
+        Commit or abort a transaction; an end that is repeated succeeds.
+
+        :raises Refused: with the code for which clients repeat the end, if the outcome is not known yet.
+        """
+        try:
+            await self._end(asked)
+        except EndTransactionTimeout:
+            pass  # it is decided, and maintenance makes it take effect everywhere
+        except (OutcomeUnknown, Unavailable, LeaseLost, Closed) as error:
+            # For the code of a service that is not ready, clients report a failed commit, which may have succeeded.
+            raise Refused(pb.TRANSACTION_COORDINATOR_NOT_FOUND, str(error)) from error
         return pb.Command(end_txn_response=_answer(asked))
 
-    async def _require_ended(self, asked: pb.EndTxn, commits: bool) -> None:
+    async def _end(self, asked: pb.EndTxn) -> None:
+        key = (asked.txnid_most_bits, asked.txnid_least_bits)
+        wanted = State.COMMITTED if asked.txn_action == pb.EndTxn.COMMIT else State.ABORTED
+        txn = self._open.get(key)
+        if txn is None:
+            await self._require_ended(asked, wanted)
+            return
+        try:
+            await (txn.commit() if wanted is State.COMMITTED else txn.abort())
+        except InvalidTransactionState as error:
+            if error.actual is not wanted:
+                raise
+        finally:
+            if txn.state is not State.OPEN:
+                self._forget(key)
+
+    async def _require_ended(self, asked: pb.EndTxn, wanted: State) -> None:
         """Raise unless a transaction that is not known here has ended as the client wants."""
         txn_id = txn_of(asked.txnid_most_bits, asked.txnid_least_bits)
         if txn_id is None:
             raise _unknown(asked)
         state = await self._client.outcome(txn_id)
-        if not commits:
-            await self._client.abort(txn_id)
-        elif state is not State.COMMITTED:
-            await self._client.abort(txn_id)
-            raise Refused(pb.INVALID_TXN_STATUS, f"transaction {txn_id} was aborted, because its gateway ended")
+        if state is State.OPEN:
+            # Its gateway may live. If it does not, maintenance aborts the transaction soon: clients ask again.
+            raise Refused(
+                pb.TRANSACTION_COORDINATOR_NOT_FOUND, f"transaction {txn_id} is open, and was not begun by this gateway"
+            )
+        if state is not wanted:
+            raise Refused(pb.INVALID_TXN_STATUS, f"transaction {txn_id} is {state.value}")
 
     def _known(self, command: Txn) -> Transaction:
         txn = self._open.get((command.txnid_most_bits, command.txnid_least_bits))
