@@ -79,3 +79,22 @@ def test_a_transaction_acknowledges_an_encrypted_batch_as_a_whole(world: World) 
     begun = wire.request("new_txn", "new_txn_response", timeout_ms=60_000, tc_id=0)
     txn = {"txnid_most_bits": begun.txnid_most_bits, "txnid_least_bits": begun.txnid_least_bits}
     assert acknowledge_part(wire, message, **txn).error == pb.NOT_ALLOWED_ERROR
+
+
+def test_messages_have_the_epoch_of_their_consumer(world: World) -> None:
+    """Also 0: a client drops messages that were on their way to it when it asked for all of them again."""
+    wire = opened(world)
+    send_encrypted_batches(wire, 1)
+
+    def epoch() -> int | None:
+        command = wire.message().command.message
+        return command.consumer_epoch if command.HasField("consumer_epoch") else None
+
+    subscribe(wire, consumer_epoch=0)
+    assert epoch() == 0
+    again = pb.RedeliverUnacknowledged(consumer_id=1, consumer_epoch=1)
+    wire.send(pb.Command(redeliver_unacknowledged_messages=again))
+    assert epoch() == 1
+    wire.request("close_consumer", "success", consumer_id=1)
+    subscribe(wire)
+    assert epoch() is None

@@ -52,7 +52,8 @@ class ConsumerHandle:
         self._client = client
         self._topic = topic
         self._given = given
-        self._epoch = command.consumer_epoch
+        # Clients drop messages of earlier epochs than theirs, and cannot tell one without an epoch.
+        self._epoch = command.consumer_epoch if command.HasField("consumer_epoch") else None
         self._consumer_id = command.consumer_id
         self._permits = 0
         self._permitted = asyncio.Event()
@@ -113,7 +114,7 @@ class ConsumerHandle:
             message_id=self._given.give(message),
             redelivery_count=message.redelivery_count,
         )
-        if self._epoch:
+        if self._epoch is not None:
             command.consumer_epoch = self._epoch
         self._permits -= count
         self._peer.write_message(pb.Command(message=command), metadata, payload)
@@ -202,7 +203,8 @@ class ConsumerHandle:
             await self.opened.nack(*messages, delay_ms=0)
             return
         async with self._paused():
-            self._epoch = max(self._epoch, command.consumer_epoch)
+            if command.HasField("consumer_epoch"):
+                self._epoch = max(self._epoch or 0, command.consumer_epoch)
             self._given.forget_all()
             await self.opened.redeliver_unacknowledged()
 
