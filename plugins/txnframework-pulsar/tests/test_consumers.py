@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
+import pytest
 from gateway_world import Wire, World
 
+from txnframework.model.names import TopicName
+from txnframework_pulsar.consumers import ConsumerHandle
+from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.wire import messages_pb2 as pb
+from txnframework_pulsar.wire.batches import METADATA_HEADER
 from txnframework_pulsar.wire.frames import payload_of
 
 TOPIC = "persistent://public/default/orders"
@@ -98,3 +106,57 @@ def test_messages_have_the_epoch_of_their_consumer(world: World) -> None:
     wire.request("close_consumer", "success", consumer_id=1)
     subscribe(wire)
     assert epoch() is None
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_consumer_that_fails_is_closed(world: World, durable: bool) -> None:
+    """Its client learns it, and does not wait for ever. Here another program has written a header of the gateway."""
+
+    async def send() -> None:
+        await world.client.create_topic(world.topic("orders"), exist_ok=True)
+        async with await world.client.producer(world.topic("orders")) as producer:
+            await producer.send(b"a", headers={METADATA_HEADER: b"\xff"})
+
+    world.run(send())
+    wire = opened(world)
+    subscribe(wire, durable=durable)
+    assert wire.answer("close_consumer").consumer_id == 1
+
+
+class Broken:
+    """What a consumer works with: it finds no message, in a way that nobody expects, and notes what is written."""
+
+    subscription = "s"
+
+    def __init__(self) -> None:
+        self.answers: list[int] = []
+        self.ended = asyncio.Event()
+
+    def resolve(self, given: pb.MessageId) -> None:
+        raise ValueError(given.entry_id)
+
+    def write(self, command: pb.Command) -> None:
+        self.answers.append(command.ack_response.error)
+
+    def end_consumer(self, consumer_id: int) -> None:
+        self.ended.set()
+
+
+@pytest.mark.parametrize("request_id", [None, 5])
+def test_an_acknowledgment_that_fails_ends_the_consumer(request_id: int | None) -> None:
+    """Each acknowledgment that waits for an answer gets one."""
+
+    async def check() -> None:
+        broken: Any = Broken()
+        handle = ConsumerHandle(
+            cast(Peer, broken), broken, broken, cast(TopicName, None), pb.Subscribe(consumer_id=1), broken
+        )
+        for _ in range(2):
+            command = pb.Ack(consumer_id=1, ack_type=pb.Ack.INDIVIDUAL, request_id=request_id)
+            command.message_id.add(ledger_id=1, entry_id=1)
+            handle.acknowledge(command, None)
+        async with asyncio.timeout(60):
+            await broken.ended.wait()
+        assert broken.answers == ([] if request_id is None else [pb.UNKNOWN_ERROR] * 2)
+
+    asyncio.run(check())

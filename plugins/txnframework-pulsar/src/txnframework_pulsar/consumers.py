@@ -98,6 +98,10 @@ class ConsumerHandle:
             # The client subscribes again, and gets the error then if it lasts.
             _LOG.info("a consumer of subscription %s ends: %s", self.opened.subscription, error)
             self._peer.end_consumer(self._consumer_id)
+        except Exception:
+            # Otherwise the client would wait for messages for ever.
+            _LOG.exception("a consumer of subscription %s failed", self.opened.subscription)
+            self._peer.end_consumer(self._consumer_id)
 
     async def _wait_for_permits(self) -> None:
         # A key-shared consumer that is slow keeps its keys.
@@ -164,10 +168,15 @@ class ConsumerHandle:
             await self._carry_out(some, first.txn)
         except (TxnFrameworkError, Refused) as error:
             failed = error
+        except Exception as error:
+            _LOG.exception("an acknowledgment of %s failed", self.opened.subscription)
+            failed = error
         for one in some:
             if one.command.HasField("request_id"):
                 self._peer.write(_acknowledged(one.command, failed))
-        if failed is not None and not all(one.command.HasField("request_id") for one in some):
+        unexpected = failed is not None and not isinstance(failed, (TxnFrameworkError, Refused))
+        unanswered = not all(one.command.HasField("request_id") for one in some)
+        if failed is not None and (unexpected or unanswered):
             # The client takes these messages for acknowledged: it gets them again when it has subscribed again.
             _LOG.warning("an acknowledgment of %s failed: %s", self.opened.subscription, failed)
             self._peer.end_consumer(self._consumer_id)

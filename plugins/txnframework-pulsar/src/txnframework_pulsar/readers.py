@@ -113,6 +113,9 @@ class ReaderHandle:
         except TxnFrameworkError as error:
             _LOG.info("a reader of %s ends: %s", self.topic, error)
             self._peer.end_consumer(self._consumer_id)
+        except Exception:
+            _LOG.exception("a reader of %s failed", self.topic)
+            self._peer.end_consumer(self._consumer_id)
 
     async def _messages(self) -> AsyncGenerator[Message, None]:
         place = self._start_at.place
