@@ -99,7 +99,7 @@ class ConsumerHandle:
             _LOG.info("a consumer of subscription %s ends: %s", self.opened.subscription, error)
             self._peer.end_consumer(self._consumer_id)
         except Exception:
-            # Otherwise the client would wait for messages for ever.
+            # Otherwise the client would wait for messages permanently.
             _LOG.exception("a consumer of subscription %s failed", self.opened.subscription)
             self._peer.end_consumer(self._consumer_id)
 
