@@ -65,7 +65,7 @@ def send_code_of(error: Exception, in_transaction: bool) -> pb.ErrorCode:
     Return the code for a message that was not stored.
 
     Clients give up a message for this one code. For the codes of transactions they connect again, and send the message
-    again for ever.
+    again permanently.
     """
     code = code_of(error)
     return pb.NOT_ALLOWED_ERROR if in_transaction and code in _ENDED else code
