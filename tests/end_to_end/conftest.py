@@ -68,6 +68,7 @@ collect_ignore = (
         "test_store_copy_by_command.py",
         "test_store_copy_log_family.py",
         "test_store_copy_processes.py",
+        "test_store_copy_reopening.py",
         "test_transaction_commands.py",
     ]
 )

@@ -166,8 +166,9 @@ class Deployments:
     async def audit(self) -> AuditReport:
         return await audit_stores(*self.loaded(), self.registry, self.clock)
 
-    async def reopen(self) -> str:
-        return await reopen(self.loaded()[0], self.registry, self.clock)
+    async def reopen(self, *, with_target: bool = False) -> str:
+        source, target = self.loaded()
+        return await reopen(source, target if with_target else None, self.registry, self.clock)
 
     async def refuses(self, name: str) -> None:
         with pytest.raises(DeploymentClosed):

@@ -99,7 +99,15 @@ def test_only_the_metadata_is_copied(sqlite: Stores, tmp_path: Path) -> None:
         assert report.ledgers == 0
         await both.refuses("source")
         assert (await both.copy()).was_complete
-        await both.reopen()
+        with pytest.raises(InvalidInput, match="would lose them"):
+            await both.reopen()
+        async with both.open("target") as client:
+            txn = client.transaction()
+            await txn.begin()
+            with pytest.raises(Unavailable, match="open: it holds the lease"):
+                await both.reopen(with_target=True)
+            await txn.abort()
+        await both.reopen(with_target=True)
         await both.refuses("target")
         async with both.open("source") as client:
             await scene.observe(client, "commit")

@@ -21,7 +21,7 @@ def test_a_copy_by_command(cli: Any, tmp_path: Path) -> None:
         (("copy",), "--to FILE is missing"),
         (("audit",), "--to FILE is missing"),
         (("copy", "--to", "new.toml", "--output", "json"), "add --dry-run or --yes"),
-        (("copy", "--reopen", "--to", "new.toml"), "takes no other option"),
+        (("copy", "--reopen", "--keep-source"), "takes no other option"),
         (("copy", "--reopen", "--yes"), "is not closed by a copy"),
         (("copy", "--to", "txnframework.toml", "--yes"), "is the metadata store of both"),
     ):

@@ -171,6 +171,8 @@ def _documents() -> tuple[tuple[type, records.Document], ...]:
             records.TopicRecord(epoch=1, next_id=2, segments=[segment], starting={"s": {0: at}}, families=["log"]),
             records.IdBlock(next=4_096),
             records.RestoreRecord(ledgers="a", to="b", at_ms=3),
+            records.CopyRecord(source="a", to="b", step="copying", upto="c"),
+            records.CopiedRecord(to="b", is_shared=True),
         )
     )
 

@@ -38,7 +38,9 @@ from txnframework.broker.restore.restoration import Restored, RestoreReport, Res
 from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease, dispatching_leases
 from txnframework.broker.status import FamilyStatus, HangingTransaction, StatusReport, TopicStatus, ack_status
 from txnframework.broker.store_copy.audit import Audit, AuditReport, ComparedItem, CopyProgress
-from txnframework.broker.store_copy.copier import CopyReport, CopyRequest, audit_stores, copy_stores, reopen
+from txnframework.broker.store_copy.closed_sources import reopen
+from txnframework.broker.store_copy.copier import audit_stores, copy_stores
+from txnframework.broker.store_copy.request import CopyReport, CopyRequest
 from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.subscriptions import Start
 from txnframework.broker.topics.topics import Topics

@@ -67,13 +67,14 @@ def copy(
 
     First stop every process that uses the stores. The copy is compared with the source by counts and hashes, and gets
     an identity of its own. The source cannot be opened afterwards, unless --keep-source is given. If the command is
-    interrupted, run it again: neither deployment can be opened until it has finished.
+    interrupted, run it again: neither deployment can be opened until it has finished. --reopen takes --to if the copy
+    has the same ledger store.
     """
     source = settings_of(loaded, config)
     if reopens:
-        if to is not None or keep_source or dry_run:
-            raise InvalidInput("--reopen takes no other option than --config, --yes and --output")
-        _reopen(loaded, source, yes, output)
+        if keep_source or dry_run:
+            raise InvalidInput("--reopen takes no other option than --config, --to, --yes and --output")
+        _reopen(loaded, source, None if to is None else settings_of(loaded, to), yes, output)
         return
     if to is None:
         raise InvalidInput("--to FILE is missing: it names the configuration file of the stores to copy to")
@@ -140,12 +141,12 @@ def progress() -> Iterator[Show]:
         yield show
 
 
-def _reopen(loaded: LoadedPlugins, source: Config, yes: bool, output: str) -> None:
+def _reopen(loaded: LoadedPlugins, source: Config, target: Config | None, yes: bool, output: str) -> None:
     if not yes:
         if output == "json":
             raise InvalidInput("--output json cannot ask for confirmation: add --yes")
         confirm("Messages that were sent to the copy are not in the source. Open the source again?")
-    copied = asyncio.run(reopen(source, loaded.registry))
+    copied = asyncio.run(reopen(source, target, loaded.registry))
     if output == "json":
         print_json({"reopened": True, "copy": copied})
         return

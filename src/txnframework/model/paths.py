@@ -293,6 +293,11 @@ def copy_key() -> Key:
     return Key("/copy")
 
 
+def copied_key() -> Key:
+    """Return the key of the record, in the source, of the last copy of the deployment."""
+    return Key("/copied")
+
+
 def family_of(path: str) -> str:
     """Return the first component of a path, with its slash; it names the kind of the record."""
     return path[: path.find("/", 1)] if "/" in path[1:] else path

@@ -21,6 +21,7 @@ key                                           document                 partition
 ``/ids/<coordinator>``                        ``IdBlock``              its own
 ``/restore``                                  ``RestoreRecord``        its own
 ``/copy``                                     ``CopyRecord``           its own
+``/copied``                                   ``CopiedRecord``         its own
 ============================================  =======================  ================================================
 """
 
@@ -358,6 +359,18 @@ class CopyRecord(Document):
     step: CopyStep = "begun"
     upto: str = ""
     keep_source: bool = False
+
+
+class CopiedRecord(Document):
+    """
+    A copy of this deployment to the identity ``to``; it is stored before this deployment is closed.
+
+    ``is_shared``: the copy has the same ledger store. ``is_finished``: the copy may be in use.
+    """
+
+    to: str
+    is_shared: bool = False
+    is_finished: bool = False
 
 
 class _FormatOnly(msgspec.Struct):

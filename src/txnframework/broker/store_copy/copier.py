@@ -3,75 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import TypeVar
 
-import msgspec
-
-from txnframework.broker.coordination import expected_version, held_leases
 from txnframework.broker.store_copy.audit import Audit, AuditReport, CopyProgress
+from txnframework.broker.store_copy.claim import CopyClaim
+from txnframework.broker.store_copy.closed_sources import MOVED
 from txnframework.broker.store_copy.digests import (
+    ahead,
+    digest_records,
     digest_shape,
     entry_pages,
     names_of,
     record_pages,
     sequence_pages,
 )
+from txnframework.broker.store_copy.exclusion import require_alone, require_no_others, while_held
 from txnframework.broker.store_copy.pairs import CopyablePair, open_pairs
-from txnframework.broker.stores import COPIED, open_ledger_store, open_metadata_store, verify_store_pair
+from txnframework.broker.store_copy.request import CopyReport, CopyRequest
+from txnframework.broker.stores import COPIED, verify_store_pair
 from txnframework.config import Config
 from txnframework.environment import Environment, SystemEnvironment
-from txnframework.errors import Corrupt, DeploymentClosed, InvalidInput, LeaseHeld, Unavailable
-from txnframework.interfaces import IMetadataStore, IRestorable
-from txnframework.model import EntryRange, Expect, IndexedRecord, Key, Put, paths, records
+from txnframework.errors import Corrupt, DeploymentClosed, InvalidInput, Unavailable, VersionMismatch
+from txnframework.interfaces import ICopyableMetadataStore, IRestorable
+from txnframework.model import EntryRange, Expect, IndexedRecord, Key, Put, paths
 from txnframework.model.records import CopyRecord
 from txnframework.plugin import PluginRegistry, load_plugins
 
-T = TypeVar("T")
-
 IDENTITY_BITS = 64
-MOVED = "moved-to-"
-"""How the identity of the ledgers of a closed source begins; that of the copy follows."""
-LEASE = "copy"
 LEDGERS_NOTED = 50
 """A copy that is repeated begins at most this many ledgers before the one at which it was interrupted."""
 TOGETHER = 200
 """The number of records that are written at the same time."""
 COPY_ENTRIES, COPY_RECORDS = "copying entries", "copying records"
-
-
-@dataclass(frozen=True, slots=True)
-class CopyRequest:
-    """
-    The operator's choices.
-
-    ``keep_source``: the source is opened again, and both deployments go on, apart from each other. ``dry_run``: report
-    what would be copied.
-    """
-
-    keep_source: bool = False
-    dry_run: bool = False
-
-
-@dataclass(slots=True)
-class CopyReport:
-    """
-    What was copied by this call, or would be.
-
-    ``audit``: the comparison at the end; None: this call made none. ``was_complete``: an earlier call has completed the
-    copy, and this one did nothing.
-    """
-
-    source_identity: str
-    identity: str
-    ledgers: int = 0
-    entries: int = 0
-    sequences: int = 0
-    records: int = 0
-    audit: AuditReport | None = None
-    was_complete: bool = False
-    families: dict[str, int] = field(default_factory=dict)
 
 
 async def copy_stores(
@@ -96,19 +58,23 @@ async def copy_stores(
     A repeated call is safe, and completes a copy that was interrupted at any step. The steps, with the state that each
     of them leaves if it is the last one:
 
-    1. The record of the copy is put into the target. Both deployments are as they were.
+    1. Records of the copy are put into the target and into the source. Both deployments are as they were.
     2. The ledgers of the target take the identity of the copy. The target cannot be opened.
     3. The ledgers of the source take theirs. The source cannot be opened either.
     4. Numbers and ids are skipped, ledgers and records are copied. Each of these calls may be repeated.
     5. Everything is compared, and the record says so. From here on nothing is copied any more.
     6. With ``keep_source``, the ledgers of the source take their old identity.
-    7. The metadata store of the target takes the identity of the copy, which opens the target.
+    7. The record in the source says that the copy may be in use. The metadata store of the target takes the identity of
+       the copy, which opens the target.
+
+    A run that completes an interrupted one takes the copy over: it raises the versions of its records. A process that
+    was only suspended then stops with an error instead of writing into a copy that is used.
 
     :raises InvalidInput: a store cannot be copied, the target is not empty, the source was opened since the copy began,
         or the request is another one than that of the interrupted call.
     :raises StoreMismatch: the source is not a pair.
     :raises DeploymentClosed: the source was copied into other stores.
-    :raises Unavailable: another process has one of the deployments open.
+    :raises Unavailable: another process has one of the deployments open, or has taken this copy over.
     :raises Corrupt: the comparison found differences; the error names the first ones. Neither deployment can be opened.
     """
     registry = registry or load_plugins()
@@ -135,65 +101,6 @@ async def audit_stores(
         return await Audit(from_pair, to_pair, progress).run()
 
 
-async def reopen(source: Config, registry: PluginRegistry | None = None, environment: Environment | None = None) -> str:
-    """
-    Open the source of a copy again, whether the copy is complete or not; return the identity of the copy.
-
-    An incomplete copy cannot be completed afterwards. A complete one stays usable, as another deployment, unless it has
-    the same ledger store.
-
-    :raises InvalidInput: the source is not closed.
-    :raises Unavailable: another process has it open.
-    """
-    registry = registry or load_plugins()
-    environment = environment or SystemEnvironment()
-    metadata = await open_metadata_store(source, registry, environment)
-    try:
-        ledgers = await open_ledger_store(source, registry, environment, None)
-        try:
-            copied = ledgers.identity.removeprefix(MOVED)
-            if ledgers.identity == metadata.identity or not copied.startswith(COPIED):
-                raise InvalidInput(f"the deployment {metadata.identity!r} is not closed by a copy")
-            await require_alone(metadata)
-            assert IRestorable.providedBy(ledgers)
-            await ledgers.take_identity(metadata.identity)
-        finally:
-            await ledgers.close()
-    finally:
-        await metadata.close()
-    return copied
-
-
-async def require_alone(metadata: IMetadataStore) -> None:
-    """
-    Exclude other copies, and refuse while a lease shows that another process has the store open.
-
-    :raises Unavailable: there is such a lease.
-    """
-    try:
-        await metadata.acquire_lease(LEASE, metadata.session)
-    except LeaseHeld as held:
-        raise Unavailable(
-            f"another process is copying {metadata.identity!r}; wait until it has finished, or, if it was killed, until"
-            " its session has expired"
-        ) from held
-    await require_no_others(metadata)
-
-
-async def require_no_others(metadata: IMetadataStore) -> None:
-    """
-    Refuse while a lease shows that another process has the store open.
-
-    :raises Unavailable: there is such a lease.
-    """
-    others = [name for name in await held_leases(metadata, "") if name != LEASE]
-    if others:
-        raise Unavailable(
-            f"another process has {metadata.identity!r} open: it holds the lease {others[0]!r}; stop it and repeat"
-            " this; if it was killed, wait until its session has expired"
-        )
-
-
 class StoreCopy:
     """One call of ``copy_stores`` on open stores."""
 
@@ -211,14 +118,18 @@ class StoreCopy:
         self._environment = environment
         self._progress = progress
         self._is_shared = source.ledgers is target.ledgers
+        self._claim = CopyClaim(source.metadata, target.metadata)
         self._entries_total = 0
         self._report = CopyReport(source.metadata.identity, "")
 
     async def run(self) -> CopyReport:
         """Copy, or complete a copy that was interrupted, or plan a copy."""
-        if not self._request.dry_run:
-            for pair in (self._source, self._target):
-                await require_alone(pair.metadata)
+        if self._request.dry_run:
+            return await self._run()
+        leases = [await require_alone(pair.metadata) for pair in (self._source, self._target)]
+        return await while_held(leases, self._run())
+
+    async def _run(self) -> CopyReport:
         record = await self._begun()
         if record is None:
             await self._require_fit()
@@ -235,11 +146,12 @@ class StoreCopy:
         await self._count()
         if self._request.dry_run:
             return self._report
+        record = await self._claim.take(record, is_shared=self._is_shared)
         if record.step != "verified":
             record = await self._close(record)
-            await self._copy(record)
+            record = await self._copy(record)
             self._report.audit = await self._verified()
-            await self._note(record, step="verified")
+            record = await self._claim.note(record, step="verified")
         await self._finish(record)
         return self._report
 
@@ -247,10 +159,9 @@ class StoreCopy:
 
     async def _begun(self) -> CopyRecord | None:
         """Return the record of a copy of this source into this target that was begun, or None."""
-        found = await self._target.metadata.get(paths.copy_key())
-        if found is None:
+        record = await self._claim.begun()
+        if record is None:
             return None
-        record = records.decode(CopyRecord, found)
         source, ledgers = self._source.identities
         if record.source != source:
             raise InvalidInput(
@@ -270,6 +181,11 @@ class StoreCopy:
         if ledgers != self._closed_as(record.to) and not (ledgers == source and self._may_be_open(record)):
             raise InvalidInput(
                 f"the source {source!r} was opened again after this copy began; empty the target, and begin again"
+            )
+        if record.step != "begun" and self._target.ledgers.identity != record.to:
+            raise InvalidInput(
+                f"{self._target.ledger_url} is {self._target.ledgers.identity!r}, and not the ledgers of the copy"
+                f" {record.to!r} that was begun; name the stores with which it was begun"
             )
         return record
 
@@ -338,11 +254,10 @@ class StoreCopy:
             # Crash window: until the ledgers have the identity of the copy, the target may be opened and used.
             if self._target.ledgers.identity not in (record.to, self._closed_as(record.to)):
                 await self._require_empty()
-            await self._note(record)
             await self._take(self._target, record.to)
             if not self._is_shared:
                 await self._take(self._source, self._closed_as(record.to))
-            record = await self._note(record, step="copying")
+            record = await self._claim.note(record, step="copying")
         # A process that opened the source after the first look had to do so before it was closed.
         await self._require_no_others()
         return record
@@ -351,7 +266,7 @@ class StoreCopy:
         for pair in (self._source, self._target):
             await require_no_others(pair.metadata)
 
-    async def _copy(self, record: CopyRecord) -> None:
+    async def _copy(self, record: CopyRecord) -> CopyRecord:
         source, target = self._source, self._target
         if not self._is_shared:
             await target.ledgers.skip_ids(
@@ -362,23 +277,36 @@ class StoreCopy:
                 await self._copy_ledger(name)
                 noted += 1
                 if noted % LEDGERS_NOTED == 0:
-                    record = await self._note(record, upto=name)
+                    record = await self._claim.note(record, upto=name)
         await target.metadata.skip_numbers(await source.metadata.last_number())
-        async for page in _ahead(record_pages(source.metadata)):
+        async for page in ahead(record_pages(source.metadata)):
             for at in range(0, len(page), TOGETHER):
-                await asyncio.gather(*(target.metadata.put(_put(one)) for one in page[at : at + TOGETHER]))
+                # A batch cannot check the record of the copy: it has another partition key. The window that is left: a
+                # process that is suspended behind this look, and replaced, may put at most these records. None of them
+                # replaces another; one that was deleted from the copy since comes back.
+                await self._claim.require()
+                await asyncio.gather(*(_put(target.metadata, one) for one in page[at : at + TOGETHER]))
             self._report.records += len(page)
             self._progress(COPY_RECORDS, self._report.records, None)
+        return record
 
     async def _copy_ledger(self, name: str) -> None:
         source, target = self._source.ledgers, self._target.ledgers
         shape = await source.ledger_shape(name)
+        # The window that is left behind each look: see the records. An import adds only entries that directly follow.
+        await self._claim.require()
         after = await target.import_ledger(name, shape)
-        async for page in _ahead(entry_pages(source, name, EntryRange(after, shape.whole.upto))):
-            await target.import_entries(name, page)
+        async for page in ahead(entry_pages(source, name, EntryRange(after, shape.whole.upto))):
+            await self._claim.require()
+            try:
+                await target.import_entries(name, page)
+            except InvalidInput:
+                await self._claim.require()  # another run has imported them
+                raise
             self._report.entries += len(page)
             self._progress(COPY_ENTRIES, self._report.entries, self._entries_total)
         async for sequences in sequence_pages(source, name):
+            await self._claim.require()
             await target.import_sequences(name, sequences)
             self._report.sequences += len(sequences)
         self._report.ledgers += 1
@@ -394,7 +322,14 @@ class StoreCopy:
                 f" {first.target.error or first.target.count} in the copy"
             )
         await self._require_no_others()
-        # A process that had the source open before it was closed, and holds no lease, may have gone on appending.
+        # A process that had the source open before it was closed, and had no lease until now, may have gone on. The
+        # window that is left: it may do so after these last looks. An operator stops all processes first.
+        sides = await asyncio.gather(*(digest_records(pair.metadata) for pair in (self._source, self._target)))
+        if sides[0] != sides[1]:
+            raise Unavailable(
+                "another process changes records of the source; stop it, open the source again, and begin again with"
+                " empty stores"
+            )
         if not self._is_shared:
             async for name in names_of(self._source.ledgers):
                 shapes = [await pair.ledgers.ledger_shape(name) for pair in (self._source, self._target)]
@@ -403,8 +338,13 @@ class StoreCopy:
         return audit
 
     async def _finish(self, record: CopyRecord) -> None:
+        """Open what is to be open; the record in the source was written by this run, so no process opened it again."""
+        await self._claim.finish(record, is_shared=self._is_shared)
+        # The window that is left behind the notes, here and in _close: taking an identity is unconditional. A process
+        # that is suspended in it, and replaced, gives an identity again that its successor has given.
         if record.keep_source:
             await self._take(self._source, record.source)
+            await self._claim.note(record)
         target = self._target.metadata
         assert IRestorable.providedBy(target)
         await target.take_identity(record.to)
@@ -413,28 +353,24 @@ class StoreCopy:
         """Give the ledgers of a pair another identity."""
         assert IRestorable.providedBy(pair.ledgers)
         if pair.ledgers.identity != identity:
+            await self._claim.require()
             await pair.ledgers.take_identity(identity)
 
-    async def _note(self, record: CopyRecord, **changes: str) -> CopyRecord:
-        """Store the record of the copy, with changes."""
-        noted = msgspec.structs.replace(record, **changes)
-        found = await self._target.metadata.get(paths.copy_key())
-        await self._target.metadata.put(Put(paths.copy_key(), records.encode(noted), expected_version(found)))
-        return noted
 
+async def _put(target: ICopyableMetadataStore, one: IndexedRecord) -> None:
+    """
+    Put a record into the target, unless an interrupted call has put it.
 
-def _put(one: IndexedRecord) -> Put:
-    """Return the write of a record; a repeated copy writes it again."""
-    return Put(Key(one.record.key.path, one.record.key.partition), one.record.value, Expect.ANY, one.indexes)
-
-
-async def _ahead(pages: AsyncIterator[T]) -> AsyncIterator[T]:
-    """Yield the pages, and read the next one while the caller works on the last."""
-    reading = asyncio.ensure_future(anext(pages, None))
+    :raises Unavailable: there is another record.
+    """
+    key = Key(one.record.key.path, one.record.key.partition)
     try:
-        while (page := await reading) is not None:
-            reading = asyncio.ensure_future(anext(pages, None))
-            yield page
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)
+        await target.put(Put(key, one.record.value, Expect.ABSENT, one.indexes))
+    except VersionMismatch as mismatch:
+        found = await target.get(key)
+        if found is not None and found.value == one.record.value:
+            return
+        raise Unavailable(
+            f"the record {key.path} of the copy is not that of the source: another process uses the copy, or changed"
+            " the source after this copy began; stop it, open the source again, and begin again with empty stores"
+        ) from mismatch

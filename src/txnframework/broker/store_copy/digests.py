@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -26,11 +28,16 @@ from txnframework.model import (
     paths,
 )
 
+T = TypeVar("T")
+
 PAGE = 1_000
 READ = Limit(2_000, 8 * 1024 * 1024)
 EVERY_KEY = KeyRange("/", "0")
 NOT_COPIED = frozenset(
-    {paths.family_of(key.path) for key in (paths.lease_key("x"), paths.copy_key(), paths.restore_key())}
+    {
+        paths.family_of(key.path)
+        for key in (paths.lease_key("x"), paths.copy_key(), paths.copied_key(), paths.restore_key())
+    }
 )
 """The families of records that describe one deployment only: leases, and the commands copy and restore."""
 KNOWN_INDEXES = frozenset(value for name, value in vars(indexes).items() if name.isupper() and isinstance(value, str))
@@ -124,6 +131,18 @@ async def record_pages(metadata: ICopyableMetadataStore) -> AsyncIterator[tuple[
         page = await metadata.scan_indexed(left, PAGE)
         yield tuple(one for one in page.records if paths.family_of(one.record.key.path) not in NOT_COPIED)
         left = page.resume
+
+
+async def ahead(pages: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Yield the pages, and read the next one while the caller works on the last."""
+    reading = asyncio.ensure_future(anext(pages, None))
+    try:
+        while (page := await reading) is not None:
+            reading = asyncio.ensure_future(anext(pages, None))
+            yield page
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 # -- ledgers ------------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""Leases that exclude other copies, and the look for other processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from txnframework.broker.coordination import held_leases
+from txnframework.errors import LeaseHeld, Unavailable
+from txnframework.interfaces import ILease, IMetadataStore
+
+T = TypeVar("T")
+LEASE = "copy"
+
+
+async def require_alone(metadata: IMetadataStore) -> ILease:
+    """
+    Exclude other copies, and refuse while a lease shows that another process has the store open; return the lease.
+
+    :raises Unavailable: there is such a lease.
+    """
+    try:
+        lease = await metadata.acquire_lease(LEASE, metadata.session)
+    except LeaseHeld as held:
+        raise Unavailable(
+            f"another process is copying {metadata.identity!r}; wait until it has finished, or, if it was killed, until"
+            " its session has expired"
+        ) from held
+    await require_no_others(metadata)
+    return lease
+
+
+async def require_no_others(metadata: IMetadataStore) -> None:
+    """
+    Refuse while a lease shows that another process has the store open.
+
+    :raises Unavailable: there is such a lease.
+    """
+    others = [name for name in await held_leases(metadata, "") if name != LEASE]
+    if others:
+        raise Unavailable(
+            f"another process has {metadata.identity!r} open: it holds the lease {others[0]!r}; stop it and repeat"
+            " this; if it was killed, wait until its session has expired"
+        )
+
+
+async def while_held(leases: Sequence[ILease], work: Coroutine[Any, Any, T]) -> T:
+    """
+    Return the result of the work, and stop it as soon as a lease is lost.
+
+    :raises Unavailable: a lease was lost before the work was done.
+    """
+    running = asyncio.ensure_future(work)
+    lost = [asyncio.ensure_future(lease.lost()) for lease in leases]
+    try:
+        await asyncio.wait((running, *lost), return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise Unavailable("the session of this copy has expired, and another process may complete it; repeat this")
+        return await running
+    finally:
+        for task in (running, *lost):
+            task.cancel()
+        await asyncio.gather(running, *lost, return_exceptions=True)
