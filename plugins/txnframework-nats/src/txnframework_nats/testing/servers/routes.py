@@ -12,7 +12,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from txnframework.testing.servers.clusters import LOCALHOST
 from txnframework.testing.servers.processes import free_ports
@@ -24,6 +24,9 @@ T = TypeVar("T")
 class Routes:
     """Direct connections between ``servers`` servers; a single server has none."""
 
+    advertised: ClassVar[str] = ""
+    """The setting of the address that each server names to others."""
+
     def __init__(self, servers: int) -> None:
         self.ports = free_ports(servers)
 
@@ -34,20 +37,19 @@ class Routes:
         routes = ", ".join(f'"nats://{self.address(index, other)}"' for other, _ in enumerate(self.ports))
         return [
             f'cluster {{ name: "tests", listen: "{LOCALHOST}:{self.ports[index]}", routes: [{routes}],'
-            f" no_advertise: true{self.advertised(index)} }}"
+            f" no_advertise: true{self.advertised} }}"
         ]
 
     def address(self, index: int, other: int) -> str:  # noqa: ARG002 - for those who override it
         """Return the address at which the server ``index`` reaches another one."""
         return f"{LOCALHOST}:{self.ports[other]}"
 
-    def advertised(self, index: int) -> str:  # noqa: ARG002 - for those who override it
-        """Return the setting of the address that the server names to others."""
-        return ""
-
 
 class CuttableRoutes(Routes):
     """Connections through proxies, which run in a thread until the end of the block."""
+
+    advertised = f', advertise: "{LOCALHOST}:1"'
+    """An address where no server listens, so that servers use only the routes that are named to them."""
 
     def __init__(self, servers: int) -> None:
         super().__init__(servers)
@@ -61,10 +63,6 @@ class CuttableRoutes(Routes):
         if index == other:
             return super().address(index, other)
         return "{}:{}".format(*self._proxies[index, other].address)
-
-    def advertised(self, index: int) -> str:  # noqa: ARG002 - all name the same
-        """Return an address where no server listens, so that servers use only the routes that are named to them."""
-        return f', advertise: "{LOCALHOST}:1"'
 
     def cut(self, index: int) -> None:
         """Reset the connections of a server with all others, until ``restore``."""
