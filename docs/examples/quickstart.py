@@ -1,4 +1,4 @@
-"""An order becomes an invoice: the invoice is sent and the order acknowledged together, or neither is."""
+"""An order becomes an invoice: sent and acknowledged together, or not at all."""
 
 import asyncio
 
