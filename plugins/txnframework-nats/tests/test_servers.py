@@ -36,7 +36,7 @@ async def client(hosts: str) -> AsyncIterator[Client]:
 def test_what_was_confirmed_outlives_a_kill(tmp_path: Path) -> None:
     """A server that is killed and started again has what it confirmed, at the same address."""
 
-    async def publish() -> None:
+    async def publish_alone() -> None:
         async with client(servers.hosts) as connected:
             jetstream = connected.jetstream()
             await jetstream.add_stream(name="kept", subjects=["kept"])
@@ -47,7 +47,7 @@ def test_what_was_confirmed_outlives_a_kill(tmp_path: Path) -> None:
             return (await connected.jetstream().get_last_msg("kept", "kept")).data
 
     with Nats(tmp_path) as servers:
-        asyncio.run(publish())
+        asyncio.run(publish_alone())
         servers.servers[0].kill()
         assert not servers.servers[0].serves()
         servers.start()
@@ -56,12 +56,6 @@ def test_what_was_confirmed_outlives_a_kill(tmp_path: Path) -> None:
 
 def test_cluster(tmp_path: Path) -> None:
     """Of three servers any two serve: a killed leader is replaced, a paused one too, and both come back."""
-
-    async def publish() -> None:
-        async with client(servers.hosts) as connected:
-            await connected.jetstream().add_stream(name="kept", subjects=["kept"], num_replicas=3)
-            await connected.jetstream().publish("kept", b"one")
-
     with Nats(tmp_path, servers=3) as servers:
         first = servers.leader()
         first.kill()
@@ -74,7 +68,7 @@ def test_cluster(tmp_path: Path) -> None:
         assert servers.leader() is not second
         second.resume()
         servers.wait_until_serving()
-        asyncio.run(publish())
+        asyncio.run(publish(servers.hosts, create=True))
         assert servers.leader_of("kept") in servers.servers
 
 
@@ -82,22 +76,13 @@ def test_cluster(tmp_path: Path) -> None:
 def test_members_of_the_embedded_cluster(how: str) -> None:
     """While a member fails, the others confirm messages; after it has recovered, it has them."""
 
-    async def publish(host: str, *, create: bool) -> None:
-        async with client(host) as connected:
-            if create:
-                await connected.jetstream().add_stream(name="kept", subjects=["kept"], num_replicas=3)
-            async with asyncio.timeout(BOUND_S):
-                while True:
-                    with suppress(nats.errors.Error):
-                        await connected.jetstream(timeout=1).publish("kept", b"one")
-                        return
-
-    async def read(host: str) -> int:
+    async def read_both(host: str) -> None:
+        """Return when the member shows both messages: at first nobody leads, or the leader from before the cut."""
         async with client(host) as connected, asyncio.timeout(BOUND_S):
-            while True:
-                # The members may still be electing the stream's leader, which answers.
+            messages = 0
+            while messages < 2:
                 with suppress(nats.errors.Error):
-                    return (await connected.jetstream().stream_info("kept")).state.messages
+                    messages = (await connected.jetstream().stream_info("kept")).state.messages
 
     with started_cluster() as server:
         hosts = urlsplit(server.url).netloc.split(",")
@@ -105,7 +90,7 @@ def test_members_of_the_embedded_cluster(how: str) -> None:
         server.members[0].failures[how]()
         asyncio.run(publish(hosts[1], create=False))
         server.members[0].recover()
-        assert asyncio.run(read(hosts[0])) >= 2
+        asyncio.run(read_both(hosts[0]))
 
 
 def test_server_ends_with_who_started_it() -> None:
@@ -115,6 +100,18 @@ def test_server_ends_with_who_started_it() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == -signal.SIGKILL
     assert gone(int(done.stdout))
+
+
+async def publish(hosts: str, *, create: bool) -> None:
+    """Publish a message, once the servers have elected who confirms it; create its stream before."""
+    async with client(hosts) as connected, asyncio.timeout(BOUND_S):
+        stream = connected.jetstream(timeout=1)
+        while True:
+            with suppress(nats.errors.Error):
+                if create:
+                    await stream.add_stream(name="kept", subjects=["kept"], num_replicas=3)
+                await stream.publish("kept", b"one")
+                return
 
 
 def gone(pid: int) -> bool:
