@@ -8,10 +8,11 @@ from bisect import bisect_left
 import pytest
 
 from txnframework.errors import CorruptRecord, UnknownFormat
-from txnframework.model import Expect, IndexEntry, IndexRange, Key, Put
+from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework_nats.records._copy import RecordCopy
 from txnframework_nats.records._layout import Content, Layout, decode, encode_delete, encode_put, record_id
 from txnframework_nats.records._sorted_keys import SortedKeys
+from txnframework_nats.records._watches import RecordWatches
 
 LAYOUT = Layout("tests")
 
@@ -51,6 +52,19 @@ def test_repeated_messages_change_nothing() -> None:
     assert copy.get(("/a", "/a")) is None
     assert copy.sequence(("/a", "/a")) == 6
     assert copy.scan_index(IndexRange("i", b"", b"z"), 10).records == ()
+
+
+@pytest.mark.parametrize("target", [Key("/a"), KeyRange("/a", "/b"), IndexRange("i", b"", b"z")], ids=repr)
+def test_deletion_of_an_unread_record_wakes(target: Key | KeyRange | IndexRange) -> None:
+    """A record may be written and deleted before this process reads the stream; a watch armed meanwhile is woken."""
+    watches = RecordWatches()
+    watch = watches.arm(target)
+    change = RecordCopy().apply(Content(record_id(Key("/a")), frozenset(), None), 6)
+    assert change is not None
+    watches.notify([change])
+    woken = watch.changed()
+    with pytest.raises(StopIteration):
+        woken.send(None)
 
 
 KEYS = [

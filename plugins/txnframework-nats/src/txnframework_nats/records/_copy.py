@@ -32,12 +32,13 @@ class RecordChange(msgspec.Struct, frozen=True, gc=False):
     """
     One written or deleted record.
 
-    ``indexes``: its index entries before and after. ``value``: None if the record was deleted.
+    ``indexes``: its index entries before and after; None if they are unknown, because the record was written and
+    deleted before this process read the stream. ``value``: None if the record was deleted.
     """
 
     path: str
     partition: str
-    indexes: frozenset[IndexEntry]
+    indexes: frozenset[IndexEntry] | None
     value: bytes | None
 
 
@@ -68,9 +69,10 @@ class RecordCopy:
 
     def apply(self, content: Content, sequence: int) -> RecordChange | None:
         """
-        Apply a message; return the change, or None if nothing changed.
+        Apply a message; return the change.
 
-        A message that the copy has had is ignored: a consumer that replaces another one may repeat messages.
+        A message that the copy has had is ignored, and the result is None: a consumer that replaces another one may
+        repeat messages.
         """
         place = content.place
         if sequence <= self.sequence(place):
@@ -80,10 +82,10 @@ class RecordCopy:
             # In the order of the numbers, which `forget_deleted_until` needs.
             self.deleted.pop(place, None)
             self.deleted[place] = sequence
-            if before is None:
-                return None
-            self._remove(place, before)
-            return RecordChange(*place, before.indexes, None)
+            if before is not None:
+                self._remove(place, before)
+            # A watch may have been armed while the record existed on the servers, and not yet here.
+            return RecordChange(*place, before.indexes if before else None, None)
         self.deleted.pop(place, None)
         if before is None:
             self._places.add(place)

@@ -23,6 +23,8 @@ def concerns(target: Target, change: RecordChange) -> bool:
     if isinstance(target, KeyRange):
         inside = target.start <= change.path < target.stop
         return inside and target.partition in (None, change.partition)
+    if change.indexes is None:
+        return True
     return any(entry.index == target.index and target.start <= entry.key < target.stop for entry in change.indexes)
 
 
