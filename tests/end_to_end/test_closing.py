@@ -155,7 +155,7 @@ def test_a_begin_that_waits_for_its_share_is_told_of_the_close(memory: Stores) -
             client.host.metadata.acquire_lease = never  # type: ignore[method-assign]
             waiting = asyncio.ensure_future(served.share.held())
             await reached.wait()
-        assert await asyncio.wait_for(waiting, 5) == frozenset()
+        assert await asyncio.wait_for(waiting, 60) == frozenset()
         with pytest.raises(Closed):
             await asyncio.wait_for(served.share.changed(frozenset()), 5)
 

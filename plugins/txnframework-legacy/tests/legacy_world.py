@@ -98,7 +98,7 @@ def in_world(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
     """Run a test with a world of its own."""
 
     async def with_world() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await test(World())
 
     def run() -> None:

@@ -117,7 +117,7 @@ def run(tmp_path: Path) -> Run:
     def run(kind: type[WorldHarness], test: Callable[[WorldHarness], Awaitable[None]]) -> None:
         async def main() -> None:
             harness = kind(tmp_path)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await test(harness)
             await harness.destroy()
 

@@ -43,7 +43,7 @@ async def opened(entries_max: int = 100, bytes_max: int = 1_000) -> AsyncIterato
     connection = StoreConnection()
     ledgers = await MemorySpace(VirtualEnvironment()).open_ledgers()
     ledger = intercept_calls(await ledgers.create("topic"), connection)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         yield Topic(
             ledger, connection, GroupAppender(ledger, entries_max, bytes_max), (await ledger.tail()).open_ledger_id
         )

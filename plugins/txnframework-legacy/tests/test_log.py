@@ -77,7 +77,7 @@ def in_log(batching: Batching) -> Callable[[Callable[[Log], Awaitable[None]]], C
 
     def mark(test: Callable[[Log], Awaitable[None]]) -> Callable[[], None]:
         async def with_log() -> None:
-            async with opened(batching) as log, asyncio.timeout(20):
+            async with opened(batching) as log, asyncio.timeout(60):
                 await test(log)
 
         def run() -> None:

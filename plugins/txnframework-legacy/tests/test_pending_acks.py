@@ -89,7 +89,7 @@ def run(tmp_path: Path) -> Callable[[type[WorldHarness], Test], None]:
     def run(kind: type[WorldHarness], test: Test) -> None:
         async def main() -> None:
             harness = kind(tmp_path)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await test(harness)
             await harness.destroy()
 

@@ -65,7 +65,7 @@ def at_a_stand(test: Callable[[Stand], Awaitable[None]]) -> Callable[[], None]:
     """Run a test where transactions 1 to 9 hold something."""
 
     async def with_stand() -> None:
-        async with opened(Batching()) as log, asyncio.timeout(20):
+        async with opened(Batching()) as log, asyncio.timeout(60):
             pending, cursor = PendingAckLog(log.ledger, log.writer), SlowCursor()
             for number in range(1, 10):
                 document = AckDocument(position=str(Position(0, number)))

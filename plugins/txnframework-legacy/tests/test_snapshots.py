@@ -35,7 +35,7 @@ FORMS = pytest.mark.parametrize("form", [WHOLE, IN_SEGMENTS], ids=["whole", "seg
 def over_ledgers(work: Callable[[ILedgerStore], Awaitable[None]]) -> None:
     async def main() -> None:
         space = MemorySpace(VirtualEnvironment())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await work(cast(ILedgerStore, await space.open_ledgers()))
 
     asyncio.run(main())

@@ -86,7 +86,7 @@ def among_hosts(test: Callable[[Hosts], Awaitable[None]]) -> Callable[[], None]:
     """Run a test with hosts over one space."""
 
     async def with_hosts() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await test(Hosts())
 
     def run() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from contextlib import suppress
 
 import txnframework
@@ -59,8 +60,12 @@ class Worker:
         topic = f"in-{self._name}"
         consumer = await self._client.consumer(topic, "work", start="earliest", stand_by=True)
         producers = [await self._client.producer(one) for one in (*BOTH, topic)]
+        has_failed = False
         while not until.is_set():
             try:
+                if has_failed:
+                    await consumer.redeliver_unacknowledged()
+                    has_failed = False
                 await self._step(consumer, producers)
             except ReceiveTimeout:
                 pass
@@ -68,7 +73,7 @@ class Worker:
                 # As an application would: whatever it was, the store knows what became of it.
                 say("trouble", type(error).__name__, str(error).replace("\n", " "))
                 await asyncio.sleep(PAUSE_S)
-                await consumer.redeliver_unacknowledged()
+                has_failed = True
         await consumer.close()
 
     async def _step(self, consumer: Consumer, producers: list[Producer]) -> None:
@@ -109,7 +114,8 @@ async def work(metadata: str, ledger: str, name: str) -> None:
     """Run one worker until the input ends."""
     until = asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.run_in_executor(None, _wait_for_the_end, loop, until)
+    # A daemon, so that a worker that fails ends, and the test sees why.
+    threading.Thread(target=_wait_for_the_end, args=(loop, until), daemon=True).start()
     async with txnframework.open(config(metadata, ledger)) as client:
         await Worker(client, name).run(until)
     say("done")

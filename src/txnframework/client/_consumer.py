@@ -267,7 +267,12 @@ class Consumer(HandlerRuns[T_co]):
                     await require_topics(self._host, (self._segments.layouts[topic_of(segment)],))
 
     async def redeliver_unacknowledged(self) -> None:
-        """Request redelivery, in order, of all messages that this consumer received and did not acknowledge."""
+        """
+        Request redelivery, in order, of all messages that this consumer received and did not acknowledge.
+
+        :raises Unavailable: the store did not answer. The consumer keeps the messages of at least one segment, so
+            call it again.
+        """
         self._require_open()
         async with self._naming_deletion():
             for feed in tuple(self._segments.feeds.values()):

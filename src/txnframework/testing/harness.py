@@ -25,7 +25,7 @@ class Harness(ABC, Generic[R]):
     are used together share one environment.
     """
 
-    patience_s: ClassVar[float] = 10.0
+    patience_s: ClassVar[float] = 60.0
     """Seconds of real time that a test waits for an expected event before it fails."""
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:

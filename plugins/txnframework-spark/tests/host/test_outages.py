@@ -159,7 +159,7 @@ def test_a_source_outlasts_any_number_of_outages_one_after_the_other(
         for number in range(2 * host.config.client.retries_max):
             await world.host.topics.split(topic, number)
             changed = await world.host.topics.finish_changes(topic)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (await watcher.layout(topic)).segments.keys() != changed.segments.keys():  # noqa: ASYNC110
                     await asyncio.sleep(0)
         await watcher.close()

@@ -49,7 +49,7 @@ def daemon(
             assert worker.recv(6) == struct.pack("!i", 2) + b"ok"
             yield process, psutil.Process(pid)
         process.stdin.close()
-        process.wait(timeout=20)
+        process.wait(timeout=60)
 
 
 @contextmanager
