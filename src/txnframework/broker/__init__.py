@@ -40,6 +40,7 @@ from txnframework.broker.status import FamilyStatus, HangingTransaction, StatusR
 from txnframework.broker.store_copy.audit import Audit, AuditReport, ComparedItem, CopyProgress
 from txnframework.broker.store_copy.closed_sources import reopen
 from txnframework.broker.store_copy.copier import audit_stores, copy_stores
+from txnframework.broker.store_copy.digests import Digest, HashSum
 from txnframework.broker.store_copy.request import CopyReport, CopyRequest
 from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.subscriptions import Start
@@ -68,12 +69,14 @@ __all__ = [
     "CopyRequest",
     "Counts",
     "DecidedMessage",
+    "Digest",
     "Dispatches",
     "DomainPlugins",
     "DurableCounts",
     "FamilyStatus",
     "ForwardingProxy",
     "HangingTransaction",
+    "HashSum",
     "HeldLease",
     "HeldMessage",
     "Host",

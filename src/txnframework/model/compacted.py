@@ -64,8 +64,23 @@ def _stored(header: _Header, data: Buffer) -> bytes:
     return b"".join((MAGIC, bytes((VERSION,)), len(encoded).to_bytes(4, "little"), encoded, data))
 
 
-def decode_compacted(data: bytes, at: Position, ledger: str = "") -> CompactedEntry:
-    """Return the entry at ``at`` of a compacted ``ledger``; CorruptEntry or UnknownFormat if it is not one."""
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """The parts of a stored copy: ``data`` is an entry with the messages at ``indexes`` of the original."""
+
+    position: Position
+    batch_size: int
+    indexes: tuple[int, ...]
+    data: bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all messages were kept, so that ``data`` may be that of the original entry, byte by byte."""
+        return len(self.indexes) == self.batch_size
+
+
+def split_compacted(data: bytes, at: Position, ledger: str = "") -> StoredCopy:
+    """Take the entry at ``at`` of a compacted ``ledger`` apart; CorruptEntry or UnknownFormat if it is not one."""
     if data[: len(MAGIC)] != MAGIC or len(data) < _FIXED:
         raise CorruptEntry(at, "it is not an entry of a compacted ledger", ledger)
     if data[len(MAGIC)] != VERSION:
@@ -75,10 +90,17 @@ def decode_compacted(data: bytes, at: Position, ledger: str = "") -> CompactedEn
         header = msgspec.json.decode(data[_FIXED:end], type=_Header)
     except UNREADABLE as error:
         raise CorruptEntry(at, str(error), ledger) from error
-    view = EntryView(data[end:], at, ledger)
-    if view.count != len(header.indexes):
-        raise CorruptEntry(at, f"it names {len(header.indexes)} messages and holds {view.count}", ledger)
-    if header.indexes != sorted(set(header.indexes)) or not 0 <= header.indexes[0] <= header.indexes[-1] < header.size:
-        raise CorruptEntry(at, f"the messages that it names are not some of {header.size}, in order", ledger)
-    messages = tuple(zip(header.indexes, view.messages(), strict=True))
-    return CompactedEntry(Position.parse(header.position), header.size, view.producer, view.branch, messages)
+    return StoredCopy(Position.parse(header.position), header.size, tuple(header.indexes), data[end:])
+
+
+def decode_compacted(data: bytes, at: Position, ledger: str = "") -> CompactedEntry:
+    """Return the entry at ``at`` of a compacted ``ledger``; CorruptEntry or UnknownFormat if it is not one."""
+    stored = split_compacted(data, at, ledger)
+    indexes = list(stored.indexes)
+    view = EntryView(stored.data, at, ledger)
+    if view.count != len(indexes):
+        raise CorruptEntry(at, f"it names {len(indexes)} messages and holds {view.count}", ledger)
+    if indexes != sorted(set(indexes)) or not 0 <= indexes[0] <= indexes[-1] < stored.batch_size:
+        raise CorruptEntry(at, f"the messages that it names are not some of {stored.batch_size}, in order", ledger)
+    messages = tuple(zip(indexes, view.messages(), strict=True))
+    return CompactedEntry(stored.position, stored.batch_size, view.producer, view.branch, messages)

@@ -175,6 +175,11 @@ def application_key(application_id: str) -> Key:
     return Key(f"{_APPLICATION}/{escape(application_id)}", application_id)
 
 
+def applications_range() -> KeyRange:
+    """Return the range of all application records."""
+    return _below(_APPLICATION)
+
+
 def application_of(path: str) -> str:
     """Return the application id of an application record, by its path."""
     (application_id,) = _components(path, _APPLICATION, 1)

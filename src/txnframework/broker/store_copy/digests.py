@@ -78,8 +78,8 @@ class RecordDigests:
 
 
 @dataclass(slots=True)
-class _Sum:
-    """A hash of a set: the order of its items does not matter."""
+class HashSum:
+    """A hash of a set: the order of its items does not matter, so several processes may each hash a part of it."""
 
     count: int = 0
     total: int = 0
@@ -89,6 +89,11 @@ class _Sum:
         self.count += 1
         digest = hashlib.sha256(msgspec.msgpack.encode(parts)).digest()
         self.total = (self.total + int.from_bytes(digest, "big")) % (1 << _HASH_BITS)
+
+    def add_digest(self, part: Digest) -> None:
+        """Add the items of another sum."""
+        self.count += part.count
+        self.total = (self.total + int(part.hash, 16)) % (1 << _HASH_BITS)
 
     @property
     def digest(self) -> Digest:
@@ -203,7 +208,7 @@ def _contradiction(shape: LedgerShape, counts: Counter[int], messages: int, size
 
 
 async def _digest_window(ledgers: ICopyableLedgerStore, name: str) -> Digest:
-    hashed = _Sum()
+    hashed = HashSum()
     async for page in sequence_pages(ledgers, name):
         for one in page:
             branch = None if one.branch is None else (str(one.branch.txn_id), one.branch.number)
@@ -218,8 +223,8 @@ async def _digest_window(ledgers: ICopyableLedgerStore, name: str) -> Digest:
 
 @dataclass(slots=True)
 class _Found:
-    families: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
-    listed: dict[str, _Sum] = field(default_factory=lambda: defaultdict(_Sum))
+    families: dict[str, HashSum] = field(default_factory=lambda: defaultdict(HashSum))
+    listed: dict[str, HashSum] = field(default_factory=lambda: defaultdict(HashSum))
 
 
 async def digest_records(metadata: ICopyableMetadataStore, advance: Advance = lambda _: None) -> RecordDigests:
@@ -247,7 +252,7 @@ async def digest_records(metadata: ICopyableMetadataStore, advance: Advance = la
 
 
 async def _digest_index(metadata: ICopyableMetadataStore, name: str) -> Digest:
-    hashed = _Sum()
+    hashed = HashSum()
     # Above every key: no component of a key begins with this byte.
     left: IndexRange | None = IndexRange(name, b"", b"\xff")
     while left is not None:
