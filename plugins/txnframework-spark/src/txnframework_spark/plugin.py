@@ -17,7 +17,7 @@ def txnframework_commands() -> Iterable[Command]:
     return (
         Command("demo", "Run an exactly-once Spark pipeline, kill it repeatedly, and check every row.", _demo),
         Command("pipeline", "Run an exactly-once Spark pipeline that is described by a file.", _pipeline),
-        Command("job", "Compact or export whole topics on Spark.", _job),
+        Command("job", "Compact or export whole topics, or audit a deployment, on Spark.", _job),
     )
 
 

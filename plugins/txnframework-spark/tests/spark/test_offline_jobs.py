@@ -27,6 +27,7 @@ from txnframework.model.names import TopicName
 from txnframework_spark import process
 from txnframework_spark.errors import ExportConflict, JobFailed
 from txnframework_spark.jobs import command
+from txnframework_spark.jobs.audit.findings import CHECKS
 from txnframework_spark.jobs.compaction import COMPACTED, UP_TO_DATE, Compaction, CompactionReport, select_segments
 from txnframework_spark.jobs.export import Export
 from txnframework_spark.jobs.export_folder import ExportFolder
@@ -395,6 +396,34 @@ def test_what_a_person_types(
     )
 
 
+def test_what_an_audit_prints(
+    client: txnframework.blocking.Client, typed: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    """A table or a document, one line for each finding, and a status for scripts."""
+    with client.producer("in") as producer:
+        producer.send(b"apple", key=b"k")
+    with client.consumer("in", "g", start="earliest") as consumer:
+        consumer.ack(consumer.receive())
+    flow = ("--flow", "in", "g", "out")
+    status, out, err = typed("audit", "--to", str(tmp_path / "report"), *flow)
+    assert status == 1
+    assert f"The report is {tmp_path / 'report' / 'index.html'}" in out
+    assert err.startswith("missing-output: topic://public/default/in: g has acknowledged 'k' in segment ")
+    options = ("--match", "upper(cast(key as string))", "--match-output", "'K'", "--output", "json")
+    with client.producer("out") as producer:
+        producer.send(b"pie")
+    status, out, _ = typed("audit", "--to", str(tmp_path / "again"), *flow, *options)
+    assert status == 0
+    assert {**json.loads(out), "store": "", "created_ms": 0, "bytes": 0} == {
+        **{"store": "", "created_ms": 0, "bytes": 0, "format": 1},
+        **{"ledgers": 2, "entries": 2, "messages": 2, "transactions": 0, "findings": []},
+        "flows": ["topic://public/default/in g topic://public/default/out"],
+        "checks": {check: 0 for check in CHECKS if check != "changed-ledger"},
+    }
+    assert "is not empty" in typed("audit", "--to", str(tmp_path / "report"))[2]
+    assert "has no readable report" in typed("audit", "--to", str(tmp_path / "x"), "--since", str(tmp_path))[2]
+
+
 @pytest.mark.skipif(not PAGE.exists(), reason="the plugin stands without the documentation")
 def test_the_page_on_offline_jobs(
     client: txnframework.blocking.Client,
@@ -403,7 +432,7 @@ def test_the_page_on_offline_jobs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its commands run one after the other and print what it shows; the last block is for a cluster."""
+    """Its commands run one after the other and print what it shows; the others are for a cluster, or other topics."""
     assert typed  # it makes the configuration
     monkeypatch.chdir(tmp_path)
     client.create_topic("orders")
@@ -411,7 +440,7 @@ def test_the_page_on_offline_jobs(
         producer.send(b"one apple")
         with client.transaction() as txn:
             producer.send(b"two apples", txn=txn)
-    *blocks, _ = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.S)
+    blocks = [block for block in re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.S) if "\\" not in block][:-1]
     for step in "".join(blocks).split("$ ")[1:]:
         line, _, shown = step.partition("\n")
         status = main(shlex.split(line)[1:])

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 
 from txnframework.broker import Order
 from txnframework.cli import terminal
 from txnframework.cli.output import output_option, print_json, print_records
 from txnframework.model.names import TopicName
 from txnframework_spark import process
+from txnframework_spark.jobs.audit.acknowledgments import Flow
+from txnframework_spark.jobs.audit.audit import AuditJob
 from txnframework_spark.jobs.compaction import Compaction, CompactionReport, select_segments
 from txnframework_spark.jobs.export import Export
 from txnframework_spark.jobs.export_folder import ExportFolder
 from txnframework_spark.jobs.session import JobProgress, session
-from txnframework_spark.options.parser import StoreOptions
+from txnframework_spark.options.parser import StoreOptions, parse_topic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 CONFIG_FILE: Final = "txnframework.toml"
 TASK_MESSAGES: Final = 100_000
+_FINDINGS_SHOWN: Final = 20
 
 
 def job_options(command: F) -> F:
@@ -52,7 +57,7 @@ def job_options(command: F) -> F:
 @click.group(no_args_is_help=True)
 def job() -> None:
     """
-    Run batch jobs over whole topics, on Spark.
+    Run batch jobs over whole topics or deployments, on Spark.
 
     The result of a job becomes visible in one step at its end. A killed job has no effect; run it again.
     """
@@ -142,6 +147,61 @@ def export(
     else:
         del document["upto"]
         print_records([document])
+
+
+@job.command()
+@click.option(
+    "--to", "folder", required=True, metavar="FOLDER", help="New folder of the report; all machines share it."
+)
+@click.option(
+    "--flow",
+    "flows",
+    nargs=3,
+    multiple=True,
+    metavar="INPUT SUBSCRIPTION OUTPUT",
+    help="Each message of INPUT that SUBSCRIPTION has acknowledged must have one in OUTPUT. May be repeated.",
+)
+@click.option("--match", default="key", show_default=True, help="SQL expression by which --flow matches messages.")
+@click.option("--match-output", help="The expression over messages of OUTPUT.  [default: that of --match]")
+@click.option("--since", metavar="FOLDER", help="Earlier report: what it has read must be unchanged.")
+@job_options
+def audit(
+    folder: str,
+    flows: tuple[tuple[str, str, str], ...],
+    match: str,
+    match_output: str | None,
+    since: str | None,
+    master: str,
+    task_messages: int,
+    config: Path | None,
+    output: str,
+) -> None:
+    """
+    Read a whole deployment, and prove that its transactions are whole.
+
+    FOLDER/index.html is the report for people; the Parquet files beside it are for programs. Nothing is changed, and
+    other processes may go on. The exit status is 1 if a contradiction was found.
+    """
+    stores = stores_of(config)
+    asked = tuple(
+        Flow(parse_topic("--flow", source), name, parse_topic("--flow", target), match, match_output or match)
+        for source, name, target in flows
+    )
+    earlier = None if since is None else Path(since)
+    work = AuditJob(stores, Path(folder).absolute(), task_messages, asked, earlier)
+    work.check(process.host(stores))  # invalid usage is reported before Spark is started
+    progress = JobProgress(terminal.console(stderr=True))
+    with session(master, "txnframework job audit", stores) as spark, progress.shown():
+        result = work.run(spark, progress)
+    if output == "json":
+        print_json(msgspec.to_builtins(result.facts) | {"findings": [asdict(one) for one in result.found]})
+    else:
+        print_records([{"check": check, "found": len(found)} for check, found in result.findings.items()])
+        for one in result.found[:_FINDINGS_SHOWN]:
+            click.echo(f"{one.check}: {one.name}: {one.detail}", err=True)
+        click.echo(f"The report is {work.folder / 'index.html'}")
+    if result.found:
+        click.get_current_context().exit(1)
 
 
 def stores_of(config: Path | None) -> StoreOptions:

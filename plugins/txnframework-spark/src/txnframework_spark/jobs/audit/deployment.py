@@ -1,0 +1,183 @@
+"""What an audit reads: every ledger of a deployment, in pieces, with the ends that were read first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from txnframework.broker import CompactionResult, Host
+from txnframework.errors import LedgerNotFound
+from txnframework.interfaces import IManagedLedger, IPlannableBuffer
+from txnframework.model.layout import Layout
+from txnframework.model.ledger import LedgerSummary
+from txnframework.model.names import SEGMENT, TopicName
+from txnframework.model.positions import EARLIEST, Position
+
+PAGE: Final = 100
+_OPENED_AT_A_TIME: Final = 16
+_COMPACTED: Final = "compacted:"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """
+    Entries ``first`` to ``last`` of ledger ``ledger_id`` of the managed ledger ``name``.
+
+    ``readable``, of a segment: the position up to which everything is decided; None: not known. ``copied``: the
+    position up to which the segment is compacted. ``copy_of``, of a compacted ledger: the segment that it belongs to.
+    """
+
+    name: str
+    ledger_id: int
+    first: int
+    last: int
+    readable: Position | None = None
+    copied: Position | None = None
+    copy_of: str = ""
+
+    @property
+    def after(self) -> Position:
+        """The position before its first entry."""
+        return Position(self.ledger_id, self.first - 1)
+
+    @property
+    def upto(self) -> Position:
+        """The position of its last entry."""
+        return Position(self.ledger_id, self.last)
+
+    @property
+    def is_segment(self) -> bool:
+        """Whether its entries are those of a segment of a scalable topic."""
+        return self.name.startswith(f"{SEGMENT}://")
+
+
+@dataclass(slots=True)
+class Deployment:
+    """
+    Everything that is audited, as it was when the audit began.
+
+    ``ledgers`` by managed ledger and ledger id, ``ends`` the last position of each segment, ``kept`` the compactions.
+    """
+
+    layouts: list[Layout] = field(default_factory=list)
+    ledgers: dict[tuple[str, int], LedgerSummary] = field(default_factory=dict)
+    readable: dict[str, Position | None] = field(default_factory=dict)
+    ends: dict[str, Position] = field(default_factory=dict)
+    kept: dict[str, CompactionResult] = field(default_factory=dict)
+
+    @property
+    def messages(self) -> int:
+        """The number of messages to read, copies included."""
+        return sum(one.messages for one in self.ledgers.values())
+
+    def first_ledger(self, name: str) -> int:
+        """Return the first ledger of a managed ledger that is left."""
+        return min(ledger for found, ledger in self.ledgers if found == name)
+
+
+async def load_deployment(host: Host) -> Deployment:
+    """
+    Return what there is to audit.
+
+    Compactions are read before the ends of their segments, and these before the numbers of entries. So whatever a
+    position names is among the entries that are read, although other processes go on.
+    """
+    found = Deployment()
+    after: TopicName | None = None
+    while page := await host.topics.page(PAGE, after):
+        found.layouts += page
+        after = page[-1].topic
+    limit = asyncio.Semaphore(_OPENED_AT_A_TIME)
+
+    async def load(name: str) -> None:
+        async with limit:
+            if name.startswith(f"{SEGMENT}://"):
+                await _load_segment(host, name, found)
+            else:
+                await _load_ledger(host, name, found)
+
+    names = [name async for name in _names(host)]
+    # A compacted ledger that no record names is what a killed compaction left: it is not read by any consumer.
+    first = [name for name in names if not name.startswith(_COMPACTED)]
+    await asyncio.gather(*map(load, first))
+    copies = {name for one in found.kept.values() for name in one.ledgers}
+    await asyncio.gather(*map(load, sorted(copies)))
+    return found
+
+
+async def _names(host: Host) -> AsyncIterator[str]:
+    after = ""
+    while names := await host.ledgers.list_names("", after, PAGE):
+        for name in names:
+            yield name
+        after = names[-1]
+
+
+async def _load_segment(host: Host, name: str, found: Deployment) -> None:
+    try:
+        kept = await host.compaction.attempts.result(name)
+        async with host.segments.visit(name) as opened:
+            plannable = IPlannableBuffer.providedBy(opened.buffer)
+            readable = max(EARLIEST, await opened.buffer.max_read_position()) if plannable else None
+            await _load_summaries(opened.ledger, name, found)
+            found.readable[name] = readable
+            found.ends[name] = (await opened.ledger.tail()).last_confirmed
+    except LedgerNotFound:  # deleted since the listing
+        return
+    if kept is not None:
+        found.kept[name] = kept
+
+
+async def _load_ledger(host: Host, name: str, found: Deployment) -> None:
+    try:
+        ledger = await host.ledgers.open(name)
+    except LedgerNotFound:
+        return
+    try:
+        await _load_summaries(ledger, name, found)
+    finally:
+        await ledger.close()
+
+
+async def _load_summaries(ledger: IManagedLedger, name: str, found: Deployment) -> None:
+    last = -1
+    while summaries := await ledger.ledgers(last, PAGE):
+        for one in summaries:
+            found.ledgers[name, one.ledger_id] = one
+        last = summaries[-1].ledger_id
+
+
+def cut(
+    deployment: Deployment, messages_max: int, before: Mapping[tuple[str, int], int] | None = None
+) -> tuple[Piece, ...]:
+    """
+    Return the pieces of a deployment, each of about ``messages_max`` messages, in the order of ledgers.
+
+    ``before``: the numbers of entries that an earlier audit found; a piece ends there, to compare its hash.
+    """
+    copies = {name: segment for segment, one in deployment.kept.items() for name in one.ledgers}
+    pieces: list[Piece] = []
+    for (name, ledger_id), summary in sorted(deployment.ledgers.items()):
+        kept = deployment.kept.get(name)
+        step = -(-summary.entries // max(1, -(-summary.messages // messages_max))) or 1
+        ends = {*range(step, summary.entries, step), summary.entries}
+        if before is not None and 0 < (earlier := before.get((name, ledger_id), 0)) < summary.entries:
+            ends.add(earlier)
+        first = 0
+        for end in sorted(ends):
+            if first < end:
+                pieces.append(
+                    Piece(
+                        name,
+                        ledger_id,
+                        first,
+                        end - 1,
+                        deployment.readable.get(name),
+                        None if kept is None else kept.upto,
+                        copies.get(name, ""),
+                    )
+                )
+            first = end
+    return tuple(pieces)

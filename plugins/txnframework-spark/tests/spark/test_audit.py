@@ -1,0 +1,208 @@
+"""``txnframework job audit`` on a real Spark: a healthy deployment passes, and every planted corruption is found."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import aclosing, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+import txnframework
+from txnframework.broker import EVERYTHING, CompactionResult, Copied, copies
+from txnframework.model.compacted import encode_whole
+from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.model.ids import Branch, TxnID
+from txnframework.model.names import TopicName
+from txnframework_spark import process
+from txnframework_spark.jobs.audit.acknowledgments import Flow
+from txnframework_spark.jobs.audit.audit import AuditJob
+from txnframework_spark.jobs.audit.findings import CHECKS
+from txnframework_spark.jobs.audit.report import AuditResult
+from txnframework_spark.jobs.session import JobProgress
+from txnframework_spark.options.parser import StoreOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Audit = Callable[..., AuditResult]
+FLOW = Flow(TopicName.parse("in"), "g", TopicName.parse("out"))
+
+
+@pytest.fixture
+def audit(spark: SparkSession) -> Audit:
+    """Return what audits stores, in small tasks, and writes its report beside them."""
+
+    def run(stores: Any, name: str = "report", **options: Any) -> AuditResult:
+        work = AuditJob(StoreOptions(metadata=stores.url), stores.directory / name, 7, **options)
+        return work.run(spark, JobProgress(Console(quiet=True)))
+
+    return run
+
+
+def segment_of(topic: str) -> str:
+    return f"segment://public/default/{topic}/0000-ffff-0"
+
+
+def fill(stores: Any) -> dict[str, TxnID]:
+    """Make transactions over two topics, of which some records are deleted, and compacted copies; return the ids."""
+    stores.create("left", "right", "lost", "damaged", "stray", "counted", "copied", segments=1)
+    ended: dict[str, TxnID] = {}
+    with txnframework.blocking.open({"metadata": {"url": stores.url}, "ledger": {"url": stores.url}}) as client:
+        both = client.producer("left"), client.producer("right")
+        for name in ("committed", "aborted", "collected", "collected-aborted"):
+            txn = client.transaction()
+            txn.begin()
+            for producer in both:
+                producer.send_many([name.encode()] * 3, txn=txn)
+            ended[name] = txn.id
+            (txn.abort if "aborted" in name else txn.commit)()
+        client.compact("left")
+        asked = process.run(stores.host.coordinator())
+        for txn_id in ended.values():
+            process.run(asked.settle(txn_id))
+        process.run(asked.collect(stores.host.environment.now_ms() + 10**9))
+        with client.producer("lost") as producer:
+            for number in range(4):
+                with client.transaction() as txn:
+                    producer.send(b"%d" % number, txn=txn)
+                    ended[f"lost {number}"] = txn.id
+        for topic in ("damaged", "stray", "counted", "copied"):
+            with client.producer(topic) as producer:
+                for value in (b"one", b"two", b"three"):
+                    producer.send(value)
+        client.compact("copied")
+    return ended
+
+
+def sql(stores: Any, statement: str, *given: Any) -> Any:
+    """Run a statement on the stores, behind the framework's back; return the first row, if any."""
+    with closing(sqlite3.connect(stores.url.removeprefix("sqlite:///"))) as database, database:
+        done = database.execute(statement, given)
+        assert done.rowcount in (-1, 1), statement
+        return done.fetchone()
+
+
+def place_of(stores: Any, segment: str, entry: int) -> int:
+    """Return the place of an entry of a segment's first ledger in the table of entries."""
+    named = "SELECT ledger_id FROM ledger_segments JOIN managed_ledgers ON id = managed_id WHERE name = ?"
+    return int(sql(stores, named, segment)[0]) * 2**32 + entry
+
+
+def rewrite(stores: Any, segment: str, branch: Branch | None) -> None:
+    """Replace the first entry of a segment by one with another first key, and with this branch; it is valid."""
+    place = place_of(stores, segment, 0)
+    (data,) = sql(stores, "SELECT data FROM entries WHERE place = ?", place)
+    view = EntryView(data)
+    first, *others = view.messages()
+    first = msgspec.structs.replace(first, key=None if first.key is None else bytes(len(first.key)))
+    changed = encode_entry([first, *others], view.producer, branch or view.branch)
+    assert len(changed) == len(data)
+    sql(stores, "UPDATE entries SET data = ? WHERE place = ?", changed, place)
+
+
+def edit(stores: Any, path: str, old: str, new: str) -> None:
+    """Change the JSON of a record."""
+    (value,) = sql(stores, "SELECT value FROM records WHERE path LIKE ?", path)
+    changed = re.sub(old, new, value.decode(), count=1)
+    assert changed != value.decode()
+    sql(stores, "UPDATE records SET value = ? WHERE path LIKE ?", changed.encode(), path)
+
+
+def compact_again(stores: Any, segment: str, written: Callable[[list[Copied]], list[Copied]]) -> None:
+    """Replace the compacted copy of a segment by what ``written`` makes of all its entries, aborted ones included."""
+    attempts = stores.host.compaction.attempts
+
+    async def work() -> None:
+        attempt = await attempts.begin(segment)
+        plan = await stores.host.compaction.plan(segment, attempt.earlier, "commit", 100)
+        async with (
+            attempts.open_writer(attempt) as writer,
+            aclosing(copies(stores.host.ledgers, plan.ranges[0], frozenset(), None)) as found,
+        ):
+            for one in written([one async for one in found]):
+                await writer.add(one.data, one.messages)
+            await writer.seal()
+        await attempts.finish(attempt, CompactionResult((writer.name,), plan.upto, EVERYTHING, "position"))
+
+    process.run(work())
+
+
+def spoiled(found: list[Copied]) -> list[Copied]:
+    """Return the first copy twice, the second one with another content, and not the third one."""
+    first, second, _ = found
+    message = EntryMessage(None, b"owt", (), 0, 0)
+    return [first, first, replace(second, data=encode_whole(encode_entry([message], "x", None), second.position, 1))]
+
+
+def test_a_healthy_deployment_passes_and_each_corruption_is_found(
+    stores: Any, audit: Audit, run_available: Any, tmp_path: Path
+) -> None:
+    """All of them are planted at once: each is found where it is, and nothing else is found."""
+    stores.publish(["a", "b", "c", "d", "e", "f", "g"])
+    run_available()
+    ids = fill(stores)
+    before = audit(stores, flows=(FLOW,))
+    assert before.found == []
+    assert set(before.findings) == set(CHECKS) - {"changed-ledger"}
+    report = stores.directory / "report"
+    ledgers = {row["name"]: row for row in pq.read_table(report / "ledgers.parquet").to_pylist()}
+    left = ledgers[segment_of("left")]
+    assert (left["entries"], left["messages"], left["aborted"], left["undecided"]) == (4, 12, 6, 0)
+    assert pq.read_table(report / "transactions").num_rows == 14
+    page = (report / "index.html").read_text()
+    assert "All checks passed" in page
+    assert page.count("<svg") == 3
+
+    # It waits for what is settled in the background, so the copied files are complete.
+    process.run(stores.host.close())
+    broken = stores.copy(tmp_path / "broken")
+    lost, out, cursor = segment_of("lost"), "segment://public/default/out/0000-7fff-0", "/cursor/%in%0000-7fff%/g"
+    sql(broken, "DELETE FROM entries WHERE place = ?", place_of(broken, lost, 3))
+    damaged = "UPDATE entries SET data = substr(data, 1, 90) || x'ff' || substr(data, 92) WHERE place = ?"
+    sql(broken, damaged, place_of(broken, segment_of("damaged"), 2))
+    count = "UPDATE ledger_segments SET messages = messages + 1 WHERE ledger_id = ?"
+    sql(broken, count, ledgers[segment_of("counted")]["ledger"])
+    sql(broken, "DELETE FROM records WHERE path LIKE ?", f"/txn-aborted/%right%{ids['collected-aborted']}%")
+    edit(broken, f"/txn/{ids['lost 2']}", "COMMITTED", "ABORTED")
+    edit(broken, "/txn-app/app", r'"committed":\[.*\]', '"committed":[]')
+    edit(broken, cursor, r'"mark_delete":"(\d+):\d+"', r'"mark_delete":"\1:50"')
+    stray = TxnID(0, 10**9)
+    rewrite(broken, segment_of("stray"), Branch(stray))
+    rewrite(broken, out, None)
+    compact_again(broken, segment_of("left"), lambda found: found)
+    compact_again(broken, segment_of("copied"), spoiled)
+
+    after = audit(broken, flows=(FLOW,), since=report)
+    copied, one = segment_of("copied"), "segment://public/default/in/0000-7fff-0"
+    found = {(finding.check, finding.name, finding.entry, finding.transaction) for finding in after.found}
+    committed_by = {(check, name) for check, name, _, _ in found if check == "batch-without-commit"}
+    assert committed_by == {("batch-without-commit", name) for name in ledgers if "/in/" in name}
+    assert {one for one in found if one[0] != "batch-without-commit"} == {
+        ("damaged-entry", lost, 3, str(ids["lost 3"])),
+        ("damaged-entry", segment_of("damaged"), 2, ""),
+        ("wrong-count", segment_of("counted"), -1, ""),
+        ("torn-transaction", f"{segment_of('left')}, {segment_of('right')}", -1, str(ids["collected-aborted"])),
+        ("wrong-outcome", lost, -1, str(ids["lost 2"])),
+        ("unknown-transaction", segment_of("stray"), -1, str(stray)),
+        ("aborted-compacted", segment_of("left"), 1, ""),
+        ("aborted-compacted", segment_of("left"), 3, ""),
+        ("stray-copy", copied, 0, ""),
+        ("changed-copy", copied, 1, ""),
+        ("missing-copy", copied, 2, ""),
+        ("cursor-beyond-end", one, 50, ""),
+        ("missing-output", "topic://public/default/in", 0, ""),
+        *(("changed-ledger", name, -1, "") for name in (lost, segment_of("damaged"), segment_of("stray"), out)),
+    }
+    # This store itself refuses to read where an entry is missing.
+    assert set(after.findings) == set(CHECKS) == {"missing-entry", *(finding.check for finding in after.found)}
+    shown = pq.read_table(broken.directory / "report" / "findings.parquet").to_pylist()
+    assert [row["check"] for row in shown] == [finding.check for finding in after.found]
+    assert str(stray) in (broken.directory / "report" / "index.html").read_text()
