@@ -124,12 +124,12 @@ def _require_own(function: Function, stored: Iterable[_StoredFunction], schema: 
             )
 
 
-# Read from the catalog: to_regclass may return a result that was cached before the wait for the lock.
-_HAS_REVISION = """
-SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = $2)
+# Read from the catalog: to_regclass may return a result that was cached before the wait for the lock. Both in one
+# statement: another process may create the tables between two.
+_TABLES = """
+SELECT count(*) FILTER (WHERE tablename = $2) > 0, count(*) > 0 FROM pg_catalog.pg_tables WHERE schemaname = $1
 """
 _REVISION = f"SELECT version_num FROM {SCHEMA}.{VERSION_TABLE}"  # noqa: S608 - a name of our own
-_HAS_TABLES = "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1)"
 _ADD_IDENTITY = f"INSERT INTO {SCHEMA}.store (name, value) VALUES ('identity', $1)"  # noqa: S608 - a name of our own
 _TOKEN = f"SELECT value FROM {SCHEMA}.store WHERE name = 'channel'"  # noqa: S608 - a name of our own
 
@@ -149,17 +149,21 @@ async def ensure_current(connection: Connection, new_identity: str, shown_url: s
 
 async def found_schema(connection: Connection, shown_url: str) -> Schema:
     """Return the schema state of the database; see ``schema_of``."""
-    found = await stored_revision(connection)
-    has_tables = found is None and bool((await connection.read(_HAS_TABLES, connection.schema))[0][0])
+    found, has_tables = await _stored_revision(connection)
     return schema_of(found, has_tables, shown_url)
 
 
 async def stored_revision(connection: Connection) -> str | None:
     """Return the revision stored in the database."""
-    if not (await connection.read(_HAS_REVISION, connection.schema, VERSION_TABLE))[0][0]:
-        return None
-    found = await connection.read(_REVISION)
-    return str(found[0][0]) if found else None
+    found, _ = await _stored_revision(connection)
+    return found
+
+
+async def _stored_revision(connection: Connection) -> tuple[str | None, bool]:
+    """Return the revision stored in the database, and whether the schema has any tables."""
+    ((has_revision, has_tables),) = await connection.read(_TABLES, connection.schema, VERSION_TABLE)
+    found = await connection.read(_REVISION) if has_revision else ()
+    return (str(found[0][0]) if found else None), has_tables
 
 
 async def upgrade(connection: Connection, new_identity: str, shown_url: str) -> None:

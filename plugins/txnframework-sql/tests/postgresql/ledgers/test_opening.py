@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from txnframework.errors import InvalidInput
 from txnframework.model import EARLIEST, Append, EntryRange, Limit
 from txnframework_sql.postgresql import _schema
+from txnframework_sql.postgresql._connection import Connection
 
 if TYPE_CHECKING:
     from conftest import Ledgers
@@ -35,6 +36,29 @@ def test_one_of_several_makes_what_is_missing(ledgers: Ledgers, lock: str) -> No
             for store in stores:
                 await store.create("a")
             assert await stores[0].list_names("", "", 10) == ("a",)
+
+    ledgers.run(test)
+
+
+def test_tables_made_between_two_reads(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process creates the tables after this one has found none: they are not those of another program."""
+
+    async def test() -> None:
+        made = False
+        read = Connection.read
+
+        async def then_make(self: Connection, *arguments: Any) -> Any:
+            nonlocal made
+            found = await read(self, *arguments)
+            if not made:
+                made = True
+                async with ledgers.opened():
+                    pass
+            return found
+
+        monkeypatch.setattr(Connection, "read", then_make)
+        async with ledgers.opened() as store:
+            await store.create("a")
 
     ledgers.run(test)
 
