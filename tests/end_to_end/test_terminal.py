@@ -64,6 +64,8 @@ COMMANDS = {
 """Every command of the core, as somebody may type it where all data is hostile."""
 IN_JSON = ("subscription describe", "subscription list", "subscription peek", "topic consume", "topic describe")
 IN_JSON += ("topic list", "transaction find-hanging", "transaction list", "plugins")
+IN_JSON += ("maintain", "subscription create", "subscription delete", "subscription seek", "topic compact")
+IN_JSON += ("topic create", "topic delete", "topic merge", "topic split")
 
 
 async def fill(stores: Stores, earlier: pytest.MonkeyPatch) -> str:

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import click
 
+from txnframework.cli.output import output_option, print_change
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 
 
 @click.command()
 @config_option
+@output_option
 @click.pass_obj
-def maintain(loaded: LoadedPlugins, config: Path | None) -> None:
+def maintain(loaded: LoadedPlugins, config: Path | None, output: str) -> None:
     """
     Run one round of background maintenance.
 
@@ -22,4 +24,4 @@ def maintain(loaded: LoadedPlugins, config: Path | None) -> None:
     deletions. The amount of work of one round is bounded.
     """
     with_client(loaded, config, lambda client: client.maintain())
-    click.echo("Done.")
+    print_change(output, "Done.", {"rounds": 1})

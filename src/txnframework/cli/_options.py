@@ -64,6 +64,16 @@ def yes_option(command: F) -> F:
     return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
+def require_answer(output: str, yes: bool) -> None:
+    """
+    Refuse to ask a question in the middle of JSON.
+
+    :raises InvalidInput: the output is JSON and ``--yes`` is missing.
+    """
+    if output == "json" and not yes:
+        raise InvalidInput("--output json cannot ask for confirmation: add --yes")
+
+
 def confirm(question: str) -> None:
     """
     Ask before an irreversible change; end the command, with nothing changed, unless the answer is yes.

@@ -10,12 +10,13 @@ import click
 
 from txnframework.broker import Start
 from txnframework.cli._consume import print_message
-from txnframework.cli._options import confirm, parse_time_ms, yes_option
-from txnframework.cli.output import output_option, print_facts, print_json, print_records
+from txnframework.cli._options import confirm, parse_time_ms, require_answer, yes_option
+from txnframework.cli.output import output_option, print_change, print_facts, print_json, print_records
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client, MessageID, SegmentLag
 from txnframework.errors import InvalidInput, SubscriptionNotFound
 from txnframework.model.layout import Layout, Segment
+from txnframework.model.names import parse_name
 
 
 @click.group(no_args_is_help=True)
@@ -51,15 +52,18 @@ def list_subscriptions(loaded: LoadedPlugins, topic: str, config: Path | None, o
     help="Start at the first stored message, or after the last readable one.",
 )
 @config_option
+@output_option
 @click.pass_obj
-def create(loaded: LoadedPlugins, topic: str, name: str, start: Start, config: Path | None) -> None:
+def create(loaded: LoadedPlugins, topic: str, name: str, start: Start, config: Path | None, output: str) -> None:
     """
     Create subscription NAME of TOPIC.
 
     An existing subscription is not changed.
     """
     with_client(loaded, config, lambda client: client.subscribe(topic, name, start=start))
-    click.echo(f"Subscription {name} of {topic} exists.")
+    print_change(
+        output, f"Subscription {name} of {topic} exists.", {"topic": str(parse_name(topic)), "subscription": name}
+    )
 
 
 @subscription.command()
@@ -67,17 +71,23 @@ def create(loaded: LoadedPlugins, topic: str, name: str, start: Start, config: P
 @click.argument("name")
 @yes_option
 @config_option
+@output_option
 @click.pass_obj
-def delete(loaded: LoadedPlugins, topic: str, name: str, yes: bool, config: Path | None) -> None:
+def delete(loaded: LoadedPlugins, topic: str, name: str, yes: bool, config: Path | None, output: str) -> None:
     """
     Delete subscription NAME of TOPIC.
 
     Its position and its acknowledgments are deleted.
     """
+    require_answer(output, yes)
     if not yes:
         confirm("This deletes its position and its acknowledgments. Continue?")
     with_client(loaded, config, lambda client: client.unsubscribe(topic, name))
-    click.echo(f"Deleted subscription {name} of {topic}.")
+    print_change(
+        output,
+        f"Deleted subscription {name} of {topic}.",
+        {"topic": str(parse_name(topic)), "subscription": name, "deleted": True},
+    )
 
 
 @subscription.command()
@@ -119,8 +129,9 @@ def describe(loaded: LoadedPlugins, topic: str, name: str, config: Path | None, 
 @click.argument("name")
 @click.argument("to")
 @config_option
+@output_option
 @click.pass_obj
-def seek(loaded: LoadedPlugins, topic: str, name: str, to: str, config: Path | None) -> None:
+def seek(loaded: LoadedPlugins, topic: str, name: str, to: str, config: Path | None, output: str) -> None:
     """
     Move subscription NAME of TOPIC to another position.
 
@@ -130,7 +141,11 @@ def seek(loaded: LoadedPlugins, topic: str, name: str, to: str, config: Path | N
     """
     target = _target(to)
     with_client(loaded, config, lambda client: client.seek(topic, name, target))
-    click.echo(f"Moved subscription {name} of {topic} to {to}.")
+    print_change(
+        output,
+        f"Moved subscription {name} of {topic} to {to}.",
+        {"topic": str(parse_name(topic)), "subscription": name, "position": to},
+    )
 
 
 @subscription.command()

@@ -9,14 +9,14 @@ import click
 from txnframework.broker import Order
 from txnframework.cli._configuration import domain_summary
 from txnframework.cli._consume import consume
-from txnframework.cli._options import confirm, yes_option
+from txnframework.cli._options import confirm, require_answer, yes_option
 from txnframework.cli._produce import produce
-from txnframework.cli.output import output_option, print_facts, print_json, print_records
+from txnframework.cli.output import output_option, print_change, print_facts, print_json, print_records
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client, SegmentDescription
 from txnframework.errors import InvalidInput
 from txnframework.model.layout import HASH_MAX, Layout
-from txnframework.model.names import TOPIC_DOMAINS
+from txnframework.model.names import TOPIC_DOMAINS, parse_name
 
 
 @click.group(no_args_is_help=True)
@@ -71,26 +71,41 @@ def list_topics(
 )
 @click.option("--exist-ok", is_flag=True, help="Succeed without a change if the topic exists.")
 @config_option
+@output_option
 @click.pass_obj
-def create(loaded: LoadedPlugins, topic: str, segments: int, exist_ok: bool, config: Path | None) -> None:
+def create(loaded: LoadedPlugins, topic: str, segments: int, exist_ok: bool, config: Path | None, output: str) -> None:
     """Create TOPIC."""
-    with_client(loaded, config, lambda client: client.create_topic(topic, segments=segments, exist_ok=exist_ok))
-    click.echo(f"Topic {topic} exists." if exist_ok else f"Created topic {topic}.")
+
+    async def work(client: Client) -> Layout:
+        await client.create_topic(topic, segments=segments, exist_ok=exist_ok)
+        return await client.layout(topic)
+
+    layout = with_client(loaded, config, work)
+    print_change(
+        output,
+        f"Topic {topic} exists." if exist_ok else f"Created topic {topic}.",
+        {"topic": str(layout.topic), "segments": [one.id for one in layout.active()]},
+    )
 
 
 @topic.command()
 @click.argument("topic")
 @click.argument("segment_id", type=click.IntRange(min=0))
 @config_option
+@output_option
 @click.pass_obj
-def split(loaded: LoadedPlugins, topic: str, segment_id: int, config: Path | None) -> None:
+def split(loaded: LoadedPlugins, topic: str, segment_id: int, config: Path | None, output: str) -> None:
     """
     Split a segment of TOPIC in the middle of its hash range.
 
     Open transactions are unaffected: their earlier writes stay, and later writes go to the children.
     """
     low, high = with_client(loaded, config, lambda client: client.split(topic, segment_id))
-    click.echo(f"Split segment {segment_id} into {low} and {high}.")
+    print_change(
+        output,
+        f"Split segment {segment_id} into {low} and {high}.",
+        {"topic": str(parse_name(topic)), "parents": [segment_id], "children": [low, high]},
+    )
 
 
 @topic.command()
@@ -98,11 +113,16 @@ def split(loaded: LoadedPlugins, topic: str, segment_id: int, config: Path | Non
 @click.argument("segment_id", type=click.IntRange(min=0))
 @click.argument("other_id", type=click.IntRange(min=0))
 @config_option
+@output_option
 @click.pass_obj
-def merge(loaded: LoadedPlugins, topic: str, segment_id: int, other_id: int, config: Path | None) -> None:
+def merge(loaded: LoadedPlugins, topic: str, segment_id: int, other_id: int, config: Path | None, output: str) -> None:
     """Merge two neighbouring segments of TOPIC."""
     child = with_client(loaded, config, lambda client: client.merge(topic, segment_id, other_id))
-    click.echo(f"Merged segments {segment_id} and {other_id} into {child}.")
+    print_change(
+        output,
+        f"Merged segments {segment_id} and {other_id} into {child}.",
+        {"topic": str(parse_name(topic)), "parents": [segment_id, other_id], "children": [child]},
+    )
 
 
 @topic.command()
@@ -170,13 +190,15 @@ def _document_of(described: SegmentDescription) -> dict[str, object]:
 @click.option("--force", is_flag=True, help="Delete it even if it has subscriptions or messages of open transactions.")
 @yes_option
 @config_option
+@output_option
 @click.pass_obj
-def delete(loaded: LoadedPlugins, topic: str, force: bool, yes: bool, config: Path | None) -> None:
+def delete(loaded: LoadedPlugins, topic: str, force: bool, yes: bool, config: Path | None, output: str) -> None:
     """Delete TOPIC with its messages and its subscriptions."""
+    require_answer(output, yes)
     if not yes:
         confirm("This deletes its messages and subscriptions permanently. Continue?")
     with_client(loaded, config, lambda client: client.delete_topic(topic, force=force))
-    click.echo(f"Deleted topic {topic}.")
+    print_change(output, f"Deleted topic {topic}.", {"topic": str(parse_name(topic)), "deleted": True})
 
 
 @topic.command()
@@ -189,15 +211,16 @@ def delete(loaded: LoadedPlugins, topic: str, force: bool, yes: bool, config: Pa
     help="Which message of a key is the last: by position, or by the time of its commit.",
 )
 @config_option
+@output_option
 @click.pass_obj
-def compact(loaded: LoadedPlugins, topic: str, order: Order, config: Path | None) -> None:
+def compact(loaded: LoadedPlugins, topic: str, order: Order, config: Path | None, output: str) -> None:
     """
     Write a compacted copy of TOPIC: the last committed message of each key.
 
     The topic itself does not change. 'topic consume --compacted' reads the copy, then the later messages of the topic.
     """
     with_client(loaded, config, lambda client: client.compact(topic, order=order))
-    click.echo(f"Compacted topic {topic}.")
+    print_change(output, f"Compacted topic {topic}.", {"topic": str(parse_name(topic)), "order": order})
 
 
 topic.add_command(produce)

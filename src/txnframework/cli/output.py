@@ -20,6 +20,7 @@ from txnframework.model.positions import TIME_MS_MAX
 __all__ = [
     "duration_of",
     "output_option",
+    "print_change",
     "print_facts",
     "print_json",
     "print_json_line",
@@ -48,6 +49,14 @@ def output_option(command: F) -> F:
 def print_json(value: object) -> None:
     """Print one JSON document."""
     click.echo(_json(value, indent=2))
+
+
+def print_change(output: str, sentence: str, facts: Mapping[str, object]) -> None:
+    """Print what a command has changed: a sentence for people, or (``output`` is json) the facts."""
+    if output == "json":
+        print_json(facts)
+    else:
+        click.echo(sentence)
 
 
 def print_json_line(value: object) -> None:
