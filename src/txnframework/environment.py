@@ -6,10 +6,13 @@ import asyncio
 import os
 import secrets
 import socket
+import sys
 import time
+from pathlib import Path
 from typing import Protocol
 
 HOST_CHARACTERS_MAX = 64
+CLIENT_CHARACTERS_MAX = 64
 
 
 class Environment(Protocol):
@@ -24,8 +27,12 @@ class Environment(Protocol):
     def random_bits(self, count: int) -> int:
         """Return ``count`` random bits as an integer."""
 
-    def process_name(self) -> str:
-        """Return a short text by which people find this process: its host and its process id, as ``HOST:PID``."""
+    def process_name(self, client: str = "") -> str:
+        """
+        Return a short text by which people find this process, ``CLIENT@HOST:PID``: its name, host and process id.
+
+        ``client``: the name of the program, without white space, ``@`` or ``/``; empty: the name of its file.
+        """
 
 
 class SystemEnvironment:
@@ -43,6 +50,15 @@ class SystemEnvironment:
         """Return ``count`` random bits as an integer."""
         return secrets.randbits(count)
 
-    def process_name(self) -> str:
-        """Return a short text by which people find this process: its host and its process id, as ``HOST:PID``."""
-        return f"{socket.gethostname()[:HOST_CHARACTERS_MAX]}:{os.getpid()}"
+    def process_name(self, client: str = "") -> str:
+        """Return a short text by which people find this process, ``CLIENT@HOST:PID``."""
+        return f"{client or program_name(sys.argv)}@{socket.gethostname()[:HOST_CHARACTERS_MAX]}:{os.getpid()}"
+
+
+def program_name(arguments: list[str]) -> str:
+    """Return the name of the program that these arguments started, without white space, ``@`` and ``/``."""
+    file = Path(arguments[0] if arguments else "")
+    # A package that was started with ``python -m`` is named by its folder.
+    name = file.parent.name if file.name == "__main__.py" else file.stem
+    kept = "".join("-" if one.isspace() or one in "@/" else one for one in name if one.isprintable() or one.isspace())
+    return kept.strip("-")[:CLIENT_CHARACTERS_MAX] or "python"

@@ -232,7 +232,10 @@ def test_exclusive_takes_one_consumer(stores: Stores) -> None:
                 await client.consumer("orders", "billing")
             with pytest.raises(SubscriptionOwnedElsewhere) as refused:
                 await elsewhere.consumer("orders", "billing")
-            assert refused.value.holder == f"the-first in {client.host.metadata.session}"
+            assert (
+                refused.value.holder
+                == f"the-first on {client.host.environment.process_name()} in {client.host.metadata.session}"
+            )
             await consumer.close()
             consumer = await elsewhere.consumer("orders", "billing")
             await consumer.close()

@@ -44,7 +44,7 @@ def test_open_ones_are_told_with_whether_their_process_lives(stores: Stores) -> 
     async def work() -> None:
         quiet: dict[str, object] = {"sweep": False}
         async with stores.open(transactions=quiet) as looking:
-            async with stores.open(transactions=quiet) as owner:
+            async with stores.open(transactions=quiet, client={"name": "billing"}) as owner:
                 await owner.create_topic("orders")
                 assert await hanging(looking) == {}
                 own = await open_one(owner)
@@ -52,11 +52,14 @@ def test_open_ones_are_told_with_whether_their_process_lives(stores: Stores) -> 
                 for client in (looking, owner, looking):
                     found = await hanging(client)
                     assert {txn_id: one.owner_lives for txn_id, one in found.items()} == {own: True, anybodys: None}
-                    process = owner.host.environment.process_name()
-                    assert {txn_id: one.process for txn_id, one in found.items()} == {own: process, anybodys: ""}
+                    process = owner.host.environment.process_name("billing")
+                    begun_by = {own: process, anybodys: None}
+                    assert {txn_id: one.transaction.process for txn_id, one in found.items()} == begun_by
                 assert await hanging(looking, 3_600_000) == {}
             found = await hanging(looking)
             assert {txn_id: one.owner_lives for txn_id, one in found.items()} == {own: False, anybodys: None}
+            # People look for its logs, so it is named also when it is gone.
+            assert {txn_id: one.transaction.process for txn_id, one in found.items()} == begun_by
             assert {one.transaction.state for one in found.values()} == {State.OPEN}
 
     stores.run(work())

@@ -45,7 +45,7 @@ def test_a_topic_with_an_open_transaction(stores: Stores) -> None:
                 (billing,) = found.subscriptions
                 assert (billing.subscription, billing.lag.messages) == ("billing", 1)
                 (holder,) = billing.holders.values()
-                assert holder.startswith("worker in ")
+                assert holder.startswith("worker on ")
                 assert billing.holders == await looking.dispatchers("orders", "billing")
                 (position,) = await looking.describe_subscription("orders", "billing")
                 assert position.open_transactions == (txn.id,)
@@ -150,11 +150,13 @@ def test_leases_are_listed_in_pages(stores: Stores) -> None:
             async with client.transaction():
                 whole = await client.leases()
                 dispatching = [one for one in whole if one.name.startswith("dispatch billing of segment://")]
-                assert len([one for one in dispatching if one.holder.startswith("worker in ")]) >= 3
+                process = client.host.environment.process_name()
+                holder = f"on {process} in {client.host.metadata.session}"
+                assert len([one for one in dispatching if one.holder == f"worker {holder}"]) >= 3
                 (session,) = await client.leases("session ")
-                process, session_name = session.holder.rsplit(" in ", 1)
-                assert session.name == f"session {session_name}"
-                assert process == client.host.environment.process_name()
+                assert session.name.startswith(f"session {process}/")
+                assert session.holder == holder
+                assert [one.holder for one in await client.leases("sweep ")] == []
                 seen = list(await client.leases(leases_max=1))
                 while page := await client.leases(after=seen[-1].name, leases_max=1):
                     seen += page

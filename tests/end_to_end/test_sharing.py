@@ -392,9 +392,10 @@ def test_who_dispatches_what(memory: Stores, clock: VirtualEnvironment) -> None:
             await join(two)
             await counts(clock, one, two)
             (first,), (second,) = dispatched(one), dispatched(two)
+            process = one.host.environment.process_name()
             assert await two.dispatchers("orders", "billing") == {
-                first: f"worker-1 in {one.host.metadata.session}",
-                second: two.host.metadata.session,
+                first: f"worker-1 on {process} in {one.host.metadata.session}",
+                second: f"on {process} in {two.host.metadata.session}",
             }
 
     memory.run(work())

@@ -57,7 +57,7 @@ def test_the_owner_of_an_aborted_transaction_is_named(cli: Any, shared: Stores) 
             await txn.begin()
             (found,) = await client.find_hanging(0)
             aborted = await asyncio.to_thread(cli, "transaction", "abort", str(txn.id))
-            return found.process, aborted.out
+            return str(found.transaction.process), aborted.out
 
     process, printed = asyncio.run(abort())
     assert process.endswith(f":{os.getpid()}")
@@ -87,7 +87,7 @@ def test_what_hangs_is_found_and_settled(cli: Any, shared: Stores) -> None:
     hanging = {one["transaction"]: one for one in json.loads(found.out)}
     assert list(hanging) == [outliving, orphan, ended]
     assert [one["owner_lives"] for one in hanging.values()] == [None, False, None]
-    assert "process that began it has ended" in hanging[orphan]["reason"]
+    assert f":{os.getpid()}) has ended" in hanging[orphan]["reason"]
     assert "1 operation has not taken effect in segment://" in hanging[ended]["reason"]
     table = cli("transaction", "find-hanging", "--age-ms", "0")
     assert table.status == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import msgspec
 
@@ -108,8 +109,32 @@ class _LeaseFields(msgspec.Struct):
     holder: str
 
 
-IN = " in "
-"""What separates the name of a consumer or process from its session, in the holder of a lease."""
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """
+    The holder of a lease: ``session`` identifies it, ``consumer`` and ``process`` are for people.
+
+    As text it is ``CONSUMER on PROCESS in SESSION``. Without a consumer that has a name, the text begins with ``on``.
+    A text that was written without a process has only the session, or ``CONSUMER in SESSION``.
+    """
+
+    consumer: str
+    process: str
+    session: str
+
+    def __str__(self) -> str:
+        """Return the text, which ``parse`` reads back."""
+        place = f"on {self.process} in {self.session}"
+        return f"{self.consumer} {place}" if self.consumer else place
+
+    @classmethod
+    def parse(cls, text: str) -> Holder:
+        """Return the holder that a text names; every text names one. A process name has no white space."""
+        named, _, session = text.rpartition(" in ")
+        consumer, on, process = f" {named}".rpartition(" on ")
+        if not on or " " in process:
+            return cls(named, "", session)
+        return cls(consumer.removeprefix(" "), process, session)
 
 
 def holder_of(lease: Record) -> str:
@@ -127,10 +152,13 @@ class Election:
     An election saves work and guarantees nothing: a paused host may believe that it is elected while another host is.
     """
 
-    def __init__(self, store: IMetadataStore, environment: Environment, name: str, elected: Callable[[], None]) -> None:
+    def __init__(
+        self, store: IMetadataStore, environment: Environment, process: str, name: str, elected: Callable[[], None]
+    ) -> None:
         self.won = False
         """Whether this host is elected, as far as it knows."""
         self._store = store
+        self._process = process
         self._name = name
         self._elected = elected
         self._work = BackgroundTask(lambda: repeat_until_closed(self._compete, environment))
@@ -147,7 +175,7 @@ class Election:
     async def _compete(self) -> None:
         """Acquire the lease and wait until it is lost; if another process holds it, wait until it is free."""
         try:
-            lease = await self._store.acquire_lease(self._name, self._store.session)
+            lease = await self._store.acquire_lease(self._name, str(Holder("", self._process, self._store.session)))
         except LeaseHeld as held:
             await wait_until_free(self._store, held.key)
             return

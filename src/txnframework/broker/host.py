@@ -107,10 +107,12 @@ class Host:
             environment, config.transactions, self._coordinators.of, self._abort_overdue
         )
         """The transactions that began or ended here."""
-        self.sessions = Sessions(metadata, environment, lambda: self.sweeps.wake(), self.own_transactions.settle_soon)
+        self.sessions = Sessions(
+            metadata, environment, context.process, lambda: self.sweeps.wake(), self.own_transactions.settle_soon
+        )
         self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
-        self.dispatches = Dispatches(metadata, self._dispatch_parts, config.subscriptions, environment, self.steps)
-        self.shares = SubscriptionShares(metadata, environment)
+        self.dispatches = Dispatches(context, self._dispatch_parts, self.steps)
+        self.shares = SubscriptionShares(metadata, environment, context.process)
         self.maintenance = Maintenance(metadata, environment, config, self._maintain)
         self.backlog = Backlog(metadata, self.segments.visit, config.subscriptions.read_entries_max)
         self.compaction = SegmentCompaction(metadata, ledgers, self.segments.visit, self._coordinator_of, environment)

@@ -94,12 +94,12 @@ class SubscriptionPosition:
 @dataclass(frozen=True, slots=True)
 class HeldLease:
     """
-    A lease that is held, and its holder: a session, or ``NAME in SESSION`` for a consumer with a name.
+    A lease that is held, and its holder: ``on CLIENT@HOST:PID in SESSION``, after the name of a consumer that has one.
 
     The name begins with the purpose of the lease: ``session SESSION`` of a process with transactions,
     ``coordinator NAME host HOST`` of a host that serves coordinators, ``coordinator NAME id ID`` of one coordinator,
     ``sweep NAME`` of the host that sweeps, ``dispatch SUBSCRIPTION of SEGMENT``. Other names have no meaning for
-    programs. The holder of a session is ``HOST:PID in SESSION``.
+    programs. The holders of ``coordinator`` leases are numbers of hosts.
     """
 
     name: str

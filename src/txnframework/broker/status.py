@@ -48,15 +48,13 @@ class HangingTransaction:
 
     ``owner_lives``: whether the process that began an open transaction is alive; None: the transaction names no
     process, or has ended. ``operations_left``: the number of unsettled operations of an ended transaction, at the
-    participants that ``transaction`` names. ``process``: the host and the process id of a living owner, as
-    ``HOST:PID``; empty: not known.
+    participants that ``transaction`` names.
     """
 
     transaction: Transaction
     age_ms: int
     owner_lives: bool | None = None
     operations_left: int = 0
-    process: str = ""
 
 
 class HangingTransactions:
@@ -108,9 +106,8 @@ class HangingTransactions:
     async def _opened(self, one: Transaction) -> HangingTransaction:
         # Checked after the transaction was found: a live process acquired its session's lease before it began the
         # transaction.
-        process = None if one.session is None else await self._sessions.process_of(one.session)
-        lives = None if one.session is None else process is not None
-        return HangingTransaction(one, self._environment.now_ms() - one.created_ms, lives, process=process or "")
+        lives = None if one.session is None else await self._sessions.is_living(one.session)
+        return HangingTransaction(one, self._environment.now_ms() - one.created_ms, lives)
 
     async def _ended(
         self, coordinator: ITransactionCoordinator, age_ms_min: int, after: TxnID | None, room: int

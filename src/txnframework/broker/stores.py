@@ -41,6 +41,11 @@ class HostContext:
     ledgers: ILedgerStore
     metrics: Metrics | None = None
 
+    @property
+    def process(self) -> str:
+        """The name of this process, ``CLIENT@HOST:PID``, for leases and transactions."""
+        return self.environment.process_name(self.config.client.name)
+
 
 async def open_stores(
     config: Config, registry: PluginRegistry, environment: Environment, *, as_they_are: bool = False

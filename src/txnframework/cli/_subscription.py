@@ -100,7 +100,8 @@ def describe(loaded: LoadedPlugins, topic: str, name: str, config: Path | None, 
     """
     Show the position of subscription NAME of TOPIC on every segment.
 
-    DISPATCHED BY is the process that delivers the messages: its session, or 'NAME in SESSION' for a named consumer.
+    DISPATCHED BY is the process that delivers the messages, 'on CLIENT@HOST:PID in SESSION', after the name of a
+    consumer that has one.
     LAG is the number of readable messages that are not acknowledged ("at most" where aborted messages may be counted).
     MARK DELETE is the position up to which all messages are acknowledged. ACKNOWLEDGED shows the acknowledgments after
     it: ranges of entries, and indexes within batches. OPEN TRANSACTIONS have acknowledged messages here. MARK DELETE

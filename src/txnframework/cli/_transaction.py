@@ -112,9 +112,8 @@ def abort(loaded: LoadedPlugins, transaction_id: str, config: Path | None, outpu
 
     async def work(client: Client) -> tuple[str | None, str | None]:
         found = await client.describe_transaction(transaction_id)
-        process = None if found.session is None else await client.host.sessions.process_of(found.session)
         await client.abort(transaction_id, operator=True)
-        return found.principal or None, process or None
+        return found.principal or None, found.process
 
     principal, process = with_client(loaded, config, work)
     if output == "json":
@@ -201,7 +200,6 @@ def _hanging_document(one: HangingTransaction, now_ms: int, skew_ms: int) -> dic
         **document_of(one.transaction, now_ms),
         "hangs_ms": one.age_ms,
         "owner_lives": one.owner_lives,
-        "process": one.process or None,
         "operations_left": one.operations_left,
         "participants": participants_of(one.transaction),
         "reason": reason,
@@ -235,17 +233,16 @@ def explain(hanging: HangingTransaction, now_ms: int, skew_ms: int) -> tuple[str
             f"run 'txnframework transaction settle {txn.txn_id}', which settles it or says what prevents it",
         )
     if now_ms > txn.deadline_ms + skew_ms:
-        return (
-            "its timeout has passed, and no process has aborted it",
-            f"{sweep}; or {abort}",
-        )
+        lives = {True: " and is running", False: " and has ended", None: ""}[hanging.owner_lives]
+        begun = f" ({txn.process} began it{lives})" if txn.process else ""
+        return f"its timeout has passed, and no process has aborted it{begun}", f"{sweep}; or {abort}"
     wait = f"wait {duration_of(max(0, txn.deadline_ms - now_ms))} for its timeout"
     if hanging.owner_lives is None:
         return "open, and not bound to the process that began it", f"ask its owner; {wait}; or {abort}"
+    named = f" ({txn.process})" if txn.process else ""
     if hanging.owner_lives:
-        named = f" ({hanging.process})" if hanging.process else ""
         return f"open, and the process that began it{named} is running", f"check that process; {wait}; or {abort}"
-    return "open, and the process that began it has ended", f"{sweep}; or {abort}"
+    return f"open, and the process that began it{named} has ended", f"{sweep}; or {abort}"
 
 
 def _operations_have(operations: int) -> str:
@@ -289,6 +286,7 @@ def document_of(found: Transaction, now_ms: int) -> dict[str, Any]:
         "created": time_of(found.created_ms),
         "ended": time_of(found.finalized_ms),
         "principal": found.principal or None,
+        "process": found.process,
         "session": found.session,
         "branches": None if found.branches is None else sorted(found.branches),
     }
@@ -297,7 +295,7 @@ def document_of(found: Transaction, now_ms: int) -> dict[str, Any]:
 def row_of(document: dict[str, Any]) -> dict[str, object]:
     """Return a document as a row of a table."""
     left_ms = document["left_ms"]
-    row = {name: value for name, value in document.items() if name not in ("family", "age_ms", "left_ms")}
+    row = {name: value for name, value in document.items() if name not in ("family", "age_ms", "left_ms", "session")}
     row["age"] = duration_of(document["age_ms"])
     row["times out in"] = None if left_ms is None else duration_of(left_ms) if left_ms > 0 else "overdue"
     return row

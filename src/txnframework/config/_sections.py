@@ -151,8 +151,17 @@ class RetentionSection(Section, frozen=True, kw_only=True):
 
 
 class ClientSection(Section, frozen=True, kw_only=True):
-    """Limits of producers and consumers, and retries."""
+    """Name of the program, limits of producers and consumers, and retries."""
 
+    name: Annotated[
+        str,
+        Meta(
+            max_length=64,
+            pattern=r"^[^\s@/\x00-\x1f\x7f-\x9f]*\Z",
+            description="Name of the program in leases and as the owner of transactions, without white space, @ and /."
+            " Empty: the name of the program's file.",
+        ),
+    ] = ""
     entry_messages_max: Annotated[int, Meta(ge=1, description="Maximum number of messages in one entry.")] = 1_000
     entry_bytes_max: Annotated[
         int, Meta(ge=1, description="Maximum size of one entry; a larger message has an entry of its own.")

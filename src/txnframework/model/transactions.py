@@ -93,9 +93,19 @@ class Transaction(msgspec.Struct, frozen=True, gc=False):
     parts: frozenset[Part] = frozenset()
     co_commit: bool = False
 
+    @property
+    def process(self) -> str | None:
+        """The process that began the transaction, ``CLIENT@HOST:PID``, alive or not; None: it names none."""
+        return None if self.session is None else self.session.rpartition("/")[0] or None
+
     def counts(self, branch: int) -> bool:
         """Return whether ``branch`` is one of those that the commit listed."""
         return self.state is State.COMMITTED and branch in (self.branches or frozenset())
+
+
+def session_name(process: str, number: int) -> str:
+    """Return the name of a session of a process: ``PROCESS/NUMBER``, where 64 random bits make it unique."""
+    return f"{process}/{number:016x}"
 
 
 def require_same_end(found: Transaction, request: End) -> None:

@@ -12,7 +12,7 @@ from itertools import count
 START_MS = 1_700_000_000_000
 """The start of virtual time: a realistic date, so that printed times are recognizable."""
 
-PROCESS_NAME = "test:1"
+PROCESS_PLACE = "test:1"
 """What these environments call the process."""
 
 STEPS_BETWEEN = 50
@@ -50,9 +50,9 @@ class VirtualEnvironment:
         """Return ``count`` bits from the seeded generator."""
         return self._random.getrandbits(count)
 
-    def process_name(self) -> str:
+    def process_name(self, client: str = "") -> str:
         """Return the same name in every run."""
-        return PROCESS_NAME
+        return f"{client or 'program'}@{PROCESS_PLACE}"
 
     def next_ms(self) -> int | None:
         """Return the time at which the next sleeper wakes; None if nothing sleeps."""
@@ -109,9 +109,9 @@ class AdvanceableEnvironment:
         """Return ``count`` random bits as an integer."""
         return secrets.randbits(count)
 
-    def process_name(self) -> str:
+    def process_name(self, client: str = "") -> str:
         """Return the same name in every run."""
-        return PROCESS_NAME
+        return f"{client or 'program'}@{PROCESS_PLACE}"
 
     async def advance(self, by_ms: int) -> None:
         """Advance the clock by ``by_ms``, as ``VirtualEnvironment.advance`` does."""

@@ -8,7 +8,6 @@ from random import Random
 import msgspec
 import pytest
 
-from txnframework.broker.dispatch.dispatches import IN
 from txnframework.broker.dispatch.subscription_shares import view_of
 from txnframework.broker.division import divide
 from txnframework.broker.segments import dispatching_lease, member_lease, member_of
@@ -74,10 +73,10 @@ def test_what_the_leases_say() -> None:
     names = [f"segment://public/default/orders/{one}" for one in ("0000-7fff-1", "8000-bfff-3", "c000-ffff-4")]
     leases = dict(
         [
-            lease(member_lease(TOPIC, "billing", "s1"), f"worker-1{IN}s1"),
-            lease(member_lease(TOPIC, "billing", "s2"), "s2"),
-            lease(dispatching_lease(names[0], "billing"), "s2"),
-            lease(dispatching_lease(names[1], "billing"), f"worker-1{IN}s0"),
+            lease(member_lease(TOPIC, "billing", "s1"), "worker-1 on billing@web-1:1 in s1"),
+            lease(member_lease(TOPIC, "billing", "s2"), "on billing@web-2:1 in s2"),
+            lease(dispatching_lease(names[0], "billing"), "on billing@web-2:1 in s2"),
+            lease(dispatching_lease(names[1], "billing"), "worker-1 on billing@web-1:2 in s0"),
             lease(dispatching_lease(names[2], "billing"), "spark s9"),
         ]
     )

@@ -7,6 +7,7 @@ import pytest
 from txnframework.cli._transaction import explain
 from txnframework.client import HangingTransaction
 from txnframework.model import Participant, State, Transaction, TxnID
+from txnframework.model.transactions import session_name
 
 NOW_MS = 1_000_000
 SKEW_MS = 1_000
@@ -47,8 +48,25 @@ def test_reason_and_remedy(state: State, left_ms: int, owner_lives: bool | None,
     assert str(txn.txn_id) in told[1]
 
 
-def test_the_process_is_named() -> None:
-    """The reason names the host and the process id of a living owner."""
-    txn = Transaction(TxnID(0, 7), State.OPEN, NOW_MS + 5_000, 0)
-    told = explain(HangingTransaction(txn, NOW_MS, True, process="worker-3:4711"), NOW_MS, SKEW_MS)
-    assert told[0] == "open, and the process that began it (worker-3:4711) is running"
+@pytest.mark.parametrize(
+    ("left_ms", "owner_lives", "reason"),
+    [
+        (5_000, True, "open, and the process that began it (billing@web-3:4711) is running"),
+        (5_000, False, "open, and the process that began it (billing@web-3:4711) has ended"),
+        (
+            -SKEW_MS - 1,
+            True,
+            "its timeout has passed, and no process has aborted it (billing@web-3:4711 began it and is running)",
+        ),
+        (
+            -SKEW_MS - 1,
+            False,
+            "its timeout has passed, and no process has aborted it (billing@web-3:4711 began it and has ended)",
+        ),
+    ],
+)
+def test_the_process_is_named(left_ms: int, owner_lives: bool, reason: str) -> None:
+    """The reason names the program, the host and the process id, of a process that is gone and after a timeout too."""
+    session = session_name("billing@web-3:4711", 1)
+    txn = Transaction(TxnID(0, 7), State.OPEN, NOW_MS + left_ms, 0, session=session)
+    assert explain(HangingTransaction(txn, NOW_MS, owner_lives), NOW_MS, SKEW_MS)[0] == reason

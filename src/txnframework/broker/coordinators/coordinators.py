@@ -165,5 +165,5 @@ class Coordinators:
         )
         coordinator = measured_coordinator(await host.registry.open(provider, opening), host.metrics)
         return ServedCoordinator(
-            coordinator, share, Election(host.metadata, host.environment, f"sweep {name}", self._elected)
+            coordinator, share, Election(host.metadata, host.environment, host.process, f"sweep {name}", self._elected)
         )

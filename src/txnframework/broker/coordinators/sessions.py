@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Container, Coroutine
 from typing import Any
 
-from txnframework.broker.coordination import IN, held_leases, holder_of
+from txnframework.broker.coordination import Holder, held_leases
 from txnframework.environment import Environment
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -18,7 +18,7 @@ from txnframework.interfaces import ILease, IMetadataStore, ITransactionCoordina
 from txnframework.model.ids import TxnID
 from txnframework.model.paths import leases_range
 from txnframework.model.positions import Limit
-from txnframework.model.transactions import Action, End, OpenQuery
+from txnframework.model.transactions import Action, End, OpenQuery, session_name
 from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed
 
 NAME_BITS = 64
@@ -30,9 +30,9 @@ class Sessions:
     """
     The session of this process, and the detection of sessions that ended.
 
-    A session is a lease with a random name, whose holder names the process for people. A process acquires it before
-    it begins the first transaction that names it. So a transaction without a lease, if the lease is read after the
-    transaction, belongs to a process that is gone.
+    A session is a lease whose name is unique, and names the process for people. A process acquires it before it begins
+    the first transaction that names it. So a transaction without a lease, if the lease is read after the transaction,
+    belongs to a process that is gone.
 
     A process that was paused for longer than its lease finds its transactions aborted: its calls may fail, but it
     cannot damage data.
@@ -42,11 +42,13 @@ class Sessions:
         self,
         store: IMetadataStore,
         environment: Environment,
+        process: str,
         wake: Callable[[], None],
         aborted: Callable[[TxnID], None],
     ) -> None:
         self._store = store
         self._environment = environment
+        self._process = process
         self._wake = wake
         self._aborted = aborted
         self._own: tuple[str, ILease] | None = None
@@ -60,9 +62,11 @@ class Sessions:
         """Return the name of this process's session; a new session if the last one was lost."""
         async with self._acquiring:
             if self._own is None:
-                name = self._requested = self._requested or f"{self._environment.random_bits(NAME_BITS):016x}"
-                holder = f"{self._environment.process_name()}{IN}{name}"
-                lease = await self._store.acquire_lease(session_lease(name), holder)
+                name = self._requested = self._requested or session_name(
+                    self._process, self._environment.random_bits(NAME_BITS)
+                )
+                holder = Holder("", self._process, self._store.session)
+                lease = await self._store.acquire_lease(session_lease(name), str(holder))
                 self._own, self._requested = (name, lease), None
                 self._run(self._forget_when_lost(lease))
             return self._own[0]
@@ -108,17 +112,9 @@ class Sessions:
             pass  # it is decided, and a sweep settles the remaining participants
         self._aborted(txn_id)
 
-    async def process_of(self, session: str) -> str | None:
-        """
-        Return the name of the process that holds a session, ``HOST:PID``; None: the process is gone.
-
-        Empty: the lease does not name its process.
-        """
-        living = await held_leases(self._store, session_lease(session))
-        if self._is_gone(session, living):
-            return None
-        lease = living.get(session_lease(session))
-        return "" if lease is None else holder_of(lease).rpartition(IN)[0]
+    async def is_living(self, session: str) -> bool:
+        """Return whether the process that began a session is alive, as far as its lease shows."""
+        return not self._is_gone(session, await held_leases(self._store, session_lease(session)))
 
     async def close(self) -> None:
         """End this process's session; other processes abort its open transactions."""

@@ -7,14 +7,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
-from txnframework.broker.coordination import IN
+from txnframework.broker.coordination import Holder
 from txnframework.broker.dispatch.attachments import Attachment, SubscriptionRef
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.delivery_counts import DeliveryCountCache
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts, SegmentDispatch
 from txnframework.broker.segments import dispatching_lease
-from txnframework.config import SubscriptionsSection
-from txnframework.environment import Environment
+from txnframework.broker.stores import HostContext
 from txnframework.errors import (
     Closed,
     Conflict,
@@ -24,7 +23,7 @@ from txnframework.errors import (
     SubscriptionOwnedElsewhere,
     TxnFrameworkError,
 )
-from txnframework.interfaces import ILease, IMetadataStore
+from txnframework.interfaces import ILease
 from txnframework.model.positions import Position
 from txnframework.runtime.concurrency import KeyedLock
 from txnframework.runtime.steps import Steps
@@ -36,17 +35,16 @@ class Dispatches:
 
     def __init__(
         self,
-        store: IMetadataStore,
+        context: HostContext,
         parts: Callable[[SubscriptionRef], Awaitable[DispatchParts]],
-        bounds: SubscriptionsSection,
-        environment: Environment,
         steps: Steps,
     ) -> None:
         self._steps = steps
-        self._releasing = RetryingTasks(environment, lambda _: None)
-        self._store = store
+        self._releasing = RetryingTasks(context.environment, lambda _: None)
+        self._store = context.metadata
+        self._process = context.process
         self._parts = parts
-        self._remembered = DeliveryCountCache(bounds.redelivery_counts_max)
+        self._remembered = DeliveryCountCache(context.config.subscriptions.redelivery_counts_max)
         self._open: dict[tuple[str, str], SegmentDispatch] = {}
         # Changes of a dispatch are serialized: a consumer must not attach to a dispatch that is being closed.
         self._changing: KeyedLock[tuple[str, str]] = KeyedLock()
@@ -171,15 +169,15 @@ class Dispatches:
         consumers, the later one dispatches.
         """
         lease, session = dispatching_lease(*key), self._store.session
-        holder = f"{request.name}{IN}{session}" if request.named else session
+        holder = str(Holder(request.name if request.named else "", self._process, session))
         try:
             return await self._store.acquire_lease(lease, holder)
         except LeaseHeld as held:
-            name, _, its_session = held.holder.rpartition(IN)
-            if its_session == session:
+            earlier = Holder.parse(held.holder)
+            if earlier.session == session:
                 # A leftover of this process: the reply to acquiring or releasing it was lost, so it is released now.
                 await self._release_held(lease, held.holder)
-            elif request.replaces and name == request.name:
+            elif request.replaces and earlier.consumer == request.name:
                 record = await self._store.get(held.key)
                 if record is not None:
                     await self._store.break_lease(lease, record.version)
@@ -213,9 +211,9 @@ class Dispatches:
                 return
             lease, session = dispatching_lease(*key), self._store.session
             try:
-                await self._release_held(lease, session)
+                await self._release_held(lease, str(Holder("", self._process, session)))
             except LeaseHeld as held:
                 # It is held under the name of the consumer that it was taken for, or by another process.
-                if held.holder.rpartition(IN)[2] == session:
+                if Holder.parse(held.holder).session == session:
                     with suppress(LeaseHeld):
                         await self._release_held(lease, held.holder)

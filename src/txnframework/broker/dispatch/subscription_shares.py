@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from txnframework.broker.coordination import IN, holder_of
+from txnframework.broker.coordination import Holder, holder_of
 from txnframework.broker.division import divide
 from txnframework.broker.rosters import HeldLeases, Roster
 from txnframework.broker.segments import dispatching_lease, dispatching_leases, member_lease, member_of
@@ -64,22 +64,17 @@ def view_of(topic: TopicName, subscription: str, session: str, leases: HeldLease
         member = member_of(name, topic, subscription)
         if member is not None:
             members.append(member)
-            names[_name_in(holder_of(record))] = member
+            if consumer := Holder.parse(holder_of(record)).consumer:
+                names[consumer] = member
     members.sort(key=lambda one: (key_hash(f"{topic} {one}".encode()), one))
     holders: dict[str, str] = {}
     for name, record in leases.items():
         segment = name.removeprefix(dispatching_lease("", subscription))
         if member_of(name, topic, subscription) is None:
-            holder = holder_of(record)
-            its = holder.rpartition(IN)[2]
-            named = names.get(_name_in(holder)) if IN in holder else None
-            holders[segment] = its if its in members or named is None else named
+            holder = Holder.parse(holder_of(record))
+            named = names.get(holder.consumer)
+            holders[segment] = holder.session if holder.session in members or named is None else named
     return SharingView(session, tuple(members), holders)
-
-
-def _name_in(holder: str) -> str:
-    """Return the name of the consumer for which a lease was acquired; empty: it has none."""
-    return holder.rpartition(IN)[0]
 
 
 class SubscriptionShare:
@@ -91,12 +86,19 @@ class SubscriptionShare:
     """
 
     def __init__(
-        self, store: IMetadataStore, environment: Environment, topic: TopicName, subscription: str, name: str | None
+        self,
+        store: IMetadataStore,
+        environment: Environment,
+        process: str,
+        topic: TopicName,
+        subscription: str,
+        name: str | None,
     ) -> None:
         self.view: SharingView | None = None
         self.changed: dict[Callable[[], None], None] = {}
         """Called whenever ``view`` may have changed, one for each consumer, in the order in which they joined."""
         self._store = store
+        self._process = process
         self._topic = topic
         self._subscription = subscription
         self._name = name
@@ -128,8 +130,7 @@ class SubscriptionShare:
 
     @property
     def _holder(self) -> str:
-        session = self._store.session
-        return session if self._name is None else f"{self._name}{IN}{session}"
+        return str(Holder(self._name or "", self._process, self._store.session))
 
     async def _participate(self) -> None:
         try:
@@ -162,8 +163,7 @@ class SubscriptionShare:
             name: record.version
             for name, record in leases.items()
             if member_of(name, self._topic, self._subscription) not in (None, self._store.session)
-            and IN in holder_of(record)
-            and _name_in(holder_of(record)) == self._name
+            and Holder.parse(holder_of(record)).consumer == self._name
         }
 
     async def _look(self, leases: HeldLeases) -> None:
@@ -184,9 +184,10 @@ class SubscriptionShare:
 class SubscriptionShares:
     """The shares of a host: one for each topic and subscription with consumers here that share it."""
 
-    def __init__(self, store: IMetadataStore, environment: Environment) -> None:
+    def __init__(self, store: IMetadataStore, environment: Environment, process: str) -> None:
         self._store = store
         self._environment = environment
+        self._process = process
         self._opened: dict[tuple[TopicName, str], SubscriptionShare] = {}
         self._changing: KeyedLock[tuple[TopicName, str]] = KeyedLock()
         self._leaving = RetryingTasks(environment, lambda _: None)
@@ -203,7 +204,7 @@ class SubscriptionShares:
         async with self._changing.hold(key):
             share = self._opened.get(key)
             if share is None:
-                share = SubscriptionShare(self._store, self._environment, topic, subscription, name)
+                share = SubscriptionShare(self._store, self._environment, self._process, topic, subscription, name)
                 self._opened[key] = share
             share.changed[changed] = None
             await share.start()

@@ -23,16 +23,14 @@ class TransactionRow:
     """
     One transaction.
 
-    ``owner_lives``: whether the process that began it is alive; None: it names none, or has ended. ``process``: the
-    host and the process id of a living owner, as ``HOST:PID``; empty: not known. ``operations_left``: the unsettled
-    operations of an ended one. ``undecided``: the messages that wait in the segments that it wrote to;
-    None: not read. ``age_ms``: since it began, or since it ended.
+    ``owner_lives``: whether the process that began it is alive; None: it names none, or has ended.
+    ``operations_left``: the unsettled operations of an ended one. ``undecided``: the messages that wait in the segments
+    that it wrote to; None: not read. ``age_ms``: since it began, or since it ended.
     """
 
     found: Transaction
     age_ms: int
     owner_lives: bool | None
-    process: str
     operations_left: int
     undecided: int | None
 
@@ -40,6 +38,11 @@ class TransactionRow:
     def id(self) -> str:
         """The id of the transaction."""
         return str(self.found.txn_id)
+
+    @property
+    def process(self) -> str:
+        """The process that began it, ``CLIENT@HOST:PID``; empty: it names none."""
+        return self.found.process or ""
 
     @property
     def is_open(self) -> bool:
@@ -99,7 +102,7 @@ async def transaction_rows(source: Source, found: Iterable[HangingTransaction]) 
                 described = await source.client.describe_transaction(one.transaction.txn_id)
             except NotFound:
                 described = one.transaction
-        return HangingTransaction(described, one.age_ms, one.owner_lives, one.operations_left, one.process)
+        return HangingTransaction(described, one.age_ms, one.owner_lives, one.operations_left)
 
     known = await asyncio.gather(*map(completed, found))
     topics = dict.fromkeys(
@@ -112,7 +115,6 @@ async def transaction_rows(source: Source, found: Iterable[HangingTransaction]) 
             one.transaction,
             one.age_ms,
             one.owner_lives,
-            one.process,
             one.operations_left,
             _undecided(one.transaction.participants, waiting) if one.transaction.state is State.OPEN else None,
         )
@@ -179,12 +181,11 @@ class TransactionQuery:
         """Return the transaction, or raise TransactionNotFound."""
         client, txn_id = source.client, parse_txn_id(self.id)
         found = await client.describe_transaction(txn_id)
-        process = await _process_of(client, found)
-        lives = None if found.session is None or found.state is not State.OPEN else process is not None
+        lives = await _lives(client, found)
         since_ms = found.created_ms if found.state is State.OPEN else (found.finalized_ms or found.created_ms)
         # Participants of an ended transaction are those that are not settled.
         left = 0 if found.state is State.OPEN else len(found.parts or found.participants)
-        shown = HangingTransaction(found, max(0, source.now_ms - since_ms), lives, left, process or "")
+        shown = HangingTransaction(found, max(0, source.now_ms - since_ms), lives, left)
         (row,) = await transaction_rows(source, [shown])
         retention_ms = client.host.config.transactions.retention_ms
         return TransactionView(
@@ -192,12 +193,11 @@ class TransactionQuery:
         )
 
 
-async def _process_of(client: Client, found: Transaction) -> str | None:
-    """Return the host and the process id of the owner of an open transaction; None: it is gone, or not named."""
+async def _lives(client: Client, found: Transaction) -> bool | None:
+    """Return whether the process of an open transaction is alive; None: it has ended, or names no process."""
     if found.session is None or found.state is not State.OPEN:
         return None
-    leases = await client.leases(f"session {found.session}", leases_max=1)
-    return leases[0].holder.rpartition(" in ")[0] if leases else None
+    return bool(await client.leases(f"session {found.session}", leases_max=1))
 
 
 async def _operations(source: Source, found: Transaction) -> tuple[OperationRow, ...]:

@@ -190,6 +190,6 @@ class SkewedEnvironment:
         """Return bits from the world's seeded source."""
         return self._world.random_bits(count)
 
-    def process_name(self) -> str:
+    def process_name(self, client: str = "") -> str:
         """Return the name of the world's process, which is the same in every run."""
-        return self._world.process_name()
+        return self._world.process_name(client)

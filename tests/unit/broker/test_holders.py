@@ -1,0 +1,35 @@
+"""What a lease says of its holder is read back."""
+
+from __future__ import annotations
+
+import pytest
+
+from txnframework.broker.coordination import Holder
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        Holder("", "billing@web-1:42", "s1"),
+        Holder("worker-1", "billing@web-1:42", "s1"),
+        Holder("on call in May", "billing@web-1:42", "s1"),
+        Holder(" on ", "billing@web-1:42", "s1"),
+    ],
+)
+def test_read_back(holder: Holder) -> None:
+    """Whatever a consumer is called."""
+    assert Holder.parse(str(holder)) == holder
+
+
+@pytest.mark.parametrize(
+    ("text", "holder"),
+    [
+        ("s1", Holder("", "", "s1")),
+        ("worker in s1", Holder("worker", "", "s1")),
+        ("worker on call at night in s1", Holder("worker on call at night", "", "s1")),
+        ("", Holder("", "", "")),
+    ],
+)
+def test_without_a_process(text: str, holder: Holder) -> None:
+    """Leases of earlier releases name only the session, and the consumer that has a name."""
+    assert Holder.parse(text) == holder
