@@ -144,7 +144,65 @@ def test_alerts_and_dashboard(tmp_path: Path) -> None:
     shown = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     expressions = "\n".join([*re.findall(r"expr: (.*(?:\n {10}.*)*)", rules), *shown])
     used = set(re.findall(r"\b(?:txnframework|pulsar)_[a-z_]+", expressions))
-    assert len(used) == 6
+    assert len(used) == 12
     assert used <= exposed
     assert set(re.findall(r"\$labels\.(\w+)", rules)) | {"topic"} <= labels
-    assert len(re.findall(r"- alert: ", rules)) == len(re.findall(r"expr: ", rules)) == 5
+    assert len(re.findall(r"- alert: ", rules)) == len(re.findall(r"expr: ", rules)) == 8
+    if PROMTOOL is not None:  # its rules for names, such as a unit at the end
+        linted = subprocess.run(
+            [PROMTOOL, "check", "metrics"], input=done.stdout, capture_output=True, text=True, check=False
+        )
+        assert (linted.returncode, linted.stderr) == (0, "")
+
+
+PROMTOOL = shutil.which("promtool")
+BILLING = '{topic="orders",subscription="billing"}'
+FIRING = {
+    "StoresUnavailable": ("txnframework_up", "0x10", "5m"),
+    "TransactionHangs": ('txnframework_oldest_open_transaction_age_seconds{family="metadata"}', "301+60x10", "5m"),
+    "OperationsNotSettled": ('txnframework_unsettled_operations{family="metadata"}', "1001x30", "20m"),
+    "MessagesUndecided": ('txnframework_undecided_messages{topic="orders",segment="1"}', "1001x10", "10m"),
+    "LagGrows": (f"txnframework_subscription_lag_messages{BILLING}", "1001+1x90", "90m"),
+    "MessagesWaitTooLong": (f"txnframework_oldest_unacknowledged_message_age_seconds{BILLING}", "3601x10", "10m"),
+    "DeadLetters": (f"txnframework_dead_letters{BILLING}", "0x70 1x10", "75m"),
+    "ReportOld": ("txnframework_report_age_seconds", "301x10", "10m"),
+}
+"""For each alert a series at which it fires, and when."""
+QUIET = {
+    "StoresUnavailable": ("txnframework_up", "1x10"),
+    "TransactionHangs": ('txnframework_oldest_open_transaction_age_seconds{family="metadata"}', "299x10"),
+    "OperationsNotSettled": ('txnframework_unsettled_operations{family="metadata"}', "1000x30"),
+    "MessagesUndecided": ('txnframework_undecided_messages{topic="orders",segment="1"}', "1000x10"),
+    "LagGrows": (f"txnframework_subscription_lag_messages{BILLING}", "2001-1x90"),
+    "MessagesWaitTooLong": (f"txnframework_oldest_unacknowledged_message_age_seconds{BILLING}", "3600x10"),
+    "DeadLetters": (f"txnframework_dead_letters{BILLING}", "7x80"),
+    "ReportOld": ("txnframework_report_age_seconds", "300x10"),
+}
+"""For each alert a series at which it stays quiet."""
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+def test_alerts_fire(tmp_path: Path) -> None:
+    """Each alert fires where it should, and only there, as Prometheus' own tool evaluates the rules."""
+    assert PROMTOOL is not None
+    rules = HOW_TO.parent / "monitoring" / "alerts.yml"
+    names = re.findall(r"- alert: Txnframework(\w+)", rules.read_text(encoding="utf-8"))
+    assert set(names) == set(FIRING) == set(QUIET)
+    tests: list[object] = []
+    for name in names:
+        series, values, at = FIRING[name]
+        for shown, fires in ((values, True), (QUIET[name][1], False)):
+            looking = {"expr": f'count(ALERTS{{alertname="Txnframework{name}",alertstate="firing"}})', "eval_time": at}
+            looking["exp_samples"] = [{"labels": "{}", "value": 1}] if fires else []  # type: ignore[assignment]
+            tests.append(
+                {
+                    "interval": "1m",
+                    "input_series": [{"series": series, "values": shown}],
+                    "promql_expr_test": [looking],
+                }
+            )
+    file = tmp_path / "alerts_test.json"  # JSON is YAML
+    file.write_text(json.dumps({"rule_files": [str(rules)], "evaluation_interval": "1m", "tests": tests}))
+    for command in (["check", "rules", str(rules)], ["test", "rules", str(file)]):
+        done = subprocess.run([PROMTOOL, *command], capture_output=True, text=True, check=False, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr

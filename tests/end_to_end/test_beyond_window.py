@@ -32,7 +32,7 @@ async def counted(client: Client, metrics: Metrics, first: int, last: int, toget
         else:
             for number in range(first, last):
                 await producer.send(b"%d" % number, sequence_id=number)
-    return metrics.registry.get_sample_value(COUNTED)
+    return metrics.registry.get_sample_value(COUNTED, {"topic": "topic://public/default/orders"})
 
 
 def limited(stores: Stores) -> dict[str, object]:
@@ -95,7 +95,7 @@ def test_the_default_window(memory: Stores) -> None:
                 await producer.send_many(sent, sequence_id=1)
             async with await client.producer("orders", name="importer") as producer:
                 await producer.send_many(sent, sequence_id=1)
-                assert metrics.registry.get_sample_value(COUNTED) == 0
+                assert metrics.registry.get_sample_value(COUNTED, {"topic": "topic://public/default/orders"}) == 0
             async with await client.producer("orders") as producer:
                 await producer.send_many(sent)
             assert len(await memory.read(client, "orders")) == 20_001

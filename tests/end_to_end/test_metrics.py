@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import urllib.error
 import urllib.request
@@ -10,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework import Client
+from txnframework import Client, DeadLetter
 from txnframework.broker import FamilyStatus, StatusReport
 from txnframework.cli._metrics import serving
-from txnframework.errors import InvalidTransactionState, TransactionConflict, Unavailable
+from txnframework.cli._store_metrics import StatusReader
+from txnframework.errors import InvalidTransactionState, ReceiveTimeout, TransactionConflict, Unavailable
 from txnframework.metrics import Metrics
 from txnframework.model import Action, End, TxnID
 
 if TYPE_CHECKING:
     from conftest import Stores
 
-CAS = "pulsar_txn_metadata_store_header_cas_total"
+PATIENT_MS = 120_000
+ORDERS = "topic://public/default/orders"
+CAS = "txnframework_header_updates_total"
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
@@ -48,7 +52,7 @@ def test_decisions_and_operations_are_counted(stores: Stores) -> None:
             for number in range(3):
                 await client.create_topic(f"t{number}")
             txn_id = await committed(client)
-            assert value(metrics, "pulsar_txn_metadata_store_op_writes_total") == 3
+            assert value(metrics, "txnframework_operation_records_written_total") == 3
             assert value(metrics, CAS, result="ok") == 1
             with pytest.raises(InvalidTransactionState):
                 await (await client.host.coordinator()).end(End(txn_id, Action.ABORT))
@@ -56,7 +60,7 @@ def test_decisions_and_operations_are_counted(stores: Stores) -> None:
             ended = {"family": "metadata", "action": "commit", "result": "ok"}
             assert value(metrics, "txnframework_end_seconds_count", **ended) == 1
             await client.find_hanging(0)
-            assert value(metrics, "pulsar_txn_metadata_store_index_query_seconds_count") > 0
+            assert value(metrics, "txnframework_index_query_seconds_count") > 0
 
     stores.run(work())
 
@@ -78,7 +82,7 @@ def test_conflicts_are_counted(stores: Stores) -> None:
                 with pytest.raises(TransactionConflict):
                     await consumer.ack(message, txn=second)
                 await second.abort()
-            assert value(metrics, "txnframework_ack_conflicts_total") == 1
+            assert value(metrics, "txnframework_ack_conflicts_total", topic=ORDERS, subscription="s") == 1
             await consumer.close()
 
     stores.run(work())
@@ -96,14 +100,14 @@ def test_the_wait_for_a_commit_is_timed(stores: Stores) -> None:
                 await orders.send(b"before", txn=txn)
             consumer = await looking.consumer("orders", "s", start="earliest")
             assert (await consumer.receive()).value == b"before"
-            assert value(metrics, "txnframework_commit_to_visible_seconds_count") == 0
+            assert value(metrics, "txnframework_commit_to_visible_seconds_count", topic=ORDERS) == 0
             txn = writer.transaction(outlives_client=True)
             await txn.begin()
             await orders.send(b"waited for", txn=txn)
             # Decided and not settled: one that is settled before somebody looks leaves nothing to tell the time by.
             await (await writer.host.coordinator()).end(End(txn.id, Action.COMMIT))
             assert (await consumer.receive()).value == b"waited for"
-            assert value(metrics, "txnframework_commit_to_visible_seconds_count") == 1
+            assert value(metrics, "txnframework_commit_to_visible_seconds_count", topic=ORDERS) == 1
             await consumer.close()
 
     stores.run(work())
@@ -127,9 +131,12 @@ def test_how_the_stores_stand(stores: Stores) -> None:
             assert (family.family, family.open_count, family.operations_left) == ("metadata", 1, 0)
             assert family.oldest_age_ms is not None
             (topic,) = report.topics
-            assert topic.topic == "topic://public/default/orders"
-            assert list(topic.undecided.values()) == [2]
-            assert topic.lags == {"billing": 1}
+            assert topic.topic == ORDERS
+            (segment,) = topic.segments
+            assert (segment.messages, segment.undecided) == (3, 2)
+            (billing,) = topic.subscriptions
+            assert (billing.subscription, billing.lag, billing.dead_letters) == ("billing", 1, 0)
+            assert billing.oldest_age_ms is not None
             await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT))
             family = of_metadata(await client.host.status.report())
             assert family == FamilyStatus("metadata", 0, None, 1)
@@ -147,7 +154,11 @@ def test_the_command_prints_what_prometheus_reads(cli: Any) -> None:
     assert 'txnframework_open_transactions{family="metadata"} 0.0' in printed.out
     lag = 'txnframework_subscription_lag_messages{subscription="billing",topic="topic://public/default/orders"} 3.0'
     assert lag in printed.out
-    assert printed.out.count("txnframework_undecided_messages{") == 2
+    for name in ("undecided_messages", "stored_messages", "stored_bytes"):
+        assert printed.out.count(f"txnframework_{name}{{") == 2
+    assert 'txnframework_dead_letters{subscription="billing",topic="topic://public/default/orders"} 0.0' in printed.out
+    assert re.search(r'txnframework_oldest_unacknowledged_message_age_seconds\{.*"billing".*\} \d', printed.out)
+    assert re.search(r'txnframework_build_info\{python="3\..*",version=".*"\} 1\.0', printed.out)
 
 
 @pytest.mark.parametrize("address", ["9464", "host:", ":9464", "host:port", "host:70000"])
@@ -164,10 +175,93 @@ def test_scrapes_are_answered(stores: Stores) -> None:
     async def work() -> None:
         async with stores.open() as client:
             await client.create_topic("orders")
-            async with serving(client, "127.0.0.1", 0) as port:
+            async with serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
                 await (await client.producer("orders")).send(b"x")
                 await client.subscribe("orders", "billing", start="earliest")
                 assert re.search(r'lag_messages\{.*"billing".*\} 1\.0', await asyncio.to_thread(scraped, port))
+
+    stores.run(work())
+
+
+def test_a_slow_reading_answers_the_next_scrape(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape that does not wait gets the last reading, and the reading that it began is the next one's answer."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            reader = StatusReader(client, 0)
+            first = await reader.reading()
+            status, report, going_on = client.host.status, client.host.status.report, asyncio.Event()
+
+            async def slow() -> StatusReport:
+                await going_on.wait()
+                return await report()
+
+            monkeypatch.setattr(status, "report", slow)
+            await client.create_topic("invoices")
+            assert await reader.reading() is first
+            assert await reader.reading() is first
+            going_on.set()
+            reader.wait_s = PATIENT_MS / 1000
+            second = await reader.reading()
+            assert (len(first.report.topics), len(second.report.topics)) == (1, 2)
+            await reader.close()
+
+    stores.run(work())
+
+
+def test_an_outage_is_not_hidden(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a reading has failed, the last successful one is no answer any more."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            reader = StatusReader(client, PATIENT_MS / 1000)
+            await reader.reading()
+
+            async def away() -> StatusReport:
+                raise Unavailable("the server does not answer")
+
+            monkeypatch.setattr(client.host.status, "report", away)
+            for _ in range(2):
+                with pytest.raises(Unavailable):
+                    await reader.reading()
+            await reader.close()
+
+    stores.run(work())
+
+
+def test_backlog_of_a_subscription(stores: Stores) -> None:
+    """The age of its oldest message over all segments, what is stored, and its dead letters."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders", segments=2)
+            await client.subscribe("orders", "billing", start="earliest")
+            async with await client.producer("orders") as orders:
+                for key in range(8):
+                    await orders.send(b"12345", key=b"%d" % key)
+            consumer = await client.consumer("orders", "billing", dead_letter=DeadLetter(0))
+            first = await consumer.receive()
+            rest = [await consumer.receive() for _ in range(7)]
+            await consumer.ack(*rest[:-1])
+            await consumer.nack(first)
+            while (await client.lag("orders", "billing")).messages > 1:  # the refused message is put aside
+                with contextlib.suppress(ReceiveTimeout):
+                    await consumer.receive(timeout_ms=50)
+            now_ms = client.host.environment.now_ms()
+            report = await client.host.status.report()
+            topic = next(one for one in report.topics if one.topic == ORDERS)
+            (billing,) = topic.subscriptions
+            assert (billing.lag, billing.dead_letters) == (1, 1)
+            assert billing.oldest_age_ms is not None
+            assert now_ms - billing.oldest_age_ms <= rest[-1].published_ms
+            assert (len(topic.segments), sum(one.messages for one in topic.segments)) == (2, 8)
+            assert sum(one.bytes for one in topic.segments) > 8 * 5
+            await consumer.ack(rest[-1])
+            report = await client.host.status.report()
+            topic = next(one for one in report.topics if one.topic == ORDERS)
+            assert (topic.subscriptions[0].lag, topic.subscriptions[0].oldest_age_ms) == (0, None)
+            await consumer.close()
 
     stores.run(work())
 
@@ -185,7 +279,7 @@ def test_while_the_stores_are_away(
             async def away() -> Any:
                 raise Unavailable("the server does not answer\nfor now")
 
-            async with serving(client, "127.0.0.1", 0) as port:
+            async with serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
                 for _ in range(3):
                     monkeypatch.setattr(standing, "report", away)
                     for _ in range(2):
@@ -205,7 +299,7 @@ def test_nothing_is_at_another_path(stores: Stores, path: str) -> None:
     """404, and no look at the stores."""
 
     async def work() -> None:
-        async with stores.open() as client, serving(client, "127.0.0.1", 0) as port:
+        async with stores.open() as client, serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
             with pytest.raises(urllib.error.HTTPError) as refused:
                 await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}{path}", timeout=30)
             assert refused.value.code == 404

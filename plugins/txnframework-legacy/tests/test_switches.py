@@ -223,9 +223,9 @@ async def test_a_coordinator_is_switched(world: World) -> None:
 
 # -- what is observed ---------------------------------------------------------------------------------
 
-TC, ACKS = "pulsar_txn_tc_bufferedwriter", "pulsar_txn_pending_ack_store_bufferedwriter"
-RECORDS, SIZE = "batch_record_count", "batch_size_bytes"
-DELAY, TRIGGERS = "batch_oldest_record_delay_time_seconds", "flush_trigger_total"
+TC, ACKS = "txnframework_transaction_log", "txnframework_pending_ack_log"
+RECORDS, SIZE = "batch_records", "batch_bytes"
+DELAY, TRIGGERS = "batch_delay_seconds", "batches_total"
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:

@@ -36,7 +36,15 @@ from txnframework.broker.inspection import (
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease, dispatching_leases
-from txnframework.broker.status import FamilyStatus, HangingTransaction, StatusReport, TopicStatus, ack_status
+from txnframework.broker.status import (
+    FamilyStatus,
+    HangingTransaction,
+    SegmentStatus,
+    StatusReport,
+    SubscriptionStatus,
+    TopicStatus,
+    ack_status,
+)
 from txnframework.broker.store_copy.audit import Audit, AuditReport, ComparedItem, CopyProgress
 from txnframework.broker.store_copy.closed_sources import reopen
 from txnframework.broker.store_copy.copier import audit_stores, copy_stores
@@ -96,6 +104,7 @@ __all__ = [
     "SegmentDescription",
     "SegmentDispatch",
     "SegmentLag",
+    "SegmentStatus",
     "SegmentSubscription",
     "Start",
     "StatusReport",
@@ -104,6 +113,7 @@ __all__ = [
     "SubscriptionPosition",
     "SubscriptionRef",
     "SubscriptionShare",
+    "SubscriptionStatus",
     "TopicDescription",
     "TopicStatus",
     "Topics",

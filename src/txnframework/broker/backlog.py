@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from txnframework.broker.cursors import cursor_on
@@ -17,6 +18,9 @@ from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework.model.reads import EntryPage, ReadRequest
 
 COUNT_MAX = 1 << 62
+LEDGERS_PAGE = 100
+OLDEST_ENTRIES = 8
+"""The entries that one read returns for the oldest message: most often the first one has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,36 @@ class Peeked:
     incarnation: int
 
 
+@dataclass(slots=True)
+class SegmentCounts:
+    """The stored messages and bytes of one segment, and its confirmed messages that may not be read yet."""
+
+    segment: str
+    messages: int
+    bytes: int
+    undecided: int
+
+
+@dataclass(slots=True)
+class SubscriptionCounts:
+    """
+    The number of unacknowledged messages of one subscription of a topic.
+
+    ``oldest_sent_ms``: when the oldest was sent, in ms since 1970; None: none is found.
+    """
+
+    messages: int = 0
+    oldest_sent_ms: int | None = None
+
+
+@dataclass(slots=True)
+class TopicBacklog:
+    """The messages of one topic by segment, parents before their children, and by subscription."""
+
+    segments: list[SegmentCounts]
+    subscriptions: dict[str, SubscriptionCounts]
+
+
 class Backlog:
     """Reads the backlogs of subscriptions, without writing."""
 
@@ -83,6 +117,23 @@ class Backlog:
             async with self._visit(str(layout.name_of(segment_id))) as opened:
                 found.append(await lag_of(opened, cursor))
         return Lag(tuple(found))
+
+    async def topic(self, layout: Layout) -> TopicBacklog:
+        """Return the numbers of a topic's messages; each segment is opened once."""
+        found = TopicBacklog([], {name: SubscriptionCounts() for name in layout.subscriptions})
+        for segment_id in layout.made():
+            # The cursors first, as for ``lag``.
+            cursors = {one: await cursor_on(self._store, layout, segment_id, one) for one in layout.subscriptions}
+            async with self._visit(str(layout.name_of(segment_id))) as opened:
+                found.segments.append(await _counts_of(opened))
+                for name, cursor in cursors.items():
+                    counts = found.subscriptions[name]
+                    if messages := (await lag_of(opened, cursor)).messages:
+                        counts.messages += messages
+                        sent_ms = await self._oldest_sent_ms(opened, cursor)
+                        known = [one for one in (counts.oldest_sent_ms, sent_ms) if one is not None]
+                        counts.oldest_sent_ms = min(known, default=None)
+        return found
 
     async def undecided(self, layout: Layout) -> dict[str, int]:
         """Return, by segment, the number of confirmed messages that an open transaction keeps from being read."""
@@ -113,25 +164,53 @@ class Backlog:
 
     async def _peek(self, opened: OpenSegment, cursor: Cursor, messages_max: int) -> list[Peeked]:
         found: list[Peeked] = []
-        after = cursor.mark_delete
-        while len(found) < messages_max:
-            page = await _page_after(opened, _over_deleted(after, cursor), self._entries_max)
-            for entry in page.entries:
-                view = EntryView(entry.data, entry.position, opened.name)
-                for index, message in enumerate(view.messages()):
-                    position = Position(entry.position.ledger_id, entry.position.entry_id, index)
-                    if state_of(cursor, position) is AckState.PENDING:
-                        held = HeldMessage(position, view.count, message, view.producer, entry.branch)
-                        found.append(Peeked(opened.name, held, cursor.incarnation))
-            if page.upto <= after:
+        async for held in _unacknowledged(opened, cursor, self._entries_max):
+            found.append(Peeked(opened.name, held, cursor.incarnation))
+            if len(found) == messages_max:
                 break
-            after = page.upto
-        return found[:messages_max]
+        return found
+
+    async def _oldest_sent_ms(self, opened: OpenSegment, cursor: Cursor) -> int | None:
+        """Return when the first unacknowledged message was sent; None: none is found."""
+        async for held in _unacknowledged(opened, cursor, min(OLDEST_ENTRIES, self._entries_max)):
+            return held.message.published_ms
+        return None
+
+
+async def _unacknowledged(opened: OpenSegment, cursor: Cursor, entries_max: int) -> AsyncIterator[HeldMessage]:
+    """Yield the unacknowledged messages of a segment in their order; each read returns ``entries_max`` entries."""
+    after = cursor.mark_delete
+    while True:
+        page = await _page_after(opened, _over_deleted(after, cursor), entries_max)
+        for entry in page.entries:
+            view = EntryView(entry.data, entry.position, opened.name)
+            for index, message in enumerate(view.messages()):
+                position = Position(entry.position.ledger_id, entry.position.entry_id, index)
+                if state_of(cursor, position) is AckState.PENDING:
+                    yield HeldMessage(position, view.count, message, view.producer, entry.branch)
+        if page.upto <= after:
+            return
+        after = page.upto
 
 
 def _require_listed(layout: Layout, subscription: str) -> None:
     if subscription not in layout.subscriptions:
         raise SubscriptionNotFound(str(layout.topic), subscription)
+
+
+async def _counts_of(opened: OpenSegment) -> SegmentCounts:
+    # The max read position first: it only moves forward, up to the last position.
+    readable = await opened.buffer.max_read_position()
+    undecided = await count_messages(opened, readable, (await opened.ledger.tail()).last_confirmed)
+    counts = SegmentCounts(opened.name, 0, 0, undecided)
+    after = -1
+    while page := await opened.ledger.ledgers(after, LEDGERS_PAGE):
+        counts.messages += sum(one.messages for one in page)
+        counts.bytes += sum(one.bytes for one in page)
+        after = page[-1].ledger_id
+        if len(page) < LEDGERS_PAGE:
+            break
+    return counts
 
 
 async def lag_of(opened: OpenSegment, cursor: Cursor) -> SegmentLag:

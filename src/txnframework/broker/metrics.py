@@ -45,12 +45,9 @@ def result_of(error: BaseException, forbidden: str) -> str:
 
 
 def header_cas(metrics: Metrics) -> Counter:
-    """
-    Return PIP-473's counter of decisions: the store counts attempted writes, the coordinator decisions that are
-    forbidden.
-    """
+    """Return the counter of decisions: the store counts attempted writes, the coordinator forbidden decisions."""
     return metrics.counter(
-        "pulsar_txn_metadata_store_header_cas_total",
+        "txnframework_header_updates_total",
         "Compare-and-sets of a transaction's header: ok, conflict (another one came first), reject (what the header"
         " says forbids it, so nothing was written), unknown (the reply was lost), failed.",
         ("result",),
@@ -110,11 +107,11 @@ class MeasuredMetadataStore(ForwardingProxy):
     def __init__(self, behind: IMetadataStore, metrics: Metrics) -> None:
         super().__init__(behind)
         self._operations = metrics.counter(
-            "pulsar_txn_metadata_store_op_writes_total", "Operation records of transactions that were written."
+            "txnframework_operation_records_written_total", "Operation records of transactions that were written."
         )
         self._decisions = header_cas(metrics)
         self._queries = metrics.histogram(
-            "pulsar_txn_metadata_store_index_query_seconds", "Time until a page of a secondary index was there."
+            "txnframework_index_query_seconds", "Time until a page of a secondary index was there."
         )
 
     async def put(self, write: Put) -> int:
@@ -163,12 +160,13 @@ class MeasuredPendingAcks(ForwardingProxy):
 
     _behind: IPendingAckStore
 
-    def __init__(self, behind: IPendingAckStore, metrics: Metrics) -> None:
+    def __init__(self, behind: IPendingAckStore, metrics: Metrics, topic: str, subscription: str) -> None:
         super().__init__(behind)
         self._conflicts = metrics.counter(
             "txnframework_ack_conflicts_total",
             "Acknowledgments that were refused because another transaction holds the message or this one has ended.",
-        )
+            ("topic", "subscription"),
+        ).labels(topic, subscription)
 
     async def add(self, request: AckRequest) -> None:
         """Acknowledge in a transaction and count conflicts."""
@@ -179,6 +177,10 @@ class MeasuredPendingAcks(ForwardingProxy):
             raise
 
 
-def measured_pending_acks(store: IPendingAckStore, metrics: Metrics | None) -> IPendingAckStore:
+def measured_pending_acks(
+    store: IPendingAckStore, metrics: Metrics | None, topic: str, subscription: str
+) -> IPendingAckStore:
     """Return ``store``, measured if ``metrics`` is given."""
-    return store if metrics is None else IPendingAckStore(MeasuredPendingAcks(store, metrics))
+    if metrics is None:
+        return store
+    return IPendingAckStore(MeasuredPendingAcks(store, metrics, topic, subscription))

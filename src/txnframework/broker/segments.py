@@ -203,7 +203,8 @@ class SegmentOpener:
             self._context.metrics,
             life,
         )
-        return measured_pending_acks(await self._context.registry.open(provider, opening), self._context.metrics)
+        store = await self._context.registry.open(provider, opening)
+        return measured_pending_acks(store, self._context.metrics, cursor.topic, cursor.subscription)
 
 
 def _require_family(name: str, topic: TopicRecord, plugins: DomainPlugins) -> None:

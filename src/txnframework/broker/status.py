@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from txnframework.broker.backlog import Backlog
+from txnframework.broker.backlog import Backlog, TopicBacklog
 from txnframework.broker.coordinators.sessions import Sessions
 from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.broker.segments import SegmentSubscription
@@ -16,7 +16,7 @@ from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.acks import AckState, AckStatus
 from txnframework.model.cursor import state_of
 from txnframework.model.ids import TxnID
-from txnframework.model.layout import Layout
+from txnframework.model.names import dead_letter_topic
 from txnframework.model.positions import Limit, Position
 from txnframework.model.transactions import OpenQuery, State, Transaction
 
@@ -144,17 +144,43 @@ class FamilyStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicStatus:
+class SegmentStatus:
     """
-    The messages of one topic.
+    The messages of one segment.
 
-    ``undecided``: the number of confirmed messages behind the first open transaction, by segment; they may not be read
-    yet. ``lags``: the number of readable messages that are not acknowledged, by subscription.
+    ``messages`` and ``bytes``: those that are stored, without the store's own overhead. ``undecided``: the number of
+    confirmed messages behind the first open transaction; they may not be read yet.
     """
+
+    segment: str
+    messages: int
+    bytes: int
+    undecided: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStatus:
+    """
+    The backlog of one subscription.
+
+    ``lag``: the number of readable messages that are not acknowledged. ``oldest_age_ms``: the age of the oldest of
+    them, since it was sent; None: there is none. ``dead_letters``: the number of messages in its dead-letter topic, if
+    that has the default name.
+    """
+
+    subscription: str
+    lag: int
+    oldest_age_ms: int | None
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """The segments and the subscriptions of one topic."""
 
     topic: str
-    undecided: dict[str, int]
-    lags: dict[str, int]
+    segments: tuple[SegmentStatus, ...]
+    subscriptions: tuple[SubscriptionStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +213,15 @@ class StoreStatus:
     async def report(self) -> StatusReport:
         """Return the status; the time grows with the number of open transactions, segments and subscriptions."""
         families = await self.families()
-        topics = []
+        topics: dict[str, TopicBacklog] = {}
         for topic in await self._topics.list():
             try:
-                topics.append(await self._topic(await self._topics.layout(topic)))
+                topics[str(topic)] = await self._backlog.topic(await self._topics.layout(topic))
             except NotFound:
                 continue  # deleted or changed during the report
-        return StatusReport(families, tuple(topics))
+        stored = {name: sum(one.messages for one in found.segments) for name, found in topics.items()}
+        now_ms = self._environment.now_ms()
+        return StatusReport(families, tuple(_topic_status(name, one, stored, now_ms) for name, one in topics.items()))
 
     async def families(self) -> tuple[FamilyStatus, ...]:
         """Return the status of each family; the time grows with the number of open transactions."""
@@ -212,10 +240,17 @@ class StoreStatus:
         age_ms = None if first_ms is None else max(0, self._environment.now_ms() - first_ms)
         return FamilyStatus(coordinator.family, open_count, age_ms, await _operations_left(coordinator))
 
-    async def _topic(self, layout: Layout) -> TopicStatus:
-        undecided = await self._backlog.undecided(layout)
-        lags = {name: (await self._backlog.lag(layout, name)).messages for name in layout.subscriptions}
-        return TopicStatus(str(layout.topic), undecided, lags)
+
+def _topic_status(topic: str, found: TopicBacklog, stored: Mapping[str, int], now_ms: int) -> TopicStatus:
+    """Return the status of a topic; ``stored``: the number of messages of each topic."""
+    subscriptions = []
+    for name, one in found.subscriptions.items():
+        sent_ms = one.oldest_sent_ms
+        age_ms = None if sent_ms is None else max(0, now_ms - sent_ms)
+        letters = stored.get(dead_letter_topic(topic, name), 0)
+        subscriptions.append(SubscriptionStatus(name, one.messages, age_ms, letters))
+    segments = tuple(SegmentStatus(one.segment, one.messages, one.bytes, one.undecided) for one in found.segments)
+    return TopicStatus(topic, segments, tuple(subscriptions))
 
 
 async def _operations_left(coordinator: ITransactionCoordinator) -> int:

@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import click
 
-from txnframework.broker import StatusReport
+from txnframework.cli._store_metrics import SCRAPE_TIMEOUT_S, StatusReader, StatusSnapshot, metrics_of, up_of
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, MissingExtra, TxnFrameworkError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 PATH = "/metrics"
-SCRAPE_TIMEOUT_S = 60
 
 Respond = Callable[..., Any]
 
@@ -35,77 +34,50 @@ Respond = Callable[..., Any]
     metavar="HOST:PORT",
     help="Serve scrapes at this address until stopped, instead of printing once. Port 0 chooses a free port.",
 )
+@click.option(
+    "--wait-ms",
+    type=click.IntRange(min=0),
+    default=25,
+    show_default=True,
+    help="How long a scrape waits until the stores are read; then it gets what was read for an earlier scrape.",
+)
 @config_option
 @click.pass_obj
-def metrics(loaded: LoadedPlugins, listen: str | None, config: Path | None) -> None:
+def metrics(loaded: LoadedPlugins, listen: str | None, wait_ms: int, config: Path | None) -> None:
     """
     Export metrics about the stores for Prometheus.
 
-    Reports open transactions and the age of the oldest, operations that are not settled yet, messages that wait for an
-    open transaction, and the lag of each subscription. One exporter is enough for a system, because these metrics
-    describe the stores. A process exports its own measurements with txnframework.open(..., metrics=...).
+    Reports open transactions and the age of the oldest, operations that are not settled yet, stored messages, messages
+    that wait for an open transaction, and the backlog of each subscription. One exporter is enough for a system,
+    because these metrics describe the stores. A process exports its own measurements with
+    txnframework.open(..., metrics=...).
     """
     _require_exporter()
     if listen is None:
         click.echo(with_client(loaded, config, _exposition), nl=False)
         return
     host, port = _address(listen)
-    with_client(loaded, config, lambda client: _serve(client, host, port))
-
-
-def families_of(report: StatusReport) -> Iterator[Metric]:
-    """Yield the metric families of a report."""
-    from prometheus_client.metrics_core import GaugeMetricFamily as Gauge
-
-    opened = Gauge("txnframework_open_transactions", "Transactions that are open.", labels=["family"])
-    oldest = Gauge(
-        "txnframework_oldest_open_transaction_age_seconds", "Age of the oldest open transaction.", labels=["family"]
-    )
-    outstanding = Gauge(
-        "pulsar_txn_metadata_store_outstanding_op_records",
-        "Operations of ended transactions that are not settled yet.",
-        labels=["family"],
-    )
-    for one in report.families:
-        opened.add_metric([one.family], one.open_count)
-        oldest.add_metric([one.family], (one.oldest_age_ms or 0) / 1000)
-        outstanding.add_metric([one.family], one.operations_left)
-    undecided = Gauge(
-        "txnframework_undecided_messages",
-        "Confirmed messages that cannot be read yet, because they wait for an open transaction.",
-        labels=["topic", "segment"],
-    )
-    lag = Gauge(
-        "txnframework_subscription_lag_messages",
-        "Readable messages that the subscription has not acknowledged.",
-        labels=["topic", "subscription"],
-    )
-    for topic in report.topics:
-        for segment, messages in sorted(topic.undecided.items()):
-            undecided.add_metric([topic.topic, segment], messages)
-        for subscription, messages in sorted(topic.lags.items()):
-            lag.add_metric([topic.topic, subscription], messages)
-    yield from (opened, oldest, outstanding, undecided, lag)
+    with_client(loaded, config, lambda client: _serve(client, host, port, wait_ms))
 
 
 class _LiveCollector:
     """
-    Queries the stores at each scrape, from a thread of the HTTP server.
+    Answers each scrape from a thread of the HTTP server.
 
     While the stores are unavailable, it reports only that. Standard error gets one line when an outage begins, and one
     when it ends.
     """
 
-    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
-        self._client = client
+    def __init__(self, reader: StatusReader, loop: asyncio.AbstractEventLoop) -> None:
+        self._reader = reader
         self._loop = loop
         self._lock = threading.Lock()
         self._is_up = True
 
     def collect(self) -> Iterator[Metric]:
-        request = asyncio.run_coroutine_threadsafe(self._client.host.status.report(), self._loop)
+        request = asyncio.run_coroutine_threadsafe(self._answer(), self._loop)
         try:
-            report = request.result(SCRAPE_TIMEOUT_S)
+            reading, age_s = request.result(SCRAPE_TIMEOUT_S + 1)
         except TxnFrameworkError as error:
             self._note(str(error))
             yield up_of(False)
@@ -115,8 +87,11 @@ class _LiveCollector:
             yield up_of(False)
         else:
             self._note(None)
-            yield up_of(True)
-            yield from families_of(report)
+            yield from metrics_of(reading, age_s)
+
+    async def _answer(self) -> tuple[StatusSnapshot, float]:
+        reading = await self._reader.reading()
+        return reading, self._reader.age_s(reading)
 
     def _note(self, reason: str | None) -> None:
         with self._lock:
@@ -127,51 +102,42 @@ class _LiveCollector:
             click.echo("The stores are available again.", err=True)
 
 
-def up_of(is_up: bool) -> Metric:
-    """Return the metric of whether the stores are available."""
-    from prometheus_client.metrics_core import GaugeMetricFamily
+class _SnapshotCollector:
+    """Reports a reading of the stores."""
 
-    return GaugeMetricFamily(
-        "txnframework_up", "Whether the stores answered this scrape (1) or not (0).", value=int(is_up)
-    )
-
-
-class _ReportCollector:
-    """Reports metrics that were queried earlier."""
-
-    def __init__(self, report: StatusReport) -> None:
-        self._report = report
+    def __init__(self, reading: StatusSnapshot) -> None:
+        self._reading = reading
 
     def collect(self) -> Iterator[Metric]:
-        yield up_of(True)
-        yield from families_of(self._report)
+        yield from metrics_of(self._reading, 0.0)
 
 
 async def _exposition(client: Client) -> str:
     from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
-    registry.register(_ReportCollector(await client.host.status.report()))
+    registry.register(_SnapshotCollector(await StatusReader(client, 0).reading()))
     return generate_latest(registry).decode()
 
 
-async def _serve(client: Client, host: str, port: int) -> None:
-    async with serving(client, host, port) as actual_port:
+async def _serve(client: Client, host: str, port: int, wait_ms: int) -> None:
+    async with serving(client, host, port, wait_ms) as actual_port:
         click.echo(f"Serving http://{host}:{actual_port}{PATH}; stop with Ctrl-C.")
         await asyncio.get_running_loop().create_future()
 
 
 @asynccontextmanager
-async def serving(client: Client, host: str, port: int) -> AsyncIterator[int]:
+async def serving(client: Client, host: str, port: int, wait_ms: int) -> AsyncIterator[int]:
     """
-    Serve scrapes during the block, each with a query of the stores.
+    Serve scrapes during the block; each waits for a reading of the stores for ``wait_ms`` at most.
 
     Yield the port.
     """
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry(auto_describe=False)  # describing would collect now, and wait for this loop
-    registry.register(_LiveCollector(client, asyncio.get_running_loop()))
+    reader = StatusReader(client, wait_ms / 1000)
+    registry.register(_LiveCollector(reader, asyncio.get_running_loop()))
     running = http_server(registry, host, port)
     server = running.__enter__()
     try:
@@ -179,6 +145,7 @@ async def serving(client: Client, host: str, port: int) -> AsyncIterator[int]:
     finally:
         # Threads of the server may wait for this loop, to answer a scrape.
         await asyncio.to_thread(running.__exit__, None, None, None)
+        await reader.close()
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -19,7 +19,7 @@ from txnframework.client._transaction import TransactionPart
 from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable
 from txnframework.model.entries import EntryMessage
-from txnframework.model.names import NAME_BYTES_MAX, SegmentName, TopicName, parse_name
+from txnframework.model.names import NAME_BYTES_MAX, SegmentName, TopicName, dead_letter_topic, parse_name
 
 TOPIC_HEADER = "dead-letter-topic"
 SEGMENT_HEADER = "dead-letter-segment"
@@ -59,7 +59,7 @@ class DeadLetter:
 
         :raises InvalidInput: the name is not a topic name, or it is the source topic.
         """
-        name = parse_name(self.topic or f"{source}-{subscription}-DLQ")
+        name = parse_name(self.topic or dead_letter_topic(str(source), subscription))
         if isinstance(name, SegmentName):
             raise InvalidInput(f"dead letters go to a topic, and {name} is a segment; name its topic, {name.topic}")
         if name == source:

@@ -83,7 +83,9 @@ class Producer(Generic[T_contra]):
         self._only = target if isinstance(target, SegmentName) else None
         self._follow(layout)
         self._senders: dict[int, SegmentSender] = {}
-        self._beyond = BeyondWindow(host.metrics, self.name)
+        self._beyond = BeyondWindow(
+            host.metrics, str(target if isinstance(target, TopicName) else target.topic), self.name
+        )
         self._quota = SendQuota(self._bounds.sends_in_flight_max)
         self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None

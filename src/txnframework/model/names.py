@@ -252,6 +252,11 @@ def parse_name(text: str) -> TopicName | SegmentName:
     return TopicName.parse(text)
 
 
+def dead_letter_topic(topic: str, subscription: str) -> str:
+    """Return the full name of the default dead-letter topic of a subscription; it may be no valid name."""
+    return f"{topic}-{subscription}-DLQ"
+
+
 def topic_of(segment: str) -> TopicName:
     """Return the topic of a segment, given by its full name; a persistent topic is its own only segment."""
     return parse_name(segment).topic

@@ -51,7 +51,7 @@ class BeyondWindow:
     could lose a message that arrives late for the first time. So it may be stored twice.
     """
 
-    def __init__(self, metrics: Metrics | None, producer: str) -> None:
+    def __init__(self, metrics: Metrics | None, topic: str, producer: str) -> None:
         self._producer = producer
         self._was_logged = False
         self._count = None
@@ -59,7 +59,8 @@ class BeyondWindow:
             self._count = metrics.counter(
                 "txnframework_sends_beyond_window_total",
                 "Messages that were stored below the deduplication window, where an earlier copy may be forgotten.",
-            )
+                ("topic",),
+            ).labels(topic)
 
     async def look(self, opened: OpenSegment, stored: ProducerSequence, highest: int | None) -> int | None:
         """

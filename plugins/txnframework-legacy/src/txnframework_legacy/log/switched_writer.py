@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 PREFIX: Final = {
-    LogKind.TRANSACTIONS: "pulsar_txn_tc_bufferedwriter",
-    LogKind.PENDING_ACKS: "pulsar_txn_pending_ack_store_bufferedwriter",
+    LogKind.TRANSACTIONS: "txnframework_transaction_log",
+    LogKind.PENDING_ACKS: "txnframework_pending_ack_log",
 }
 REASON: Final = {
     FlushReason.RECORDS: "max_records",
@@ -48,16 +48,16 @@ def flush_observer(metrics: Metrics | None, kind: LogKind, coordinator: str = ""
         (family.labels(*values) if values else family).observe(value)
 
     def notify(flushed: FlushMetrics) -> None:
-        observe("batch_record_count", "Records of a batched entry.", RECORDS_BOUNDS, flushed.records)
-        observe("batch_size_bytes", "Size of a batched entry.", BYTES_BOUNDS, flushed.bytes)
+        observe("batch_records", "Records of a batched entry.", RECORDS_BOUNDS, flushed.records)
+        observe("batch_bytes", "Size of a batched entry.", BYTES_BOUNDS, flushed.bytes)
         observe(
-            "batch_oldest_record_delay_time_seconds",
+            "batch_delay_seconds",
             "Time that the oldest record of an entry waited before the entry was written.",
             DELAY_BOUNDS_S,
             flushed.waited_ms / 1_000,
         )
         description = "Batched entries, by the limit that caused the write."
-        counter = metrics.counter(f"{prefix}_flush_trigger_total", description, (*labels, "reason"))
+        counter = metrics.counter(f"{prefix}_batches_total", description, (*labels, "reason"))
         counter.labels(*values, REASON[flushed.reason]).inc()
 
     return notify

@@ -10,6 +10,7 @@ from txnframework.errors import Closed, StoreMismatch, Unavailable
 from txnframework.interfaces import IPlannableBuffer
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import Append, Appended
+from txnframework.model.names import topic_of
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework.model.reads import (
     EntryPage,
@@ -59,7 +60,9 @@ class MetadataBuffer:
         )
         self._view = SegmentView(context.segment, context.ledger, context.ledgers, context.store, options, self._ahead)
         if context.metrics is not None:
-            VisibilityTimes(self._view, context.metrics, context.environment, options.outcomes_max)
+            VisibilityTimes(
+                self._view, str(topic_of(context.segment)), context.metrics, context.environment, options.outcomes_max
+            )
         self._announcements = Announcements(
             self._view, context.ledger, context.store, context.environment, options.open_presumed_ms
         )

@@ -22,14 +22,17 @@ class VisibilityTimes:
     committed.
     """
 
-    def __init__(self, view: SegmentView, metrics: Metrics, environment: Environment, transactions_max: int) -> None:
+    def __init__(
+        self, view: SegmentView, topic: str, metrics: Metrics, environment: Environment, transactions_max: int
+    ) -> None:
         self._view = view
         self._environment = environment
         self._transactions_max = transactions_max
         self._times = metrics.histogram(
             "txnframework_commit_to_visible_seconds",
             "Time from the commit of a transaction until this process may read its messages in a segment.",
-        )
+            ("topic",),
+        ).labels(topic)
         # In the order of discovery.
         self._known: dict[TxnID, None] | None = None
         view.listen(self._look)
