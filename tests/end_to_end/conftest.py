@@ -57,6 +57,7 @@ collect_ignore = (
     else [
         "test_backup.py",
         "test_changes_in_json.py",
+        "test_doctor.py",
         "test_command_line.py",
         "test_killed_by_a_message.py",
         "test_printing_by_command.py",

@@ -31,8 +31,9 @@ LINE_ENDS = {"\n", "\t"}
 
 COMMANDS = {
     "audit": ("--to", EVIL),
-    "check": (),
+    "check": ("--connect",),
     "copy": ("--to", EVIL),
+    "doctor": (),
     "explain": (EVIL,),
     "init": (),
     "metrics": (),
@@ -63,7 +64,7 @@ COMMANDS = {
 }
 """Every command of the core, as somebody may type it where all data is hostile."""
 IN_JSON = ("subscription describe", "subscription list", "subscription peek", "topic consume", "topic describe")
-IN_JSON += ("topic list", "transaction find-hanging", "transaction list", "plugins")
+IN_JSON += ("topic list", "transaction find-hanging", "transaction list", "plugins", "doctor")
 IN_JSON += ("maintain", "subscription create", "subscription delete", "subscription seek", "topic compact")
 IN_JSON += ("topic create", "topic delete", "topic merge", "topic split")
 

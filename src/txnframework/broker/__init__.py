@@ -33,6 +33,7 @@ from txnframework.broker.inspection import (
     SubscriptionPosition,
     TopicDescription,
 )
+from txnframework.broker.probes import StoreProbe, probe_stores
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
 from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease, dispatching_leases
@@ -108,6 +109,7 @@ __all__ = [
     "SegmentSubscription",
     "Start",
     "StatusReport",
+    "StoreProbe",
     "StoredCursor",
     "SubscriptionDescription",
     "SubscriptionPosition",
@@ -131,6 +133,7 @@ __all__ = [
     "holder_of",
     "open_host",
     "plugins_of",
+    "probe_stores",
     "reopen",
     "restore",
 ]

@@ -23,8 +23,8 @@ One TOML file names the stores and the plugins. The program reads --config FILE,
 variable TXNFRAMEWORK_CONFIG names, otherwise ./txnframework.toml. Without a file, data is stored in one database in
 ./txnframework-data.
 
-'txnframework init' writes a configuration file, 'txnframework check' validates it, and 'txnframework plugins' lists the
-installed plugins.
+'txnframework init' writes a configuration file, 'txnframework check' validates it, 'txnframework plugins' lists the
+installed plugins, and 'txnframework doctor' finds out what is wrong.
 """
 EPILOG = "Exit status: 0 success, 1 failure or a negative result, 2 invalid usage."
 
@@ -41,6 +41,7 @@ OWN = (
     _own("_copy", "audit", "Compare two deployments by counts and hashes."),
     _own("_configuration", "check", "Validate a configuration file."),
     _own("_copy", "copy", "Copy metadata and messages to the empty stores of another configuration."),
+    _own("_doctor", "doctor", "Find out what is wrong, and what to do."),
     _own("_explain", "explain", "Explain an error by its code or class."),
     _own("_configuration", "init", "Write a commented configuration file."),
     _own("_maintenance", "maintain", "Run one round of background maintenance."),

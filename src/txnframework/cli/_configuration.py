@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 import click
 import msgspec
 
-from txnframework.broker import NoPlugins, plugins_of
+from txnframework.broker import NoPlugins, StoreProbe, plugins_of, probe_stores
 from txnframework.cli._error_report import STATUS_FAILED, report
 from txnframework.cli._groups import LoadedPlugins
 from txnframework.cli._options import CONFIG_FILE, CONFIG_VARIABLE
 from txnframework.cli.output import duration_of, output_option, print_json, print_records
+from txnframework.cli.stores import connection_notice, notice_if_slow
 from txnframework.config import (
     Config,
     DomainSection,
@@ -24,6 +26,7 @@ from txnframework.config import (
     redact_url,
     render_config,
 )
+from txnframework.environment import SystemEnvironment
 from txnframework.errors import ConfigurationError
 from txnframework.plugin import PluginRegistry, Provider, Role
 
@@ -84,14 +87,19 @@ def _options(registry: PluginRegistry) -> dict[str, dict[str, type[msgspec.Struc
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE, envvar=CONFIG_VARIABLE)
+@click.option("--connect", is_flag=True, help="Then open each store, and check that they belong together.")
 @click.pass_obj
-def check(loaded: LoadedPlugins, file: Path) -> None:
+@click.pass_context
+def check(ctx: click.Context, loaded: LoadedPlugins, file: Path, connect: bool) -> None:
     """
     Validate a configuration file.
 
     Reads FILE (default: the file that TXNFRAMEWORK_CONFIG names, or txnframework.toml) and compares it with the
-    installed plugins. Opens no store. Prints the stores and plugins that it names, and what [retention] deletes.
-    Exit status 2 if the file is invalid; standard error says what is wrong, where, and what is allowed.
+    installed plugins. Prints the stores and plugins that it names, and what [retention] deletes. Exit status 2 if the
+    file is invalid; standard error says what is wrong, where, and what is allowed.
+
+    Opens no store without --connect. With it, an empty store is created, as any first use does. Exit status 1 if a
+    store cannot be used; standard error has one sentence for each.
     """
     config = load_config(file)
     if loaded.errors:
@@ -107,6 +115,28 @@ def check(loaded: LoadedPlugins, file: Path) -> None:
                 click.echo(f"{'':13} in {namespace}: {domain_summary(chosen, loaded.registry)}")
     for rule in retention_summary(config):
         click.echo(f"  retention   {rule}")
+    if connect and not _connected(config, loaded.registry):
+        ctx.exit(STATUS_FAILED)
+
+
+def _connected(config: Config, registry: PluginRegistry) -> bool:
+    """Print for each store whether it answers; return whether all do, and belong together."""
+
+    async def work() -> tuple[StoreProbe, ...]:
+        environment = SystemEnvironment()
+        async with notice_if_slow(connection_notice(config, registry), environment):
+            return await probe_stores(config, registry, environment)
+
+    probes = asyncio.run(work())
+    for one in probes:
+        if one.error is not None:
+            report(one.error)
+        elif one.took_ms is None:
+            what = "Whether the stores belong together" if one.store == "pair" else f"The {one.store}"
+            click.echo(f"{what} was not checked.", err=True)
+        else:
+            click.echo("The stores belong together." if one.store == "pair" else f"The {one.store} answers.")
+    return all(one.took_ms is not None for one in probes)
 
 
 def domain_summary(section: DomainSection, registry: PluginRegistry) -> str:
