@@ -43,7 +43,7 @@ class SchemaStatus:
 @click.group("sql")
 def sql() -> None:
     """
-    Show and upgrade the schema of SQL databases.
+    Show and upgrade the schema of SQL databases, and print the rights that a login needs.
 
     An empty database gets its schema when it is first opened. A database of an earlier release is refused until 'sql
     upgrade' is run. An upgrade is irreversible, and earlier releases refuse the database afterwards.
@@ -76,6 +76,45 @@ def upgrade(config: Path | None, url: str | None) -> None:
             click.echo(f"{found.shown_url}: schema {found.revision}, already up to date")
         else:
             click.echo(f"{found.shown_url}: schema {REVISION} now, {found.revision or 'none'} before")
+
+
+@sql.command()
+@click.argument("role")
+@_config
+@_url
+@click.option(
+    "--commits-only", is_flag=True, help="Only the rights that a connection of an application needs for commit_with."
+)
+def grants(role: str, config: Path | None, url: str | None, commits_only: bool) -> None:
+    """
+    Print the statements that grant ROLE its rights in PostgreSQL.
+
+    Changes nothing: the owner of the tables runs the statements, for instance with psql. ROLE can then open the stores
+    and use them, but cannot create or upgrade tables. The tables must exist.
+    """
+    urls = [each for each in _urls(config, url) if is_postgresql(each)]
+    if not urls:
+        raise InvalidInput("SQLite has no logins: who may open the file may do everything with it")
+    for each in urls:
+        for statement in asyncio.run(_grants(each, role, commits_only)):
+            click.echo(statement)
+
+
+async def _grants(url: str, role: str, commits_only: bool) -> tuple[str, ...]:
+    with postgresql_needed(url):
+        from txnframework_sql.postgresql import _grants as rights
+        from txnframework_sql.postgresql import _schema as server_schema
+        from txnframework_sql.postgresql._pool import Pool
+        from txnframework_sql.postgresql._server import locate as locate_server
+    pool = Pool(locate_server(url), SystemEnvironment(), DatabaseOptions())
+    try:
+        async with pool.lend() as connection:
+            found = await server_schema.found_schema(connection, pool.shown_url)
+        if found is not Schema.CURRENT:
+            raise InvalidInput(f"{pool.shown_url}: no tables of this release; run 'txnframework sql upgrade' first")
+        return rights.grants(role, pool.schema, pool.shown_url, commits_only=commits_only)
+    finally:
+        await pool.close()
 
 
 def _described(found: SchemaStatus) -> str:

@@ -79,7 +79,7 @@ APPLY_BATCHES = Function("apply_batches")
 APPEND_ENTRIES = Function("append_entries")
 READ_ENTRIES = Function("read_entries")
 
-_ALL = (APPLY_BATCHES, APPEND_ENTRIES, READ_ENTRIES)
+FUNCTIONS = (APPLY_BATCHES, APPEND_ENTRIES, READ_ENTRIES)
 
 
 async def ensure_functions(connection: Connection, shown_url: str) -> None:
@@ -99,14 +99,14 @@ async def ensure_functions(connection: Connection, shown_url: str) -> None:
 
 async def _missing(connection: Connection, shown_url: str) -> list[Function]:
     """Return the missing functions; raise InvalidInput if an existing one must not be called."""
-    names = [function.name for function in _ALL]
+    names = [function.name for function in FUNCTIONS]
     rows = await connection.read(_FOUND, connection.schema, names, VERSION_TABLE)
     stored = [_StoredFunction(*row) for row in rows]
     schema = quote_schema(connection.schema, shown_url)
-    for function in _ALL:
+    for function in FUNCTIONS:
         _require_own(function, [found for found in stored if found.name == function.name], schema, shown_url)
     existing = {found.name for found in stored}
-    return [function for function in _ALL if function.name not in existing]
+    return [function for function in FUNCTIONS if function.name not in existing]
 
 
 def _require_own(function: Function, stored: Iterable[_StoredFunction], schema: str, shown_url: str) -> None:

@@ -97,7 +97,7 @@ def test_user_who_makes_nothing(ledgers: Ledgers) -> None:
                 (found,) = await ledger.read(EntryRange(EARLIEST, appended.position), Limit(10))
                 assert found.data == b"x"
             async with ledgers.session() as session:
-                for function in _schema._ALL:
+                for function in _schema.FUNCTIONS:
                     await session.execute(f"DROP FUNCTION {function.name}")
             with pytest.raises(InvalidInput, match="denies this user a required right"):
                 async with users.opened():
