@@ -25,7 +25,9 @@ class IWatch(Interface):
     2. The watch is armed before the read, so no change falls between the two.
 
     Obligations. ``changed`` returns after any change of the watched record or range, by any process. It also returns
-    after anything that may have hidden a change: a lost connection, a missed notification.
+    after anything that may have hidden a change: a lost connection, a missed notification. A change counts also if a
+    later one has undone it, such as a record that was written and deleted again, or an entry that was added to the
+    range and removed.
 
     Freedoms. Wake-ups may coalesce, repeat, and come without a change. Anyone who can reach the backend's notifications
     may cause a wake-up, whatever their rights. So after a wake-up the watcher only reads the store.

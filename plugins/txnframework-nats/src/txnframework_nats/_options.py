@@ -58,6 +58,14 @@ class ConnectionOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
             " otherwise 1. It is used when a stream is created.",
         ),
     ] = None
+    sync_always: Annotated[
+        bool,
+        Meta(
+            description="The servers have sync_interval: always. A client cannot read this setting. Without it, fewer"
+            " than 3 replicas may lose what they confirmed when a machine loses power: a metadata store does not count"
+            " as durable then, and both stores log a warning.",
+        ),
+    ] = False
     credentials_file: Annotated[
         str | None, Meta(description="File with a user's JWT and seed (.creds); needs txnframework-nats[nkeys].")
     ] = None
@@ -214,10 +222,3 @@ class MetadataOptions(ConnectionOptions, frozen=True, forbid_unknown_fields=True
         int,
         Meta(ge=1, description="How often a write is planned again after a conflict before Unavailable is raised."),
     ] = 100
-    sync_always: Annotated[
-        bool,
-        Meta(
-            description="The servers have sync_interval: always. A client cannot read this setting. Without it, and"
-            " with fewer than 3 replicas, the store does not count as durable.",
-        ),
-    ] = False

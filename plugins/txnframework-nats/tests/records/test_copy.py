@@ -12,7 +12,7 @@ from txnframework.model import Expect, IndexEntry, IndexRange, Key, KeyRange, Pu
 from txnframework_nats.records._copy import RecordCopy
 from txnframework_nats.records._layout import Content, Layout, decode, encode_delete, encode_put, record_id
 from txnframework_nats.records._sorted_keys import SortedKeys
-from txnframework_nats.records._watches import RecordWatches
+from txnframework_nats.records._watches import RecordWatches, concerns
 
 LAYOUT = Layout("tests")
 
@@ -45,26 +45,45 @@ def test_repeated_messages_change_nothing() -> None:
     copy = RecordCopy()
     entry = frozenset({IndexEntry("i", b"k")})
     first = Content(("/a", "/a"), entry, b"one")
-    assert copy.apply(first, 5) is not None
-    assert copy.apply(first, 5) is None
-    assert copy.apply(Content(("/a", "/a"), frozenset(), None), 6) is not None
-    assert copy.apply(first, 5) is None
+    assert copy.apply(first, 5, 0) is not None
+    assert copy.apply(first, 5, 0) is None
+    assert copy.apply(Content(("/a", "/a"), frozenset(), None), 6, 5) is not None
+    assert copy.apply(first, 5, 0) is None
     assert copy.get(("/a", "/a")) is None
     assert copy.sequence(("/a", "/a")) == 6
     assert copy.scan_index(IndexRange("i", b"", b"z"), 10).records == ()
 
 
-@pytest.mark.parametrize("target", [Key("/a"), KeyRange("/a", "/b"), IndexRange("i", b"", b"z")], ids=repr)
-def test_deletion_of_an_unread_record_wakes(target: Key | KeyRange | IndexRange) -> None:
-    """A record may be written and deleted before this process reads the stream; a watch armed meanwhile is woken."""
+INDEXED = IndexRange("i", b"", b"z")
+NO_ENTRIES: frozenset[IndexEntry] = frozenset()
+
+
+@pytest.mark.parametrize("value", [None, b"three"], ids=["deleted", "written"])
+@pytest.mark.parametrize("read", [0, 5], ids=["unread", "read"])
+@pytest.mark.parametrize("target", [Key("/a"), KeyRange("/a", "/b"), INDEXED], ids=repr)
+def test_unread_versions_wake(target: Key | KeyRange | IndexRange, read: int, value: bytes | None) -> None:
+    """The stream may drop a version, and its index entries, before this process reads it; watches wake nevertheless."""
+    copy, place = RecordCopy(), record_id(Key("/a"))
+    if read:
+        copy.apply(Content(place, NO_ENTRIES, b"one"), read, 0)
+    change = copy.apply(Content(place, NO_ENTRIES, value), 7, 6)
+    assert change is not None
     watches = RecordWatches()
     watch = watches.arm(target)
-    change = RecordCopy().apply(Content(record_id(Key("/a")), frozenset(), None), 6)
-    assert change is not None
     watches.notify([change])
-    woken = watch.changed()
     with pytest.raises(StopIteration):
-        woken.send(None)
+        watch.changed().send(None)
+
+
+@pytest.mark.parametrize("value", [None, b"two"], ids=["deleted", "written"])
+def test_changes_without_entries_wake_no_watch_on_an_index(value: bytes | None) -> None:
+    """If this process has read all versions of a record, its changes wake only the watches that they concern."""
+    copy, place = RecordCopy(), record_id(Key("/a"))
+    changes = [
+        copy.apply(Content(place, NO_ENTRIES, b"one"), 5, 0),
+        copy.apply(Content(place, NO_ENTRIES, value), 6, 5),
+    ]
+    assert [change and concerns(INDEXED, change) for change in changes] == [False, False]
 
 
 KEYS = [

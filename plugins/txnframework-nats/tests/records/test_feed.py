@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from txnframework.errors import Closed, Unavailable
-from txnframework.model import Batch, Delete, Expect, Key, KeyRange, Put
+from txnframework.model import Batch, Delete, Expect, IndexEntry, IndexRange, Key, KeyRange, Put
 from txnframework.testing import VirtualEnvironment
 from txnframework_nats._options import MetadataOptions
 from txnframework_nats.connection._connection import NatsConnection
@@ -119,6 +119,28 @@ def test_deletions_that_were_missed(url: str) -> None:
         await store.connection.api(f"STREAM.PURGE.{layout.stream}", {"filter": layout.record(("/b", "p"))})
         await environment.advance(MetadataOptions().deleted_life_ms)
         assert await values(store) == [b"one"]
+        await store.close()
+        await other.close()
+
+    asyncio.run(main())
+
+
+def test_a_version_that_was_never_read(url: str) -> None:
+    """A watch on an index wakes after an entry was added and removed, though the stream keeps only the last version."""
+
+    async def main() -> None:
+        store, other = await open_store(url), await open_store(url)
+        await other.put(Put(A, b"one", Expect.ABSENT))
+        assert await values(store) == [b"one"]
+        consumer = store._feed._consumer
+        assert consumer is not None
+        consumer.ignore()
+        await other.put(Put(A, b"two", Expect.ANY, (IndexEntry("i", b"k"),)))
+        watch = await store.watch(IndexRange("i", b"", b"z"))
+        await other.put(Put(A, b"three", Expect.ANY))
+        store._feed._broken.set()
+        await asyncio.wait_for(watch.changed(), 2 * BOUND_S)
+        assert await values(store) == [b"three"]
         await store.close()
         await other.close()
 

@@ -19,6 +19,7 @@ from txnframework_nats.ledgers._shard import Shard
 logger = logging.getLogger(__name__)
 
 _TRIES = 20
+_PAUSE_S = 0.05
 
 
 class _Root(msgspec.Struct, frozen=True, array_like=True):
@@ -69,7 +70,7 @@ class Installation:
             for shard in shards:
                 await shard.create(replicas, options.stream_bytes_max)
             await self._replace(msgspec.structs.replace(root, complete=True), number)
-        await self._check(shards)
+        await self._check(shards, options.sync_always)
         self.identity, self.shards = root.identity, shards
 
     async def take_identity(self, identity: str) -> None:
@@ -104,12 +105,12 @@ class Installation:
         try:
             stored = await self._requests.store([draft])
         except Unanswered:
-            await asyncio.sleep(0.05)
+            await self._requests.attempts(_PAUSE_S).pause()
             return
         if isinstance(stored, Refusal) and not stored.is_outrun:
             raise Unavailable(f"the ledgers in {self._prefix} cannot be described: {stored.reason}")
 
-    async def _check(self, shards: Sequence[Shard]) -> None:
+    async def _check(self, shards: Sequence[Shard], sync_always: bool) -> None:
         found = await asyncio.gather(*(shard.describe() for shard in shards))
         for shard, one in zip(shards, found, strict=True):
             if one is None:
@@ -117,14 +118,15 @@ class Installation:
                     f"stream {shard.stream} is missing: the servers have lost it, or are not those of this installation"
                 )
             shard.require_fitting(one)
-        self._warn_of_loss([one for one in found if one is not None])
+        if not sync_always:
+            self._warn_of_loss([one for one in found if one is not None])
 
     def _warn_of_loss(self, found: list[dict[str, Any]]) -> None:
         replicas = min((one.get("config") or {}).get("num_replicas", 1) for one in found)
         if replicas < 3:
             logger.warning(
                 "the ledgers in %s are stored by %d server(s): what was confirmed survives the loss of power only if"
-                " the servers run with sync_interval: always",
+                " the servers run with sync_interval: always; if they do, set sync_always",
                 self._prefix,
                 replicas,
             )

@@ -60,7 +60,7 @@ class NatsLedgerStore:
         """Create an empty managed ledger, or open the existing one."""
         self._logs.require_open()
         shard = self._shard(name)
-        reason = "others create and delete it"
+        reason, attempts = "others create and delete it", self._requests.attempts()
         for _ in range(_TRIES):
             found = await shard.find_name(name)
             if found is not None:
@@ -76,11 +76,11 @@ class NatsLedgerStore:
             except Unanswered as error:
                 # Whether it was created is found out above. If it comes later, it creates an empty ledger.
                 reason = str(error)
-                await asyncio.sleep(0.05)
+                await attempts.pause()
                 continue
             if isinstance(stored, Refusal):
                 reason = stored.reason
-                await asyncio.sleep(0.01)
+                await attempts.pause()
         raise Unavailable(f"ledger {name} was not created: {reason}")
 
     async def open(self, name: str) -> IManagedLedger:
@@ -193,7 +193,7 @@ async def open_ledger_store(
     """
     connection = await NatsConnection.open(locate(url), options)
     try:
-        requests = Requests(connection, options.patience_ms / 1000)
+        requests = Requests(connection, options.patience_ms / 1000, environment.random_bits)
         installation = Installation(requests, connection.servers.prefix)
         await installation.open(identity, uuid4().hex, options)
     except BaseException:

@@ -45,6 +45,8 @@ _PIECE_HEAD = 8
 _BUSY = (10_176, 10_210, 10_211)
 _PRESENCE_S = 3_600.0
 _LOADS_MAX = 100
+_RETRY_S = 0.001
+_RETRY_S_MAX = 0.25
 
 
 class Change(msgspec.Struct, Generic[R], frozen=True):
@@ -195,7 +197,7 @@ class LedgerLog:
         assert change.content is not None
         content, drafts = self._drafts(change, expected)
         loop = asyncio.get_running_loop()
-        until, attempts, in_doubt, reason = loop.time() + self.requests.patience_s, 0, False, ""
+        attempts, in_doubt, reason = self.requests.attempts(_RETRY_S, _RETRY_S_MAX), False, ""
         while True:
             begun_s = loop.time()
             try:
@@ -225,13 +227,12 @@ class LedgerLog:
                     raise OutcomeUnknown(f"{self.name} has changed so much that a lost reply cannot be found out")
             except Unavailable as error:
                 reason = str(error)
-            if loop.time() > until:
+            if attempts.are_over:
                 if in_doubt:
                     raise OutcomeUnknown(f"{self.name}: a record may have been stored: {reason}")
                 raise Unavailable(f"{self.name}: a record was not stored: {reason}")
             # Nothing is there yet: the same record with the same expectation is sent again. It cannot be stored twice.
-            attempts += 1
-            await self._turns.retries.pause(attempts)
+            await attempts.pause()
 
     def _drafts(self, change: Change[R], expected: int) -> tuple[LogRecord, list[Draft]]:
         """Return the messages of a record; data that is too large for one message goes into pieces before it."""

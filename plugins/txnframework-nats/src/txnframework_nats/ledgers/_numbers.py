@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
 from txnframework.errors import Corrupt, Unavailable
@@ -52,8 +51,7 @@ class TransactionNumbers:
 
     async def _store(self, draft: Draft) -> None:
         requests = self._shard.requests
-        loop = asyncio.get_running_loop()
-        until, pause_s = loop.time() + requests.patience_s, 0.01
+        attempts = requests.attempts()
         while True:
             try:
                 stored = await requests.store([draft])
@@ -63,10 +61,9 @@ class TransactionNumbers:
                 if not isinstance(stored, Refusal):
                     return
                 reason = stored.reason
-            if loop.time() + pause_s > until:
+            if attempts.are_over:
                 raise Unavailable(f"a transaction number was not noted: {reason}")
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.5)
+            await attempts.pause()
 
     async def highest(self) -> dict[int, int]:
         """Return the highest number of each coordinator, with everything that was confirmed before the call."""

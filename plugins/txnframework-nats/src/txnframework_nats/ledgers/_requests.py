@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -13,6 +12,7 @@ import msgspec
 from nats.aio.msg import Msg
 
 from txnframework.errors import Unavailable
+from txnframework_nats.connection._attempts import Attempts
 from txnframework_nats.connection._connection import Message, NatsConnection
 from txnframework_nats.connection._failures import (
     NO_MESSAGE,
@@ -26,6 +26,8 @@ EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 LIFETIME = "Nats-TTL"
 
 _HEADERS_BYTES = 4096
+_PAUSE_S = 0.01
+_PAUSE_S_MAX = 0.5
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
@@ -73,14 +75,19 @@ class Requests:
     ``message_bytes``: the largest data of one message.
     """
 
-    def __init__(self, connection: NatsConnection, patience_s: float) -> None:
+    def __init__(self, connection: NatsConnection, patience_s: float, random_bits: Callable[[int], int]) -> None:
         self.connection = connection
-        self.patience_s = patience_s
+        self._patience_s = patience_s
+        self._random_bits = random_bits
 
     @property
     def message_bytes(self) -> int:
         """The largest data of one message, without its headers."""
         return self.connection.max_payload - _HEADERS_BYTES
+
+    def attempts(self, first_s: float = _PAUSE_S, longest_s: float = _PAUSE_S_MAX) -> Attempts:
+        """Return the attempts of a call that begins now."""
+        return Attempts(self._patience_s, first_s, longest_s, self._random_bits)
 
     async def store(self, drafts: Sequence[Draft]) -> int | Refusal:
         """
@@ -147,18 +154,16 @@ class Requests:
 
         :raises Unavailable: none came in time; what was requested may be done.
         """
-        loop = asyncio.get_running_loop()
-        until, pause_s = loop.time() + self.patience_s, 0.01
+        attempts = self.attempts()
         while True:
             try:
                 return await self.connection.api(name, request)
             except RequestRefused as error:
                 return {"error": {"err_code": error.code, "description": error.description}}
             except (ReplyLost, Unavailable) as error:
-                if loop.time() + pause_s > until:
+                if attempts.are_over:
                     raise Unavailable(f"JetStream does not answer {name}: {error}") from error
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.5)
+            await attempts.pause()
 
     async def _get(self, stream: str, request: dict[str, Any]) -> StoredMessage | None:
         answer = await self.api(f"STREAM.MSG.GET.{stream}", request)

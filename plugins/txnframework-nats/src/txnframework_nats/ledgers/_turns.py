@@ -6,7 +6,8 @@ succeeds, and the others have read and tried in vain. Once a process was refused
 wants a turn, and when its turn is over, on a subject that the servers do not store. Each process orders the turns by
 the arrival of these messages. A process that is late, or has died, loses its turn.
 
-Turns decide nothing: a process that knows no turns, or another order of them, is refused and tries again.
+Turns decide nothing: a process that knows no turns, or another order of them, is refused and tries again. What waits
+for another process here waits by the clock of the environment.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ from txnframework_nats.connection._connection import NatsConnection
 from txnframework_nats.ledgers._records import Asked, LogRecord
 
 _PAUSE_MS_MAX = 1_000
-_RETRY_MS = 1
-_RETRY_MS_MAX = 250
 _ASKED_HOLD_MS = 30
 _HOLD_MS = 100
 _HOLD_MS_MAX = 1_000
@@ -51,7 +50,6 @@ class TurnQueue:
     """
 
     def __init__(self, environment: Environment, connection: NatsConnection, subject: str) -> None:
-        self.retries = Backoff(environment, _RETRY_MS, _RETRY_MS_MAX)
         self._environment = environment
         self._connection = connection
         self._subject = subject

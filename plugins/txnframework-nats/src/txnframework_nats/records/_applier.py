@@ -91,7 +91,8 @@ class Applier:
             if message.write in self._expected_writes:
                 self._expected_writes[message.write] = message.sequence
             if self._layout.is_record(message.subject):
-                change = self._copy.apply(decode(message.subject, message.payload), message.sequence)
+                content = decode(message.subject, message.payload)
+                change = self._copy.apply(content, message.sequence, message.replaced)
                 if change is not None:
                     changes.append(change)
         for message in messages:

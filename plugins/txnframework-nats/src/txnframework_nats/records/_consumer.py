@@ -12,7 +12,7 @@ from nats.aio.subscription import Subscription
 from txnframework.errors import Unavailable
 from txnframework_nats.connection._connection import NatsConnection
 from txnframework_nats.connection._failures import RequestRefused
-from txnframework_nats.records._layout import WRITE_HEADER
+from txnframework_nats.records._layout import EXPECTED_HEADER, EXPECTED_SUBJECT_HEADER, WRITE_HEADER
 
 HEARTBEAT_S = 1
 
@@ -28,6 +28,7 @@ class FeedMessage(msgspec.Struct, frozen=True, gc=False):
     A message of the stream.
 
     ``write``: the write that it belongs to. ``batch``: its batch, or empty; ``is_end``: it is the last one of that.
+    ``replaced``: the number of the message that was the last one of its subject; 0 if there was none.
     """
 
     subject: str
@@ -36,6 +37,7 @@ class FeedMessage(msgspec.Struct, frozen=True, gc=False):
     write: str
     batch: str = ""
     is_end: bool = False
+    replaced: int = 0
 
 
 class StreamConsumer:
@@ -126,7 +128,7 @@ class StreamConsumer:
             return
         batch, is_end = headers.get("Nats-Batch-Id", ""), "Nats-Batch-Commit" in headers
         write = headers.get(WRITE_HEADER, "")
-        self._receive(FeedMessage(message.subject, sequence, message.data, write, batch, is_end))
+        self._receive(FeedMessage(message.subject, sequence, message.data, write, batch, is_end, _replaced(headers)))
 
     async def _receive_status(self, message: Msg, headers: dict[str, str]) -> None:
         """Answer flow control, and compare a heartbeat with what was received."""
@@ -136,6 +138,12 @@ class StreamConsumer:
         last = headers.get("Nats-Last-Consumer")
         if last is not None and int(last) != self._delivered:
             self._broken()
+
+
+def _replaced(headers: dict[str, str]) -> int:
+    """Return the number that a message expected on its own subject; a fresh record has none, and replaces nothing."""
+    expected = headers.get(EXPECTED_HEADER, "")
+    return int(expected) if expected.isdecimal() and EXPECTED_SUBJECT_HEADER not in headers else 0
 
 
 def _numbers(reply: str) -> tuple[int, int]:

@@ -32,8 +32,9 @@ class RecordChange(msgspec.Struct, frozen=True, gc=False):
     """
     One written or deleted record.
 
-    ``indexes``: its index entries before and after; None if they are unknown, because the record was written and
-    deleted before this process read the stream. ``value``: None if the record was deleted.
+    ``indexes``: the index entries of all its versions since the last one that this process has read; None if they are
+    unknown, because versions between were removed from the stream before this process read them. ``value``: None if the
+    record was deleted.
     """
 
     path: str
@@ -67,33 +68,35 @@ class RecordCopy:
         stored = self._stored.get(place)
         return stored.record.version if stored else self.deleted.get(place, 0)
 
-    def apply(self, content: Content, sequence: int) -> RecordChange | None:
+    def apply(self, content: Content, sequence: int, replaced: int) -> RecordChange | None:
         """
-        Apply a message; return the change.
+        Apply a message, which replaced the message ``replaced`` of its record (0: none); return the change.
 
         A message that the copy has had is ignored, and the result is None: a consumer that replaces another one may
         repeat messages.
         """
         place = content.place
-        if sequence <= self.sequence(place):
+        read = self.sequence(place)
+        if sequence <= read:
             return None
         before = self._stored.get(place)
+        # A watch may have been armed while the record had a version that is not read here any more.
+        is_known = replaced <= read
+        old = before.indexes if before else frozenset[IndexEntry]()
         if content.value is None:
             # In the order of the numbers, which `forget_deleted_until` needs.
             self.deleted.pop(place, None)
             self.deleted[place] = sequence
             if before is not None:
                 self._remove(place, before)
-            # A watch may have been armed while the record existed on the servers, and not yet here.
-            return RecordChange(*place, before.indexes if before else None, None)
+            return RecordChange(*place, old if is_known else None, None)
         self.deleted.pop(place, None)
         if before is None:
             self._places.add(place)
         record = Record(key_of(place), content.value, sequence)
         self._stored[place] = CopiedRecord(record, content.indexes)
-        old = before.indexes if before else frozenset[IndexEntry]()
         self._reindex(place, old, content.indexes)
-        return RecordChange(*place, old | content.indexes, content.value)
+        return RecordChange(*place, old | content.indexes if is_known else None, content.value)
 
     def learn_deleted(self, place: RecordID, sequence: int) -> None:
         """Replace what is known of the deletion of an absent record; ``sequence`` 0: the stream has dropped it."""

@@ -42,8 +42,8 @@ Exit status: 0 if no row was lost, duplicate, wrong or in a partial transaction,
 @click.option(
     "--metadata",
     metavar="URL",
-    help="Store for transactions, layouts and cursors; embedded-postgresql or embedded-zookeeper starts a server"
-    " for the demo.  [default: a SQLite file in the directory]",
+    help="Store for transactions, layouts and cursors; embedded-postgresql, embedded-zookeeper or embedded-nats starts"
+    " a server for the demo.  [default: a SQLite file in the directory]",
 )
 @click.option(
     "--ledger", metavar="URL", help="Store for messages.  [default: the same as --metadata, if it can store messages]"
