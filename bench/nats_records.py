@@ -195,7 +195,8 @@ def measure_copy(hosts: str, records: int) -> None:
     done = subprocess.run([sys.executable, "-c", OPENING, url, here], capture_output=True, text=True, check=True)
     seconds, kilobytes = json.loads(done.stdout)
     print(
-        f"{records:,} records of {len(VALUE)} bytes: opened in {seconds:.1f} s, {kilobytes / 1024:,.0f} MiB of memory"
+        f"{records:,} records of {len(VALUE)} bytes: opened in {seconds:.1f} s, {kilobytes / 1024:,.0f} MiB of memory,"
+        f" {1024 * kilobytes / records:,.0f} bytes for each"
     )
 
 

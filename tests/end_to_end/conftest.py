@@ -301,6 +301,12 @@ def zookeeper(registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
     yield from _stores("zookeeper", registry, tmp_path)
 
 
+@pytest.fixture
+def nats(registry: PluginRegistry, tmp_path: Path) -> Iterator[Stores]:
+    """Stores in NATS, for tests of what is so of streams."""
+    yield from _stores("nats", registry, tmp_path)
+
+
 class ServerStores(Stores):
     """Stores on a server of their own, to which the test may do anything."""
 

@@ -155,6 +155,20 @@ def test_work_goes_on_in_zookeeper(zookeeper: Stores, tmp_path: Path, source: st
     check_both(zookeeper, ensemble, urls("sqlite", "file", tmp_path), server_first=source == "zookeeper")
 
 
+@pytest.mark.parametrize(("source", "target"), [("nats", "sqlite"), ("sqlite", "nats"), ("nats", "nats")])
+def test_work_goes_on_in_nats(nats: Stores, tmp_path: Path, source: str, target: str) -> None:
+    """From a file to streams with metadata and messages, and back, and to other streams."""
+    from txnframework_nats.testing import remove_streams
+
+    places = {"metadata": nats.url, "ledger": nats.url}, dict.fromkeys(("metadata", "ledger"), f"{nats.url}-2")
+    file = urls("sqlite", "file", tmp_path)
+    both = [place if kind == "nats" else file for kind, place in zip((source, target), places, strict=True)]
+    try:
+        check_both(nats, *both, server_first=True)
+    finally:
+        nats.run(remove_streams(f"{nats.url}-2"))
+
+
 def check_both(stores: Stores, server: dict[str, str], file: dict[str, str], *, server_first: bool) -> None:
     """Copy in one direction; both show the same afterwards."""
     both = Deployments(stores.registry, *((server, file) if server_first else (file, server)))

@@ -113,13 +113,14 @@ class ICopyableLedgerStore(ILedgerStore):
 
     async def import_entries(name: str, entries: tuple[StoredEntry, ...]) -> None:
         """
-        Add entries to a managed ledger that is being imported, all of them or none.
+        Add entries to a managed ledger that is being imported, in order; those of one ledger all or none.
 
         The first entry directly follows the last one that was imported: it is the next one of the same ledger, or the
         first one of the next ledger with entries.
 
         :raises InvalidInput: another entry has to follow; nothing was added.
-        :raises OutcomeUnknown: all or nothing was added; ``import_ledger`` reports what.
+        After any other error those of the first ledgers among them may be added, or all; ``import_ledger`` reports
+        what.
         """
 
     async def import_sequences(name: str, sequences: tuple[RememberedSequence, ...]) -> None:

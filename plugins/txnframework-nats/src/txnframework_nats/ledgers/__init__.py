@@ -5,7 +5,7 @@ The layers, lowest first: ``_requests`` speaks to the servers. ``_records``, ``_
 and ``_snapshots`` are pure: the state that records make, and the records that calls make. ``_log`` stores records, each
 directly behind what was read, with ``_turns`` and ``_snapshot_subject``. ``_appender``, ``_cache``, ``_reader`` and
 ``_watches`` work on one log; ``_shard``, ``_numbers`` and ``_installation`` on the streams. ``_open_logs`` joins them
-for the two roles, ``_managed_ledger`` and ``_ledger_store``.
+for the roles, ``_managed_ledger`` and ``_ledger_store``; ``_store_copy`` does what copies of whole stores need.
 """
 
 from __future__ import annotations

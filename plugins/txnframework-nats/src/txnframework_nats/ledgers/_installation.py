@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from txnframework.errors import Corrupt, OutcomeUnknown, StoreMismatch, Unavailable
 from txnframework_nats._options import replicas_of
 from txnframework_nats.ledgers._options import NatsLedgerOptions
-from txnframework_nats.ledgers._records import frame, unframe
+from txnframework_nats.ledgers._records import Numbering, frame, unframe
 from txnframework_nats.ledgers._requests import Draft, Refusal, Requests, Unanswered
 from txnframework_nats.ledgers._shard import Shard
 
@@ -25,6 +25,7 @@ _PAUSE_S = 0.05
 class _Root(msgspec.Struct, frozen=True, array_like=True):
     """
     ``identity``: of the metadata store. ``streams``: their number. ``complete``: all of them were created.
+    ``skipped``: no ledger that is created from now on has an id up to this one.
 
     A stream that is missing afterwards was lost, with what it held.
     """
@@ -32,6 +33,7 @@ class _Root(msgspec.Struct, frozen=True, array_like=True):
     identity: str
     streams: int
     complete: bool
+    skipped: int
 
 
 _decoder = msgspec.msgpack.Decoder(_Root)
@@ -43,6 +45,7 @@ class Installation:
     def __init__(self, requests: Requests, prefix: str) -> None:
         self.identity = ""
         self.shards: tuple[Shard, ...] = ()
+        self.skipped = 0
         self._requests = requests
         self._prefix = prefix
         self._first = Shard(requests, prefix, 0)
@@ -59,7 +62,7 @@ class Installation:
         replicas = replicas_of(self._requests.connection.servers, options)
         created = await self._first.describe() or await self._first.create(replicas, options.stream_bytes_max)
         self._first.require_fitting(created)
-        root, number = await self._root(_Root(identity or new_identity, options.streams, False))
+        root, number = await self._root(_Root(identity or new_identity, options.streams, False, 0))
         if identity is not None and root.identity != identity:
             raise StoreMismatch(
                 f"the ledgers in {self._prefix} belong to {root.identity}, the metadata store is {identity}"
@@ -71,7 +74,7 @@ class Installation:
                 await shard.create(replicas, options.stream_bytes_max)
             await self._replace(msgspec.structs.replace(root, complete=True), number)
         await self._check(shards, options.sync_always)
-        self.identity, self.shards = root.identity, shards
+        self.identity, self.shards, self.skipped = root.identity, shards, root.skipped
 
     async def take_identity(self, identity: str) -> None:
         """
@@ -79,16 +82,43 @@ class Installation:
 
         :raises OutcomeUnknown: that may be so or not; repeat it.
         """
+        root = await self._changed(lambda root: msgspec.structs.replace(root, identity=identity))
+        self.identity = root.identity
+
+    async def skip_ids(self, ledger_id: int) -> None:
+        """
+        Give no ledger id up to ``ledger_id`` from now on; no other process has the store open.
+
+        :raises OutcomeUnknown: that may be so or not; repeat it.
+        """
+        root = await self._changed(lambda root: msgspec.structs.replace(root, skipped=max(root.skipped, ledger_id)))
+        self.skipped = root.skipped
+
+    def numbering(self, shard: Shard) -> Numbering:
+        """Return how a new log in a stream numbers its ledgers."""
+        return Numbering(self.skipped + shard.number, len(self.shards))
+
+    async def last_ledger_id(self) -> int:
+        """
+        Return an id that is not below that of any ledger.
+
+        :raises Unavailable: the servers do not answer.
+        """
+        found = await asyncio.gather(*(shard.describe() for shard in self.shards))
+        last: int = max(one["state"]["last_seq"] for one in found if one is not None)
+        return self.skipped + len(self.shards) * (last + 1)
+
+    async def _changed(self, change: Callable[[_Root], _Root]) -> _Root:
+        """Change the description, unless nothing is to be changed, and return it."""
         for _ in range(_TRIES):
-            found = await self._first.requests.last_at_leader(self._first.stream, self._first.root)
+            found = await self._requests.last_at_leader(self._first.stream, self._first.root)
             if found is None:
                 raise Corrupt(f"the ledgers in {self._prefix} have lost their description")
             root = self._decode(found.data)
-            if root.identity == identity:
-                self.identity = identity
-                return
-            await self._replace(msgspec.structs.replace(root, identity=identity), found.number)
-        raise OutcomeUnknown(f"the ledgers in {self._prefix} may belong to {identity} now")
+            if root == (changed := change(root)):
+                return root
+            await self._replace(changed, found.number)
+        raise OutcomeUnknown(f"the description of the ledgers in {self._prefix} may have changed")
 
     async def _root(self, new: _Root) -> tuple[_Root, int]:
         """Return the description and the number of its message; store ``new`` if there is none."""

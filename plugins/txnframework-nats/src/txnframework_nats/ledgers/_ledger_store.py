@@ -10,7 +10,8 @@ from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, LedgerNotFound, Unavailable
-from txnframework.interfaces import ILedgerStore, IManagedLedger, IRestorable
+from txnframework.interfaces import ICopyableLedgerStore, ILedgerStore, IManagedLedger, IRestorable
+from txnframework.model import EntryRange, LedgerShape, Limit, Position, RememberedSequence, StoredEntry
 from txnframework.plugin import Provider, StoreContext
 from txnframework_nats._options import locate
 from txnframework_nats.connection._connection import NatsConnection
@@ -18,12 +19,13 @@ from txnframework_nats.ledgers._installation import Installation
 from txnframework_nats.ledgers._log import Change, creation
 from txnframework_nats.ledgers._managed_ledger import NatsManagedLedger
 from txnframework_nats.ledgers._numbers import TransactionNumbers
-from txnframework_nats.ledgers._open_logs import OpenLogs, new_token
+from txnframework_nats.ledgers._open_logs import OpenLog, OpenLogs, new_token
 from txnframework_nats.ledgers._options import NatsLedgerOptions
-from txnframework_nats.ledgers._records import Deleted
+from txnframework_nats.ledgers._records import Created, Deleted, Imported, encode
 from txnframework_nats.ledgers._requests import Refusal, Requests, Unanswered
 from txnframework_nats.ledgers._shard import FoundName, Shard, digest
 from txnframework_nats.ledgers._state import LedgerState
+from txnframework_nats.ledgers._store_copy import LedgerCopies, import_record
 
 T = TypeVar("T")
 
@@ -34,7 +36,7 @@ _REFUSALS_MAX = 2
 """A deletion that was outrun so often asks the writers to wait."""
 
 
-@implementer(ILedgerStore, IRestorable)
+@implementer(ICopyableLedgerStore, IRestorable)
 class NatsLedgerStore:
     """Managed ledgers in a few streams, which any number of processes use at once."""
 
@@ -50,6 +52,7 @@ class NatsLedgerStore:
         self._installation = installation
         self._numbers = {shard.stream: TransactionNumbers(shard) for shard in installation.shards}
         self._logs = OpenLogs(requests, self._numbers, environment, options)
+        self._copies = LedgerCopies(self._logs, self._log)
 
     @property
     def connection(self) -> NatsConnection:
@@ -58,19 +61,25 @@ class NatsLedgerStore:
 
     async def create(self, name: str) -> IManagedLedger:
         """Create an empty managed ledger, or open the existing one."""
-        self._logs.require_open()
         shard = self._shard(name)
+        numbering = self._installation.numbering(shard)
+        opened = await self._created(name, shard, Created(new_token(), name, numbering))
+        return NatsManagedLedger(self._logs, opened)
+
+    async def _created(self, name: str, shard: Shard, first: Created | Imported) -> OpenLog:
+        """Return the log of a name; if there is none, one with this first record."""
+        self._logs.require_open()
         reason, attempts = "others create and delete it", self._requests.attempts()
         for _ in range(_TRIES):
             found = await shard.find_name(name)
             if found is not None:
                 try:
-                    return await self._opened(shard, found)
+                    return await self._logs.open(shard, found)
                 except LedgerNotFound:
                     await self._remove(shard, found)
                     continue
             log = uuid4().hex
-            drafts = [shard.name_draft(name, log), creation(new_token(), name, shard.subjects(log))]
+            drafts = [shard.name_draft(name, log), creation(first, shard.subjects(log))]
             try:
                 stored = await self._requests.store(drafts)
             except Unanswered as error:
@@ -85,12 +94,7 @@ class NatsLedgerStore:
 
     async def open(self, name: str) -> IManagedLedger:
         """Open the managed ledger, or raise LedgerNotFound."""
-        self._logs.require_open()
-        shard = self._shard(name)
-        found = await shard.find_name(name)
-        if found is None:
-            raise LedgerNotFound(name)
-        return await self._opened(shard, found)
+        return NatsManagedLedger(self._logs, await self._log(name))
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Delete the managed ledger with its data, unless it is a later one; an absent one succeeds."""
@@ -139,6 +143,52 @@ class NatsLedgerStore:
         await self._installation.take_identity(identity)
         self.identity = identity
 
+    async def last_ledger_id(self) -> int:
+        """Return an id that is not below that of any ledger the store has had."""
+        self._logs.require_open()
+        return await self._installation.last_ledger_id()
+
+    async def skip_ids(self, ledger_id: int, txn_numbers: dict[int, int]) -> None:
+        """Give no ledger id up to ``ledger_id``, and raise the highest transaction numbers."""
+        self._logs.require_open()
+        await self._installation.skip_ids(ledger_id)
+        first = self._installation.shards[0]
+        await self._numbers[first.stream].note(txn_numbers)
+
+    async def ledger_shape(self, name: str) -> LedgerShape:
+        """Return what a managed ledger is apart from its entries and its window."""
+        return await self._copies.shape(name)
+
+    async def stored_entries(self, name: str, entries: EntryRange, limit: Limit) -> tuple[StoredEntry, ...]:
+        """Return the first entries of the range, with their times."""
+        return await self._copies.entries(name, entries, limit)
+
+    async def remembered_sequences(
+        self, name: str, after: RememberedSequence | None, items_max: int
+    ) -> tuple[RememberedSequence, ...]:
+        """Return the first copies in the window behind ``after``."""
+        return await self._copies.sequences(name, after, items_max)
+
+    async def import_ledger(self, name: str, shape: LedgerShape) -> Position:
+        """Create a managed ledger of this shape, or find it; return the last entry that was imported."""
+        last = shape.ledgers[-1].ledger_id
+        if last > self._installation.skipped:
+            raise InvalidInput(f"ledger {last} of {name}: its id was not skipped, so another ledger may get it")
+        shard = self._shard(name)
+        first = import_record(name, shape, self._installation.numbering(shard), new_token())
+        if len(encode(first)) > self._requests.message_bytes:
+            raise InvalidInput(f"{name} has {len(shape.ledgers)} ledgers: too many for one message of the servers")
+        await self._created(name, shard, first)
+        return await self._copies.imported(name)
+
+    async def import_entries(self, name: str, entries: tuple[StoredEntry, ...]) -> None:
+        """Add entries to a managed ledger that is being imported."""
+        await self._copies.import_entries(name, entries)
+
+    async def import_sequences(self, name: str, sequences: tuple[RememberedSequence, ...]) -> None:
+        """Add copies to the window of a managed ledger that is being imported."""
+        await self._copies.import_sequences(name, sequences)
+
     async def close(self) -> None:
         """Close every ledger; may be repeated."""
         try:
@@ -146,8 +196,14 @@ class NatsLedgerStore:
         finally:
             await self._requests.connection.close()
 
-    async def _opened(self, shard: Shard, found: FoundName) -> NatsManagedLedger:
-        return NatsManagedLedger(self._logs, await self._logs.open(shard, found))
+    async def _log(self, name: str) -> OpenLog:
+        """Return the log of a name, or raise LedgerNotFound."""
+        self._logs.require_open()
+        shard = self._shard(name)
+        found = await shard.find_name(name)
+        if found is None:
+            raise LedgerNotFound(name)
+        return await self._logs.open(shard, found)
 
     async def _remove(self, shard: Shard, found: FoundName) -> None:
         """Remove what is left of a deleted ledger, and its name last: it leads to the rest."""

@@ -24,6 +24,7 @@ from txnframework_nats.ledgers._records import (
     Asked,
     Created,
     Deleted,
+    Imported,
     LogRecord,
     StoredRecord,
     decode,
@@ -247,7 +248,7 @@ class LedgerLog:
             content = msgspec.structs.replace(content, pieces=len(pieces))
             message = encode(content)
         if len(message) > limit or len(pieces) >= _BATCH_MAX - len(change.beside):
-            raise InvalidInput(f"{len(change.data)} entries are too many, or too large, for one append to {self.name}")
+            raise InvalidInput(f"a record of {self.name} with {len(change.data)} entries is too large for the servers")
         return content, [*change.beside, *pieces, Draft(self.subjects.records, message, expected, headers)]
 
     def _stored(self, number: int, expected: int, content: LogRecord, data: Sequence[bytes]) -> None:
@@ -346,6 +347,6 @@ class _GapError(Exception):
     """A record does not follow the one before: those between were removed."""
 
 
-def creation(token: bytes, name: str, subjects: LogSubjects) -> Draft:
+def creation(first: Created | Imported, subjects: LogSubjects) -> Draft:
     """Return the first record of a log."""
-    return Draft(subjects.records, encode(Created(token, name)), 0)
+    return Draft(subjects.records, encode(first), 0)

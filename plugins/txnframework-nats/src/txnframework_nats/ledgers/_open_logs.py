@@ -156,7 +156,7 @@ class OpenLogs:
         # What opened the first ledger that is left may hold the last entries of the one before. The last record of a
         # log stays, because the next one is stored behind it.
         # The record that a snapshot covers last stays as well: by it, an opener finds that nothing is missing.
-        first = log.state.ledgers[0].ledger_id
+        first = log.state.ledgers[0].opened
         await self._requests.purge(subjects.stream, subjects.pieces, min(first, log.snapshots.number))
         await self._requests.purge(subjects.stream, subjects.records, min(first + 1, log.snapshots.number))
 

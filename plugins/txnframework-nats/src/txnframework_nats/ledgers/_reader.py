@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from txnframework.errors import Corrupt, CorruptEntry, UnknownFormat
-from txnframework.model import EntryRange, LedgerEntry, Limit, MessageCount, Position
+from txnframework.model import EntryRange, LedgerEntry, Limit, MessageCount, Position, StoredEntry
 from txnframework_nats.ledgers._cache import RecordCache
 from txnframework_nats.ledgers._log import LedgerLog
 from txnframework_nats.ledgers._records import Added, StoredRecord, decode, unframe
@@ -32,7 +32,11 @@ _appended_ms: By = attrgetter("appended_ms")
 
 
 class _RemovedError(Exception):
-    """A record is not there any more; what the log says now decides what that means."""
+    """A record is not there any more; what the log says now decides what that means. ``position``: of its entry."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+        super().__init__(str(position))
 
 
 class EntryReader:
@@ -46,8 +50,12 @@ class EntryReader:
 
     async def read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
         """Return the first entries of the range; see IManagedLedger."""
+        return tuple(LedgerEntry(one.position, one.data) for one in await self.stored(entries, limit))
 
-        async def read() -> tuple[LedgerEntry, ...]:
+    async def stored(self, entries: EntryRange, limit: Limit) -> tuple[StoredEntry, ...]:
+        """Return the first entries of the range with everything that is stored of them; see ICopyableLedgerStore."""
+
+        async def read() -> tuple[StoredEntry, ...]:
             self._log.state.require_untrimmed(entries)
             return await self._read(entries, limit)
 
@@ -63,17 +71,18 @@ class EntryReader:
 
     async def _repeat(self, work: Callable[[], Awaitable[T]]) -> T:
         """Read the log to its end, and do the work; again if records were removed meanwhile."""
+        missing: Position | None = None
         for _ in range(_TRIES):
             await self._log.refresh()
             self._log.state.require_present()
             try:
                 return await work()
-            except _RemovedError:
-                continue
-        raise Corrupt(f"records of {self._log.name} are missing that were never trimmed")
+            except _RemovedError as error:
+                missing = error.position
+        raise CorruptEntry(missing, "it is missing, and was never trimmed", self._log.name)
 
-    async def _read(self, entries: EntryRange, limit: Limit) -> tuple[LedgerEntry, ...]:
-        found: list[LedgerEntry] = []
+    async def _read(self, entries: EntryRange, limit: Limit) -> tuple[StoredEntry, ...]:
+        found: list[StoredEntry] = []
         size = 0
         for ledger, first, last in self._ledgers(entries):
             place = await self._locate(ledger, _entry, first)
@@ -85,13 +94,15 @@ class EntryReader:
                     break
                 data = await self._data(record, at)
                 start = 0
-                for entry_id, length in enumerate(added.sizes, added.first):
-                    stop = start + length
+                for index, length in enumerate(added.sizes):
+                    entry_id, stop = added.first + index, start + length
                     if first <= entry_id <= last:
                         size += length
                         if found and (len(found) == limit.items or size > limit.bytes):
                             return tuple(found)
-                        found.append(LedgerEntry(Position(ledger.ledger_id, entry_id), data[start:stop]))
+                        position = Position(ledger.ledger_id, entry_id)
+                        stored = StoredEntry(position, data[start:stop], added.messages_of(index), added.time_of(index))
+                        found.append(stored)
                     start = stop
         return tuple(found)
 
@@ -113,11 +124,9 @@ class EntryReader:
         """Count entries of one ledger; return the count, and whether further entries exceed it."""
         start = await self._locate(ledger, _entry, first)
         at = Position(ledger.ledger_id, first)
-        begun = await self._record_at(start.number, at)
-        added = begun.content
-        assert isinstance(added, Added)
+        begun = await self._added_at(start.number, at)
         # The messages of the ledger before the first entry that is counted.
-        before = added.messages_before + sum(added.messages_of(index) for index in range(first - added.first))
+        before = begun.messages_before + sum(begun.messages_of(index) for index in range(first - begun.first))
         wanted = before + messages_max - counted.messages
         # From here on entries are counted one by one: everything before fits in.
         near = await self._locate(ledger, _messages, max(wanted, before))
@@ -127,7 +136,7 @@ class EntryReader:
             counted = MessageCount(
                 Position(ledger.ledger_id, near.entry - 1),
                 counted.messages + near.messages - before,
-                last_before.appended_ms,
+                (await self._added_at(last_before.number, at)).last_ms,
             )
             first, start = near.entry, near
         async for record in self._records(start.number, ledger.last_number, at):
@@ -141,7 +150,7 @@ class EntryReader:
                 total = counted.messages + added.messages_of(index)
                 if counted.messages and total > messages_max:
                     return counted, True
-                counted = MessageCount(Position(ledger.ledger_id, entry_id), total, added.appended_ms)
+                counted = MessageCount(Position(ledger.ledger_id, entry_id), total, added.time_of(index))
         return counted, False
 
     async def _find_time(self, published_ms: int) -> Position:
@@ -151,9 +160,9 @@ class EntryReader:
             if ledger.places[0].appended_ms >= published_ms:
                 return Position(ledger.ledger_id, -1)
             place = await self._locate(ledger, _appended_ms, published_ms - 1)
-            record = await self._record_at(place.number, Position(ledger.ledger_id, place.entry))
-            assert isinstance(record.content, Added)
-            return Position(ledger.ledger_id, place.entry + len(record.content.sizes) - 1)
+            added = await self._added_at(place.number, Position(ledger.ledger_id, place.entry))
+            earlier = sum(added.time_of(index) < published_ms for index in range(len(added.sizes)))
+            return Position(ledger.ledger_id, place.entry + earlier - 1)
         return self._log.state.last
 
     def _ledgers(self, entries: EntryRange) -> list[tuple[LedgerTotals, int, int]]:
@@ -245,7 +254,7 @@ class EntryReader:
                 if isinstance(added, Added):
                     if following not in (None, added.first):
                         # Records between them were removed while they were read.
-                        raise _RemovedError
+                        raise _RemovedError(Position(position.ledger_id, following))
                     following = added.first + len(added.sizes)
                     yield one
             exact = False
@@ -259,17 +268,18 @@ class EntryReader:
             # The replica lags behind, or records were removed.
             found = await log.requests.next_at_leader(stream, self._key, number)
             if exact and (found is None or found.number != number):
-                raise _RemovedError
+                raise _RemovedError(position)
             messages = [found] if found is not None else []
         records = [self._decoded(message, position) for message in messages]
         for record in records:
             self._cache.put(self._key, record)
         return records
 
-    async def _record_at(self, number: int, position: Position) -> StoredRecord:
+    async def _added_at(self, number: int, position: Position) -> Added:
         async for record in self._records(number, number, position):
-            return record
-        raise _RemovedError
+            assert isinstance(record.content, Added)
+            return record.content
+        raise _RemovedError(position)
 
     async def _data(self, record: StoredRecord, position: Position) -> bytes:
         """Return the data of the entries of a record."""
@@ -278,13 +288,13 @@ class EntryReader:
         total = sum(added.sizes)
         data = record.data
         if added.pieces and len(data) != total:
-            data = await self._pieces(record, added.pieces)
+            data = await self._pieces(record, added.pieces, position)
             self._cache.put_data(self._key, record, data)
         if len(data) != total:
             raise CorruptEntry(position, f"its record has {len(data)} bytes of {total}", self._log.name)
         return data
 
-    async def _pieces(self, record: StoredRecord, count: int) -> bytes:
+    async def _pieces(self, record: StoredRecord, count: int, position: Position) -> bytes:
         """Return the data of the messages before a record, which were stored together with it."""
         requests, subjects = self._log.requests, self._log.subjects
         pieces: list[StoredMessage] = []
@@ -294,10 +304,10 @@ class EntryReader:
             if not some:
                 found = await requests.next_at_leader(subjects.stream, subjects.pieces, number)
                 if found is None:
-                    raise _RemovedError
+                    raise _RemovedError(position)
                 some = [found]
             if some[-1].number > record.number:
-                raise _RemovedError
+                raise _RemovedError(position)
             pieces += some
         what = f"a piece of the entries before message {record.number} of the log of {self._log.name}"
         return b"".join(unframe(piece.data, what) for piece in pieces)

@@ -43,6 +43,9 @@ class Added(msgspec.Struct, frozen=True, array_like=True, tag="added", gc=False)
     ``first``: the id of the first one. ``messages_before``: the messages of the ledger before it. ``sizes``: the bytes
     of each entry. ``messages``: of each entry; empty if each has one. ``pieces``: the number of messages before this
     one that hold the data; 0: it follows the description. ``closes``: the ledger is closed, and the next one is open.
+
+    Only in a ledger that is imported: ``into`` is its id (0: the open one), and ``times`` are those of the entries, of
+    which ``appended_ms`` is the first; empty if all have this one.
     """
 
     token: bytes
@@ -55,10 +58,21 @@ class Added(msgspec.Struct, frozen=True, array_like=True, tag="added", gc=False)
     origins: tuple[Origin, ...] = ()
     pieces: int = 0
     closes: bool = False
+    into: int = 0
+    times: tuple[int, ...] = ()
 
     def messages_of(self, entry: int) -> int:
         """Return the number of messages of one of the entries."""
         return self.messages[entry] if self.messages else 1
+
+    def time_of(self, entry: int) -> int:
+        """Return when one of the entries was appended, in milliseconds since 1970."""
+        return self.times[entry] if self.times else self.appended_ms
+
+    @property
+    def last_ms(self) -> int:
+        """When the last entry was appended."""
+        return self.times[-1] if self.times else self.appended_ms
 
     @property
     def messages_total(self) -> int:
@@ -66,15 +80,78 @@ class Added(msgspec.Struct, frozen=True, array_like=True, tag="added", gc=False)
         return sum(self.messages) if self.messages else len(self.sizes)
 
 
+class Numbering(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """
+    How a log numbers its ledgers: the id of a ledger is ``base + stride * number of the message that opens it``.
+
+    ``stride`` is the number of streams, and ``base`` ends with the number of the stream. So ids differ in all ledgers
+    of an installation, and are above those of another installation whose ledgers were imported. Numbers of messages
+    grow: a name that is created again has higher ids.
+    """
+
+    base: int
+    stride: int
+
+    def ledger_id(self, number: int) -> int:
+        """Return the id of the ledger that a message opens."""
+        return self.base + self.stride * number
+
+
 class Created(msgspec.Struct, frozen=True, array_like=True, tag="created", gc=False):
-    """The first record of a log; the number of its message is the id of the first ledger."""
+    """The first record of a log; it opens the first ledger."""
 
     token: bytes
     name: str
+    numbering: Numbering
+
+
+class ImportedLedger(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A ledger of another store: its id, how many entries follow, and the time of its last one."""
+
+    ledger_id: int
+    entries: int
+    appended_ms: int
+
+
+class Imported(msgspec.Struct, frozen=True, array_like=True, tag="imported", gc=False):
+    """
+    The first record of a log that continues a managed ledger of another store; records of the entries follow.
+
+    ``ledgers``: those that are left, the open one last. ``trimmed``: the first entry ever, and the last one that was
+    trimmed, as ledger id and entry id each; None: none was.
+    """
+
+    token: bytes
+    name: str
+    numbering: Numbering
+    ledgers: tuple[ImportedLedger, ...]
+    sealed: bool
+    trimmed: tuple[int, int, int, int] | None
+
+
+class RememberedCopy(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A copy of sequences in another store's window; ``producer``: a number into ``Remembered.producers``."""
+
+    producer: int
+    first: int
+    last: int
+    ledger_id: int
+    entry_id: int
+    txn: str
+    branch: int
+    appended_ms: int
+
+
+class Remembered(msgspec.Struct, frozen=True, array_like=True, tag="remembered", gc=False):
+    """Copies were imported into the windows of producers."""
+
+    token: bytes
+    producers: tuple[str, ...]
+    copies: tuple[RememberedCopy, ...]
 
 
 class Rolled(msgspec.Struct, frozen=True, array_like=True, tag="rolled", gc=False):
-    """The open ledger was closed; the number of this message is the id of the next one."""
+    """The open ledger was closed, and this record opens the next one."""
 
     token: bytes
 
@@ -116,7 +193,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked", gc=False)
     hold_ms: int
 
 
-LogRecord = Asked | Created | Added | Rolled | Sealed | Trimmed | Deleted
+LogRecord = Asked | Created | Imported | Added | Remembered | Rolled | Sealed | Trimmed | Deleted
 
 
 class StoredRecord(msgspec.Struct, frozen=True, gc=False):
@@ -181,6 +258,6 @@ def unframe(message: bytes, what: str) -> bytes:
     return body
 
 
-def branch_of(origin: Origin) -> Branch | None:
+def branch_of(origin: Origin | RememberedCopy) -> Branch | None:
     """Return the branch of an entry, or None."""
     return Branch(TxnID.parse(origin.txn), origin.branch) if origin.txn else None

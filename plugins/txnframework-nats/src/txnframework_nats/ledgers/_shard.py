@@ -50,6 +50,7 @@ class Shard:
 
     def __init__(self, requests: Requests, prefix: str, number: int) -> None:
         self.requests = requests
+        self.number = number
         self.stream = f"{prefix}-ledgers-{number}"
         self._base = f"{prefix}.ledgers.{number}"
         self._wakes = f"{prefix}.ledger-wakes.{number}"

@@ -6,6 +6,7 @@ import msgspec
 
 from txnframework.errors import Corrupt
 from txnframework.model import Branch, Position, TxnID
+from txnframework_nats.ledgers._records import Numbering
 from txnframework_nats.ledgers._state import LedgerState, LedgerTotals, PackedTotals
 from txnframework_nats.ledgers._windows import SequenceCopy, SequenceWindow
 
@@ -15,6 +16,7 @@ _Packed = tuple[int, int, int, int, str, int]
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     name: str
+    numbering: Numbering
     number: int
     sealed: bool
     deleted: bool
@@ -32,6 +34,7 @@ def encode_state(state: LedgerState) -> bytes:
     trimmed = state.trimmed
     snapshot = (
         state.name,
+        state.numbering,
         state.number,
         state.sealed,
         state.deleted,
@@ -58,7 +61,7 @@ def decode_state(encoded: bytes, window: int, what: str) -> LedgerState:
     except msgspec.MsgspecError as error:
         raise Corrupt(f"the snapshot of {what} is damaged: {error}") from error
     state = LedgerState(window)
-    state.name, state.number = snapshot.name, snapshot.number
+    state.name, state.numbering, state.number = snapshot.name, snapshot.numbering, snapshot.number
     state.sealed, state.deleted = snapshot.sealed, snapshot.deleted
     state.before = Position(*snapshot.before)
     if snapshot.trimmed is not None:

@@ -11,7 +11,10 @@ from txnframework_nats.ledgers._records import (
     Asked,
     Created,
     Deleted,
+    Imported,
     LogRecord,
+    Numbering,
+    Remembered,
     Rolled,
     Sealed,
     Trimmed,
@@ -23,7 +26,7 @@ _PLACES_MAX = 32
 
 
 class RecordMark(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
-    """Where a record of entries is: its first entry, the messages before it, its time, and the message's number."""
+    """Where a record of entries is: its first entry, the messages before it, the time of that entry, its number."""
 
     entry: int
     messages: int
@@ -35,23 +38,28 @@ class LedgerTotals:
     """
     One ledger of the row, and its totals.
 
-    ``ledger_id`` is the number of the message that opened it. ``last_number``: of the message with its last entry.
-    ``places``: some of its records, evenly spread, so that an entry is found in few reads.
+    ``opened``: the number of a message before all of its entries; there is no other record of entries between.
+    ``last_number``: of the message with its last entry. ``places``: some of its records, evenly spread, so that an
+    entry is found in few reads. ``due``: as many entries are imported.
     """
 
-    def __init__(self, ledger_id: int, appended_ms: int) -> None:
+    def __init__(self, ledger_id: int, appended_ms: int, opened: int, due: int = 0) -> None:
         self.ledger_id = ledger_id
         self.appended_ms = appended_ms
+        self.opened = opened
+        self.due = due
         self.entries = 0
         self.messages = 0
         self.bytes = 0
-        self.last_number = ledger_id
+        self.last_number = opened
         self.places: list[RecordMark] = []
         self.stride = 1
         self._records = 0
 
-    def add(self, number: int, added: Added) -> None:
-        """Count a record of entries."""
+    def add(self, number: int, added: Added, before: int) -> None:
+        """Count a record of entries; ``before``: the number of the record before it."""
+        if not self._records:
+            self.opened = before
         if self._records % self.stride == 0:
             self.places.append(RecordMark(added.first, added.messages_before, added.appended_ms, number))
             if len(self.places) > _PLACES_MAX:
@@ -61,7 +69,7 @@ class LedgerTotals:
         self.entries += len(added.sizes)
         self.messages += added.messages_total
         self.bytes += sum(added.sizes)
-        self.appended_ms = added.appended_ms
+        self.appended_ms = added.last_ms
         self.last_number = number
 
     @property
@@ -78,6 +86,8 @@ class LedgerTotals:
         return (
             self.ledger_id,
             self.appended_ms,
+            self.opened,
+            self.due,
             self.entries,
             self.messages,
             self.bytes,
@@ -90,7 +100,7 @@ class LedgerTotals:
     @classmethod
     def unpack(cls, fields: PackedTotals) -> LedgerTotals:
         """Return the ledger of a snapshot."""
-        totals = cls(fields[0], fields[1])
+        totals = cls(*fields[:4])
         (
             totals.entries,
             totals.messages,
@@ -99,11 +109,11 @@ class LedgerTotals:
             totals.places,
             totals.stride,
             totals._records,
-        ) = fields[2:]
+        ) = fields[4:]
         return totals
 
 
-PackedTotals = tuple[int, int, int, int, int, int, list[RecordMark], int, int]
+PackedTotals = tuple[int, int, int, int, int, int, int, int, list[RecordMark], int, int]
 
 
 class LedgerState:
@@ -111,11 +121,13 @@ class LedgerState:
     A managed ledger after the record ``number`` of its log.
 
     Every process that reads the log gets the same state. ``window``: how many sequences of a producer are remembered.
+    ``numbering``: as the first record says.
     """
 
     def __init__(self, window: int) -> None:
         self.window = window
         self.name = ""
+        self.numbering = Numbering(0, 1)
         self.number = 0
         self.sealed = False
         self.deleted = False
@@ -148,13 +160,17 @@ class LedgerState:
         """Change the state by the next record of the log, whose message has this number."""
         match content:
             case Created():
-                self.name = content.name
-                self.ledgers.append(LedgerTotals(number, 0))
-                self.before = Position(number, -1)
+                self.name, self.numbering = content.name, content.numbering
+                self._open_next(number, 0)
+                self.before = self.open.last
+            case Imported():
+                self._import(number, content)
             case Added():
                 self._add(number, content)
+            case Remembered():
+                self._remember(content)
             case Rolled():
-                self._open_next(number)
+                self._close(number)
             case Sealed():
                 self.sealed = True
             case Trimmed():
@@ -193,8 +209,37 @@ class LedgerState:
             left = next((Position(one.ledger_id, 0) for one in self.ledgers if one.entries), None)
             raise EntryTrimmed(self.name, missing, left)
 
+    @property
+    def imported(self) -> Position:
+        """The last entry that was imported; the position before the first ledger's first entry if none was."""
+        filled = [one.last for one in self.ledgers if one.entries]
+        return filled[-1] if filled else Position(self.ledgers[0].ledger_id, -1)
+
+    @property
+    def next_import(self) -> Position | None:
+        """The entry that has to be imported next; None: the last one was, or the log was not imported."""
+        return next((Position(one.ledger_id, one.entries) for one in self.ledgers if one.entries < one.due), None)
+
+    def _import(self, number: int, content: Imported) -> None:
+        self.name, self.numbering, self.sealed = content.name, content.numbering, content.sealed
+        self.ledgers = [LedgerTotals(one.ledger_id, one.appended_ms, number, one.entries) for one in content.ledgers]
+        if content.trimmed is not None:
+            self.trimmed = (Position(*content.trimmed[:2]), Position(*content.trimmed[2:]))
+        if len(content.ledgers) > 1:
+            before = content.ledgers[-2]
+            self.before = Position(before.ledger_id, before.entries - 1)
+        else:
+            self.before = self.trimmed[1] if self.trimmed else Position(self.open.ledger_id, -1)
+
+    def _remember(self, content: Remembered) -> None:
+        for one in content.copies:
+            window = self.windows.setdefault(content.producers[one.producer], SequenceWindow())
+            position = Position(one.ledger_id, one.entry_id)
+            window.add(SequenceCopy(one.first, one.last, position, branch_of(one)))
+            window.appended_ms = max(window.appended_ms, one.appended_ms)
+
     def _add(self, number: int, added: Added) -> None:
-        opened = self.open
+        opened = next((one for one in self.ledgers if one.ledger_id == added.into), self.open)
         for origin in added.origins:
             if origin.producer < 0:
                 continue
@@ -203,13 +248,16 @@ class LedgerState:
             window = self.windows.setdefault(added.producers[origin.producer], SequenceWindow())
             window.put(copy, self.window)
             window.appended_ms = added.appended_ms
-        opened.add(number, added)
+        opened.add(number, added, self.number)
         if added.closes:
-            self._open_next(number)
+            self._close(number)
 
-    def _open_next(self, number: int) -> None:
+    def _close(self, number: int) -> None:
         self.before = self.last
-        self.ledgers.append(LedgerTotals(number, self.open.appended_ms))
+        self._open_next(number, self.open.appended_ms)
+
+    def _open_next(self, number: int, appended_ms: int) -> None:
+        self.ledgers.append(LedgerTotals(self.numbering.ledger_id(number), appended_ms, number))
 
     def _trim(self, trimmed: Trimmed) -> None:
         gone = [one for one in self.ledgers[:-1] if one.ledger_id < trimmed.below]

@@ -59,6 +59,12 @@ class SequenceWindow:
             exceeding += 1
         del self.copies[:exceeding]
 
+    def add(self, copy: SequenceCopy) -> None:
+        """Remember a copy of another store, unless any of its sequences is remembered; forget none."""
+        if not self.overlapping(copy.first, copy.last):
+            insort(self.copies, copy, key=_FIRST)
+            self._sequences += copy.size
+
     def settle(self, below: int, aborted: frozenset[Branch]) -> None:
         """Forget the copies of aborted branches in ledgers below ``below``; the other copies there count."""
         self.copies = [
