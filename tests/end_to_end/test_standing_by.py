@@ -10,6 +10,7 @@ import pytest
 from txnframework import Client, DeadLetter
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
 from txnframework.errors import (
+    Closed,
     ConsumerBusy,
     LeaseLost,
     OutcomeUnknown,
@@ -97,6 +98,64 @@ def test_failover_stands_by_unless_told_otherwise(memory: Stores) -> None:
             second = await elsewhere.consumer("orders", "billing", type="failover")
             await first.close()
             assert await memory.receive(second, 3) == [b"0", b"1", b"2"]
+            await second.close()
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("elsewhere_too", [False, True])
+def test_a_consumer_knows_whether_it_is_active(memory: Stores, elsewhere_too: bool) -> None:
+    """Also without any message; the next one learns it when the active one leaves."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as elsewhere:
+            await prepared(client, messages=0)
+            first = await client.consumer("orders", "billing", type="failover")
+            second = await (elsewhere if elsewhere_too else client).consumer("orders", "billing", type="failover")
+            assert (first.is_active, second.is_active) == (True, False)
+            waiting = asyncio.ensure_future(second.wait_until(active=True))
+            leaving = asyncio.ensure_future(first.wait_until(active=False))
+            await run_ready()
+            assert not waiting.done()
+            assert not leaving.done()
+            await first.close()
+            await asyncio.gather(waiting, leaving)
+            assert (first.is_active, second.is_active) == (False, True)
+            third = await client.consumer("orders", "billing", type="failover", priority=-1)
+            assert (second.is_active, third.is_active) == (True, False)
+            await second.close()
+            await third.wait_until(active=True)
+            await third.close()
+            with pytest.raises(Closed):
+                await third.wait_until(active=True)
+
+    memory.run(work())
+
+
+def test_consumers_that_share_are_active_together(memory: Stores) -> None:
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client, messages=0)
+            both = [await client.consumer("orders", "billing", type="shared") for _ in range(2)]
+            assert [one.is_active for one in both] == [True, True]
+            both[0].pause()
+            assert both[0].is_active
+            for one in both:
+                await one.close()
+
+    memory.run(work())
+
+
+def test_a_consumer_whose_lease_is_lost_is_not_active(memory: Stores) -> None:
+    async def work() -> None:
+        memory.environment = VirtualEnvironment()
+        async with memory.open() as client, memory.open() as elsewhere:
+            await prepared(client, messages=0)
+            first = await client.consumer("orders", "billing", type="failover")
+            second = await elsewhere.consumer("orders", "billing", type="failover")
+            await end_session_of(client)
+            await first.wait_until(active=False)
+            await second.wait_until(active=True)
             await second.close()
 
     memory.run(work())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework import Client
+from txnframework import Client, MessageID
 from txnframework.errors import Closed, LedgerSealed, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
@@ -155,3 +155,63 @@ def test_closing_waits_for_sends_that_wait_for_room(stores: Stores) -> None:
                 await producer.send(b"late")
 
     stores.run(work())
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_what_follows_a_message_that_was_not_stored(memory: Stores, stops: bool) -> None:
+    """With ``stop_after_failure`` nothing is stored behind it, so that it keeps its place when it is sent again."""
+
+    async def work() -> None:
+        async with memory.open(client={"retries_max": 0, "entry_messages_max": 1}) as client:
+            await client.create_topic("orders")
+            failed: list[Any] = []
+
+            async def fail_once(real: Any, entries: Any) -> Any:
+                if failed:
+                    return await real.append(entries)
+                failed.append(entries)
+                raise Unavailable("the store is away")
+
+            producer = await client.producer("orders", name="shop", stop_after_failure=stops)
+            await intercept(client, SEGMENT, fail_once)
+            sends = [asyncio.ensure_future(producer.send(b"%d" % one, sequence_id=one)) for one in range(3)]
+            expected = [Unavailable, Closed, Closed] if stops else [Unavailable, MessageID, MessageID]
+            assert await outcomes(sends) == expected
+            if stops:
+                with pytest.raises(Closed, match="the store is away"):
+                    await producer.send(b"3", sequence_id=3)
+                await producer.close()
+                producer = await client.producer("orders", name="shop", stop_after_failure=True)
+            for number in range(3):
+                await producer.send(b"%d" % number, sequence_id=number)
+            assert await memory.read(client, "orders") == ([b"0", b"1", b"2"] if stops else [b"1", b"2", b"0"])
+            assert await client.last_sequence_id("orders", "shop") == 2
+
+    memory.run(work())
+
+
+def test_a_failure_in_a_transaction_stops_nothing_else(memory: Stores) -> None:
+    """The transaction cannot commit any more, so none of its messages comes too late."""
+
+    async def work() -> None:
+        async with memory.open(client={"retries_max": 0}) as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders", stop_after_failure=True)
+            real: list[Any] = []
+
+            async def fail_in_transactions(ledger: Any, entries: Any) -> Any:
+                if entries[0].branch is not None:
+                    raise Unavailable("the store is away")
+                real.append(entries)
+                return await ledger.append(entries)
+
+            await intercept(client, SEGMENT, fail_in_transactions)
+            txn = client.transaction()
+            await txn.begin()
+            with pytest.raises(Unavailable):
+                await producer.send(b"never", txn=txn)
+            await producer.send(b"stored")
+            await txn.abort()
+            assert await memory.read(client, "orders") == [b"stored"]
+
+    memory.run(work())

@@ -111,17 +111,26 @@ class Client:
         return self._loop.run(self._client.find_hanging(age_ms_min, after=after, transactions_max=transactions_max))
 
     @overload
-    def producer(self, topic: Name, *, name: str | None = None, serializer: None = None) -> Producer: ...
+    def producer(
+        self, topic: Name, *, name: str | None = None, serializer: None = None, stop_after_failure: bool = False
+    ) -> Producer: ...
 
     @overload
-    def producer(self, topic: Name, *, name: str | None = None, serializer: Serializer[T]) -> Producer[T]: ...
+    def producer(
+        self, topic: Name, *, name: str | None = None, serializer: Serializer[T], stop_after_failure: bool = False
+    ) -> Producer[T]: ...
 
     def producer(
-        self, topic: Name, *, name: str | None = None, serializer: Serializer[Any] | None = None
+        self,
+        topic: Name,
+        *,
+        name: str | None = None,
+        serializer: Serializer[Any] | None = None,
+        stop_after_failure: bool = False,
     ) -> Producer[Any]:
         """Open a producer; nothing is written to the stores."""
         open_producer: Any = self._client.producer
-        opening = open_producer(topic, name=name, serializer=serializer)
+        opening = open_producer(topic, name=name, serializer=serializer, stop_after_failure=stop_after_failure)
         return Producer(self._loop, self._loop.run(opening))
 
     @overload
@@ -295,6 +304,14 @@ class Client:
     ) -> tuple[Layout, ...]:
         """Return the layouts of a page of topics."""
         return self._loop.run(self._client.list_topics(namespace, domain=domain, after=after, topics_max=topics_max))
+
+    def last_message(self, topic: Name) -> MessageID | None:
+        """Return the id of the last message that can be read now; None: there is none."""
+        return self._loop.run(self._client.last_message(topic))
+
+    def last_sequence_id(self, topic: Name, producer: str) -> int | None:
+        """Return the highest sequence id of a producer name that the topic remembers; None: it remembers none."""
+        return self._loop.run(self._client.last_sequence_id(topic, producer))
 
     def describe_topic(self, topic: Name) -> TopicDescription:
         """Return the segments of a topic with their positions, and its subscriptions with their backlogs."""

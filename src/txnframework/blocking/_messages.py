@@ -106,6 +106,15 @@ class Consumer(HandlerRuns[T_co]):
         """The subscription's name."""
         return self._consumer.subscription
 
+    @property
+    def is_active(self) -> bool:
+        """Whether new messages of a segment are given to this consumer."""
+        return self._consumer.is_active
+
+    def wait_until(self, *, active: bool) -> None:
+        """Return when ``is_active`` has this value."""
+        self._loop.run(self._consumer.wait_until(active=active))
+
     def receive(self, *, timeout_ms: int | None = None) -> Message[T_co]:
         """Return the next message, or raise ReceiveTimeout."""
         return self._loop.run(self._consumer.receive(timeout_ms=timeout_ms))

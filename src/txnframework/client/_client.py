@@ -20,6 +20,7 @@ from txnframework.client._reader import Reader
 from txnframework.client._sends.encoded_values import require_serializer
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import Targets
+from txnframework.client._topic_ends import EndOperations
 from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import InvalidInput, InvalidName, TopicNotFound, excerpt
 from txnframework.model.dispatch import DEFAULT_TYPE
@@ -32,7 +33,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Client(TransactionOperations, SubscriptionOperations, TopicOperations, InspectionOperations, HealthOperations):
+class Client(
+    TransactionOperations,
+    SubscriptionOperations,
+    TopicOperations,
+    EndOperations,
+    InspectionOperations,
+    HealthOperations,
+):
     """
     Creates transactions, producers, consumers and readers; returned by ``txnframework.open``.
 
@@ -44,13 +52,22 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Ins
         return f"<Client of {self._host.stores}{', closed' if self._host.closed else ''}>"
 
     @overload
-    async def producer(self, topic: Name, *, name: str | None = None, serializer: None = None) -> Producer: ...
+    async def producer(
+        self, topic: Name, *, name: str | None = None, serializer: None = None, stop_after_failure: bool = False
+    ) -> Producer: ...
 
     @overload
-    async def producer(self, topic: Name, *, name: str | None = None, serializer: Serializer[T]) -> Producer[T]: ...
+    async def producer(
+        self, topic: Name, *, name: str | None = None, serializer: Serializer[T], stop_after_failure: bool = False
+    ) -> Producer[T]: ...
 
     async def producer(
-        self, topic: Name, *, name: str | None = None, serializer: Serializer[Any] | None = None
+        self,
+        topic: Name,
+        *,
+        name: str | None = None,
+        serializer: Serializer[Any] | None = None,
+        stop_after_failure: bool = False,
     ) -> Producer[Any]:
         """
         Open a producer for a topic or for one segment. Opening writes nothing to the stores.
@@ -59,6 +76,9 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Ins
             them. Default: a new unique name. Two producers may use one name at the same time only if the caller chooses
             the sequence ids.
         :param serializer: encodes what is sent (``txnframework.serializers``); default: values are bytes.
+        :param stop_after_failure: after a message outside of transactions was not stored, or its outcome is unknown,
+            refuse all later ones with Closed. Then the failed message can be sent again before them, by another
+            producer of this name. Default: later messages are sent, and a repeated message is stored behind them.
         :raises InvalidInput: the name is not a valid producer name (``model.names.check_new_name``).
         :raises TopicNotFound: the topic does not exist.
         """
@@ -66,7 +86,7 @@ class Client(TransactionOperations, SubscriptionOperations, TopicOperations, Ins
         if name is not None:
             check_new_name(name, "producer name")
         require_serializer(serializer)
-        return await open_producer(self.host, self._retry, target, name, serializer)
+        return await open_producer(self.host, self._retry, target, name, serializer, stop_after_failure)
 
     @overload
     async def consumer(

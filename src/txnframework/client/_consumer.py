@@ -89,6 +89,29 @@ class Consumer(HandlerRuns[T_co]):
         """The keys of this consumer's steps: its topics."""
         return frozenset(str(target.topic) for target in self._targets)
 
+    @property
+    def is_active(self) -> bool:
+        """
+        Whether new messages of a segment are given to this consumer.
+
+        False while it stands by, because another consumer, here or in another process, gets them; after it was closed;
+        and while it has no segment. A paused consumer stays active.
+        """
+        feeds = self._segments.feeds.values()
+        return not self._closed and any(one.attached is not None and one.attached.is_active for one in feeds)
+
+    async def wait_until(self, *, active: bool) -> None:
+        """
+        Return when ``is_active`` has this value; at once if it has it now.
+
+        :raises Closed: the consumer was closed while it was waited for.
+        """
+        while self.is_active is not active:
+            self._news.clear()
+            self._require_open()
+            self._raise_what_failed()
+            await self._news.wait()
+
     async def join(self) -> None:
         """Attach to the segments; ``Client.consumer`` calls this."""
         await self._membership.join()

@@ -8,15 +8,14 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self
 
-import msgspec
-
 from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_pairs, several_values, whole_number
 from txnframework.client._base import NamingDeletion, RetryPolicy, close_after, require_open
 from txnframework.client._content_types import T_contra
 from txnframework.client._messages import MessageID
-from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota, hash_of, size_of
-from txnframework.client._sends.encoded_values import HeaderPairs, encode_all, largest_headers
+from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota, hash_of
+from txnframework.client._sends.encoded_values import HeaderPairs, encode_all
+from txnframework.client._sends.message_checks import SharedFields, check_messages
 from txnframework.client._sends.segment_sender import BeyondWindow, SegmentSender
 from txnframework.client._transaction import TransactionPart, part_of
 from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
@@ -31,17 +30,6 @@ if TYPE_CHECKING:
 
 CLOCK_SHIFT_BITS = 20
 """The sequence ids of two uses of a name stay apart up to a million messages per millisecond."""
-
-
-_NO_BYTES = "a message's value and key are bytes or None"
-
-
-class _SharedFields(msgspec.Struct, frozen=True, gc=False):
-    """What all messages of a call share; ``sequence_id`` is that of the first one, or None if the producer counts."""
-
-    key: bytes | None
-    headers: tuple[tuple[str, bytes], ...]
-    sequence_id: int | None
 
 
 class Producer(Generic[T_contra]):
@@ -68,6 +56,7 @@ class Producer(Generic[T_contra]):
         layout: Layout,
         name: str | None,
         serializer: Serializer[T_contra] | None = None,
+        stop_after_failure: bool = False,
     ) -> None:
         environment = host.environment
         self.topic = str(target)
@@ -90,6 +79,9 @@ class Producer(Generic[T_contra]):
         self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None
         self._closed = False
+        self._stops_after_failure = stop_after_failure
+        # Why later messages are refused, after one that was not stored.
+        self._stopped_by: Closed | None = None
 
     def __repr__(self) -> str:
         return f"<Producer {self.name} of {self.topic}{', closed' if self._closed else ''}>"
@@ -129,7 +121,7 @@ class Producer(Generic[T_contra]):
             sequence id.
         """
         pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
-        (sent,) = await self._send((value,), _SharedFields(key, pairs, sequence_id), txn)
+        (sent,) = await self._send((value,), SharedFields(key, pairs, sequence_id), txn)
         return sent
 
     async def send_many(
@@ -162,7 +154,7 @@ class Producer(Generic[T_contra]):
             order and with the same sequence id. Stored messages are confirmed and not stored again.
         """
         pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
-        return await self._send(several_values(values), _SharedFields(key, pairs, sequence_id), txn)
+        return await self._send(several_values(values), SharedFields(key, pairs, sequence_id), txn)
 
     def _headers(
         self, given: Mapping[str, bytes] | None, at_ms: int | None, after_ms: int | None
@@ -205,7 +197,7 @@ class Producer(Generic[T_contra]):
         await close_after(error, self.close)
 
     async def _send(
-        self, values: Sequence[T_contra | None], common: _SharedFields, txn: TransactionPart | None
+        self, values: Sequence[T_contra | None], common: SharedFields, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of transactions."""
         operation: AbstractContextManager[Branch | None] = nullcontext() if txn is None else part_of(txn).operation()
@@ -213,18 +205,20 @@ class Producer(Generic[T_contra]):
             with operation as branch:
                 if self._closed:
                     raise Closed(f"producer {self.name} was closed")
+                if self._stopped_by is not None and branch is None:
+                    raise self._stopped_by
                 require_open(self._host)
                 stored: Sequence[bytes | None] = values  # type: ignore[assignment]  # bytes, as there is no serializer
                 tagged = None
                 if self._serializer is not None:
                     stored, tagged = encode_all(self._serializer, values, common.headers)
-                self._check(stored, common, tagged)
+                check_messages(stored, common, tagged, self._bounds.message_bytes_max)
                 return await self._sent(stored, common, tagged, branch, "" if txn is None else txn.principal)
 
     async def _sent(
         self,
         values: Sequence[bytes | None],
-        common: _SharedFields,
+        common: SharedFields,
         tagged: Sequence[HeaderPairs] | None,
         branch: Branch | None,
         principal: str,
@@ -263,28 +257,6 @@ class Producer(Generic[T_contra]):
         finally:
             sending.give_up()
 
-    def _check(
-        self, values: Sequence[bytes | None], common: _SharedFields, tagged: Sequence[HeaderPairs] | None
-    ) -> None:
-        """Raise InvalidInput for messages that cannot be stored, before they share an entry with valid messages."""
-        longest = 0
-        for value in values:
-            if isinstance(value, bytes):
-                longest = max(longest, len(value))
-            elif value is not None:
-                raise InvalidInput(_NO_BYTES)
-        if not isinstance(common.key, bytes | None):
-            raise InvalidInput(_NO_BYTES)
-        further = max(0, len(values) - 1)
-        if common.sequence_id is not None:
-            whole_number(common.sequence_id, "sequence_id", 0, INT64_MAX - further)
-        headers = common.headers if tagged is None else largest_headers(tagged)
-        size = longest + size_of(EntryMessage(common.key, None, headers, 0, 0))
-        if size > self._bounds.message_bytes_max:
-            raise InvalidInput(
-                f"a message of {size} bytes is larger than client.message_bytes_max ({self._bounds.message_bytes_max})"
-            )
-
     # -- routing --------------------------------------------------------------------------------------
 
     def _follow(self, layout: Layout) -> None:
@@ -297,6 +269,9 @@ class Producer(Generic[T_contra]):
             self._sole = active[0].id if len(active) == 1 else None
 
     def _put(self, outgoing: OutgoingMessage) -> None:
+        if self._stopped_by is not None and outgoing.branch is None:
+            outgoing.fail(self._stopped_by)
+            return
         segment_id = self._sole
         if segment_id is None:
             segment_id = self._layout.route(hash_of(outgoing.message, self.name)).id
@@ -310,7 +285,18 @@ class Producer(Generic[T_contra]):
         ancestors = tuple((str(layout.name_of(one.id)), one) for one in layout.ancestors(segment_id))
         name = str(layout.name_of(segment_id))
         sealed = self._reroute_soon if self._only is None else None
-        return SegmentSender(self._host, self._retry, self.name, name, ancestors, sealed, layout.life, self._beyond)
+        failed = self._stop if self._stops_after_failure else None
+        return SegmentSender(
+            self._host, self._retry, self.name, name, ancestors, sealed, layout.life, self._beyond, failed
+        )
+
+    def _stop(self, error: Exception) -> None:
+        """Refuse all later messages outside of transactions, after one that was not stored."""
+        if self._stopped_by is not None:
+            return
+        self._stopped_by = Closed(f"producer {self.name} stopped after a message that was not stored: {error}")
+        for sender in tuple(self._senders.values()):
+            sender.refuse_waiting(self._stopped_by)
 
     def _reroute_soon(self) -> None:
         if self._rerouting is None:
@@ -384,12 +370,13 @@ async def open_producer(
     target: TopicName | SegmentName,
     name: str | None,
     serializer: Serializer[T_contra] | None = None,
+    stop_after_failure: bool = False,
 ) -> Producer[T_contra]:
     """Return a producer of this name; None means a new unique name."""
     layout = await host.topics.finish_changes(target.topic)
     if isinstance(target, SegmentName):
         layout.segment_of(target)
-    return Producer(host, retry, target, layout, name, serializer)
+    return Producer(host, retry, target, layout, name, serializer, stop_after_failure)
 
 
 def _order(outgoing: OutgoingMessage) -> int:

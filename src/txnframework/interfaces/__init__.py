@@ -22,7 +22,7 @@ from txnframework.interfaces._coordinator import (
     ITransactionCoordinator,
 )
 from txnframework.interfaces._copyable import ICopyableLedgerStore, ICopyableMetadataStore
-from txnframework.interfaces._dispatcher import IDispatcher
+from txnframework.interfaces._dispatcher import IDispatcher, ISingleActiveDispatcher
 from txnframework.interfaces._ledger import IAppendedWatch, ILedgerStore, IManagedLedger
 from txnframework.interfaces._metadata_store import (
     IAtomicBatchStore,
@@ -62,6 +62,7 @@ __all__ = [
     "IPlannableBuffer",
     "IRestorable",
     "ISharedStore",
+    "ISingleActiveDispatcher",
     "ITransactionBuffer",
     "ITransactionCoordinator",
     "IValueWatch",

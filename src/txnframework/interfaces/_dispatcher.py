@@ -89,3 +89,14 @@ class IDispatcher(Interface):
 
     def released(positions: frozenset[Position]) -> None:
         """Accept that messages were acknowledged or given back, outstanding or not; they block no others any more."""
+
+
+class ISingleActiveDispatcher(IDispatcher):
+    """A dispatcher that assigns messages to one of the attached consumers only, and says which one it is."""
+
+    taggedValue("plain_methods", True)
+
+    active: int | None = Attribute(
+        "The id of the consumer that gets the messages; None: no consumer is attached. Changes only in ``attach`` and "
+        "``detach``."
+    )

@@ -72,7 +72,7 @@ class IManagedLedger(Interface):
         """
         Return which messages of a producer are remembered, and how many above a sequence; also when sealed.
 
-        Used only to count messages that may have been stored twice.
+        Used to count messages that may have been stored twice, and to find the last sequence id of a producer.
         """
 
     async def tail() -> Tail:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zope.interface import implementer
 
 from txnframework.errors import ConsumerBusy
-from txnframework.interfaces import IDispatcher
+from txnframework.interfaces import IDispatcher, ISingleActiveDispatcher
 from txnframework.model.dispatch import Assignment, Candidate, ConsumerInfo, Ordering
 from txnframework.model.positions import Position
 from txnframework.plugin import DispatcherContext
@@ -49,7 +49,7 @@ async def open_exclusive(context: DispatcherContext) -> IDispatcher:
     return ExclusiveDispatcher(context.subscription)
 
 
-@implementer(IDispatcher)
+@implementer(ISingleActiveDispatcher)
 class FailoverDispatcher(ConsumerDispatcher):
     """
     Assigns every message to the active consumer; when it detaches, the next in order becomes active.
@@ -65,6 +65,11 @@ class FailoverDispatcher(ConsumerDispatcher):
     def __init__(self) -> None:
         super().__init__()
         self._active: AttachedConsumer | None = None
+
+    @property
+    def active(self) -> int | None:
+        """The id of the active consumer."""
+        return None if self._active is None else self._active.info.consumer_id
 
     def attach(self, consumer: ConsumerInfo) -> None:
         """Add a consumer; it becomes active if no other consumer is active."""

@@ -45,6 +45,11 @@ class Attachment:
     consumer_id: int
 
     @property
+    def is_active(self) -> bool:
+        """Whether the lease is held, and the consumer does not stand by behind another one."""
+        return self.dispatch.ended is None and self.dispatch.consumers.is_active(self.consumer_id)
+
+    @property
     def is_last(self) -> bool:
         """Whether the segment is sealed and delivered, and no other consumer has any of its messages."""
         return self.dispatch.loop.drained and self.dispatch.deliveries.consumers() <= {self.consumer_id}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage
 from txnframework.config import SubscriptionsSection
-from txnframework.interfaces import IDispatcher
+from txnframework.interfaces import IDispatcher, ISingleActiveDispatcher
 from txnframework.model.dispatch import ConsumerInfo
 from txnframework.model.positions import Position
 
@@ -43,7 +43,7 @@ class Listener:
     * ``deliver``: a message was delivered. It was read under this incarnation of the cursor, by the dispatch with this
       tenure. Its ``delivery`` is the argument for ``SegmentDispatch.hand_out``.
     * ``reset``: the subscription was moved, and all deliveries are void.
-    * ``progressed``: ``drained_by`` and ``done`` may have changed.
+    * ``progressed``: ``drained_by``, ``done`` and ``is_active`` may have changed.
     * ``ended``: no more messages will be delivered, for this reason.
     """
 
@@ -109,7 +109,18 @@ class AttachedConsumers:
         """
         if self.by_id.pop(consumer_id, None) is None:
             return None
-        return self._dispatcher.detach(consumer_id)
+        held = self._dispatcher.detach(consumer_id)
+        if ISingleActiveDispatcher.providedBy(self._dispatcher):
+            successor = self.by_id.get(self._dispatcher.active)
+            if successor is not None:
+                successor.listener.progressed()
+        return held
+
+    def is_active(self, consumer_id: int) -> bool:
+        """Return whether a consumer is attached, and does not stand by behind another one here."""
+        if ISingleActiveDispatcher.providedBy(self._dispatcher):
+            return consumer_id in self.by_id and self._dispatcher.active == consumer_id
+        return consumer_id in self.by_id
 
     def pause(self, consumer_id: int) -> None:
         """Give a consumer no more messages; one that is not attached is ignored."""

@@ -106,7 +106,8 @@ class SegmentSender:
 
     If the segment is sealed, the sender stops, keeps the unsent messages, and calls ``sealed``. If ``sealed`` is None,
     the waiting sends fail instead. ``ancestors`` are the segments that this one descends from. ``life`` is the life of
-    the topic; a segment of the same name in another life is rejected.
+    the topic; a segment of the same name in another life is rejected. ``failed`` is called when messages outside of
+    transactions were not stored, before the next ones are sent; None: nobody has to know.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class SegmentSender:
         sealed: Callable[[], None] | None,
         life: int,
         beyond: BeyondWindow,
+        failed: Callable[[Exception], None] | None = None,
     ) -> None:
         self.waiting: deque[OutgoingMessage] = deque()
         self.stopped = False
@@ -135,6 +137,7 @@ class SegmentSender:
         self._highest: int | None = None
         self._sealed = sealed
         self._life = life
+        self._failed = failed
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -156,8 +159,19 @@ class SegmentSender:
 
     def fail(self, error: Exception) -> None:
         """Fail the waiting messages, and accept new ones again."""
+        lost = list(self.waiting)
         self.give_up(error)
         self.stopped = False
+        self._report(lost, error)
+
+    def refuse_waiting(self, error: Exception) -> None:
+        """Fail the waiting messages that belong to no transaction."""
+        waiting, self.waiting = self.waiting, deque()
+        for one in waiting:
+            if one.branch is None:
+                one.fail(error)
+            else:
+                self.waiting.append(one)
 
     def give_up(self, error: Exception) -> None:
         """Fail the waiting messages with ``error``."""
@@ -200,12 +214,19 @@ class SegmentSender:
             # After a seal the children take over; after a deletion the layout shows it.
             if self._sealed is None:
                 _fail(batch, error)
+                self._report(batch, error)
                 return
             self.waiting.extendleft(one for one in reversed(batch) if not one.is_over)
             self.stopped, self.refused = True, error
             self._sealed()
         except Exception as error:  # any error of the store goes to the waiting sends
             _fail(batch, error)
+            self._report(batch, error)
+
+    def _report(self, lost: list[OutgoingMessage], error: Exception) -> None:
+        # A message of a transaction need not be repeated: the transaction cannot commit any more.
+        if self._failed is not None and any(one.branch is None for one in lost):
+            self._failed(error)
 
     async def _attempt(self, batch: list[OutgoingMessage]) -> None:
         """Send a batch once, without the messages that an earlier attempt confirmed."""

@@ -92,6 +92,7 @@ class SegmentAttachments:
             raise
         finally:
             feed.tried.set()
+        self._wake()
 
     def new_feed(self, at: TopicSegment) -> Feed:
         """Return a feed that replaces the one of a lost lease, if there is one."""
@@ -106,6 +107,7 @@ class SegmentAttachments:
     async def detach(self, feed: Feed) -> None:
         """Detach from a segment; the messages that the user has not received go to other consumers."""
         attached, feed.attached = feed.attached, None
+        self._wake()
         if attached is not None:
             await self._host.dispatches.detach(attached, self._inbox.purge(feed))
 

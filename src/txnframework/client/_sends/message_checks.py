@@ -1,0 +1,52 @@
+"""What the messages of one call share, and the checks before they share an entry with other messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from txnframework.client._arguments import INT64_MAX, whole_number
+from txnframework.client._sends.batches import size_of
+from txnframework.client._sends.encoded_values import HeaderPairs, largest_headers
+from txnframework.errors import InvalidInput
+from txnframework.model.entries import EntryMessage
+
+_NO_BYTES = "a message's value and key are bytes or None"
+
+
+class SharedFields(msgspec.Struct, frozen=True, gc=False):
+    """What all messages of a call share; ``sequence_id`` is that of the first one, or None if the producer counts."""
+
+    key: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    sequence_id: int | None
+
+
+def check_messages(
+    values: Sequence[bytes | None],
+    common: SharedFields,
+    tagged: Sequence[HeaderPairs] | None,
+    message_bytes_max: int,
+) -> None:
+    """
+    Raise InvalidInput for messages that cannot be stored.
+
+    :param tagged: the headers of each message; None: all have the headers in ``common``.
+    :param message_bytes_max: the size of the largest message in bytes, with its headers.
+    """
+    longest = 0
+    for value in values:
+        if isinstance(value, bytes):
+            longest = max(longest, len(value))
+        elif value is not None:
+            raise InvalidInput(_NO_BYTES)
+    if not isinstance(common.key, bytes | None):
+        raise InvalidInput(_NO_BYTES)
+    further = max(0, len(values) - 1)
+    if common.sequence_id is not None:
+        whole_number(common.sequence_id, "sequence_id", 0, INT64_MAX - further)
+    headers = common.headers if tagged is None else largest_headers(tagged)
+    size = longest + size_of(EntryMessage(common.key, None, headers, 0, 0))
+    if size > message_bytes_max:
+        raise InvalidInput(f"a message of {size} bytes is larger than client.message_bytes_max ({message_bytes_max})")
