@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import select
 import socket
 from collections import deque
 from collections.abc import Coroutine
@@ -48,6 +49,9 @@ class World:
         self.client: Client
         self.url = ""
         self._options = options
+        self._limits = options.pop("limits", Limits(MESSAGE_BYTES_MAX))
+        self.gateways: list[Client] = []
+        """The clients of the gateways that were started."""
         self._loop = LoopThread()
         self._stores = f"memory://pulsar-{next(_numbers)}"
         self._exits = AsyncExitStack()
@@ -82,9 +86,9 @@ class World:
 
         async def started() -> str:
             client = await self._gateway.enter_async_context(self._open())
-            limits = Limits(MESSAGE_BYTES_MAX)
+            self.gateways.append(client)
             options = ServerOptions(port=port, domain=self.domain, **self._options)
-            return await self._gateway.enter_async_context(serving(client, options, limits))
+            return await self._gateway.enter_async_context(serving(client, options, self._limits))
 
         self.url = self.run(started())
 
@@ -183,6 +187,11 @@ class Wire:
             if frame.command.HasField("message"):
                 self._messages.append(frame)
         return self._messages.popleft()
+
+    def is_silent(self, silent_ms: int) -> bool:
+        """Return whether the gateway writes nothing for so long."""
+        readable, _, _ = select.select([self._socket], [], [], silent_ms / 1_000)
+        return not readable
 
     def greet(self) -> None:
         """Do what a client does first."""

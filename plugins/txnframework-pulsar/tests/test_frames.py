@@ -206,15 +206,20 @@ def test_a_client_that_loses_its_way_is_told(scalable: World, written: bytes, re
 
 
 def test_a_damaged_message_is_refused_alone(scalable: World) -> None:
-    """The client sends it again, and the connection goes on."""
+    """The client opens the producer again, and sends everything from there; the connection goes on."""
     wire = scalable.wire()
     wire.greet()
-    wire.request("producer", "producer_success", topic="persistent://public/default/a", producer_id=1)
+    opening = {"topic": "persistent://public/default/a", "producer_id": 1}
+    name = wire.request("producer", "producer_success", **opening).producer_name
     send = pb.Send(producer_id=1, sequence_id=0)
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     frame = message_frame(pb.Command(send=send), metadata, b"abc")
     wire.write(frame[:-1] + b"d")
     assert wire.answer("send_error").error == pb.CHECKSUM_ERROR
+    assert wire.answer("close_producer").producer_id == 1
+    wire.request(
+        "producer", "producer_success", **opening, producer_name=name, epoch=1, user_provided_producer_name=False
+    )
     wire.write(frame)
     assert wire.answer("send_receipt").sequence_id == 0
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pulsar
 import pytest
-from gateway_world import World
+from gateway_world import PATIENCE_MS, World
 
 from txnframework.client import MessageID, Producer
 from txnframework.errors import (
+    Closed,
+    InvalidInput,
     InvalidTransactionState,
     TransactionConflict,
     TransactionNotFound,
@@ -19,16 +22,32 @@ from txnframework.errors import (
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Position
 from txnframework.model.transactions import State
+from txnframework_pulsar.faults import Refused
 from txnframework_pulsar.limits import Limits
+from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.producers import ProducerHandle, refusal
 from txnframework_pulsar.wire import messages_pb2 as pb
+from txnframework_pulsar.wire.batches import BadMessage
 from txnframework_pulsar.wire.frames import message_frame
 
 STORED = MessageID("segment://public/default/orders/0000-7fff-3", Position(0, 0, 0))
 
 
+class Written(Peer):
+    """A client that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.commands: list[pb.Command] = []
+        self.leave_producer = None
+
+    def write(self, command: pb.Command) -> None:
+        self.commands.append(command)
+
+
 class Held:
     """A producer whose sends end when the test says so: the segments of a topic are not equally fast."""
+
+    topic = "orders"
 
     def __init__(self) -> None:
         self.sends: list[asyncio.Future[MessageID]] = []
@@ -53,18 +72,19 @@ def test_answers_keep_the_order_of_the_sends() -> None:
     """Also those of refused messages; room is made when the answer is written, and not earlier."""
 
     async def check() -> None:
-        held, written, done = Held(), list[pb.Command](), list[int]()
-        handle = ProducerHandle(cast("Producer[Any]", held), 1, Limits(1_000), written.append)
+        held, peer, done = Held(), Written(), list[int]()
+        written = peer.commands
+        handle = ProducerHandle(cast("Producer[Any]", held), 1, Limits(1_000), peer)
         metadata = pb.MessageMetadata(producer_name="p", publish_time=1)
         for number in range(3):
             command = pb.Send(producer_id=1, sequence_id=number)
             handle.send(command, metadata, b"a", None, lambda number=number: done.append(number))
         handle.refuse(
-            pb.Send(producer_id=1, sequence_id=3, highest_sequence_id=7), Unavailable("x"), lambda: done.append(3)
+            pb.Send(producer_id=1, sequence_id=3, highest_sequence_id=7), BadMessage("x"), lambda: done.append(3)
         )
         await settled()
         held.sends[2].set_result(STORED)
-        held.sends[1].set_exception(Unavailable("x"))
+        held.sends[1].set_exception(InvalidInput("x"))
         await settled()
         assert (written, done) == ([], [])
         held.sends[0].set_result(STORED)
@@ -78,6 +98,67 @@ def test_answers_keep_the_order_of_the_sends() -> None:
         assert done == [0, 1, 2, 3]
 
     asyncio.run(check())
+
+
+def test_a_failure_that_passes_ends_the_producer() -> None:
+    """Earlier messages are confirmed; the client sends the failed one again, and so it does with all later ones."""
+
+    async def check() -> None:
+        held, peer, done, left = Held(), Written(), list[int](), list[int]()
+        peer.leave_producer = left.append
+        handle = ProducerHandle(cast("Producer[Any]", held), 1, Limits(1_000), peer)
+        metadata = pb.MessageMetadata(producer_name="p", publish_time=1)
+        for number in range(3):
+            command = pb.Send(producer_id=1, sequence_id=number)
+            handle.send(command, metadata, b"a", None, lambda number=number: done.append(number))
+        await settled()
+        held.sends[0].set_result(STORED)
+        held.sends[1].set_exception(Unavailable("x"))
+        held.sends[2].set_exception(Closed("x"))
+        await settled()
+        receipt, close = peer.commands
+        assert described(receipt) == ("send_receipt", 0)
+        assert close.close_producer.producer_id == 1
+        assert (left, done) == ([1], [0, 1, 2])
+        with pytest.raises(Refused):
+            handle.send(pb.Send(producer_id=1, sequence_id=3), metadata, b"a", None, list)
+        handle.refuse(pb.Send(producer_id=1, sequence_id=3), Unavailable("x"), lambda: done.append(3))
+        assert (len(peer.commands), done) == (2, [0, 1, 2, 3])
+
+    asyncio.run(check())
+
+
+def test_messages_keep_their_order_after_a_failure(world: World) -> None:
+    """The client sends several messages at once, and the store refuses the first one for a while."""
+    topic = "persistent://public/default/orders"
+    producer = world.connect().create_producer(topic, batching_enabled=False)
+    producer.send(b"0")
+    (gateway,) = world.gateways
+
+    async def fail_once() -> None:
+        layout = await gateway.layout(world.topic("orders"))
+        opened: Any = await gateway.host.segment(str(layout.name_of(0)))
+        real, failed = opened.buffer, list[Any]()
+
+        class Failing:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real, name)
+
+            async def append(self, entries: Any) -> Any:
+                if len(failed) <= gateway.host.config.client.retries_max:
+                    failed.append(entries)
+                    raise Unavailable("the store is away")
+                return await real.append(entries)
+
+        object.__setattr__(opened, "buffer", Failing())
+
+    world.run(fail_once())
+    for number in range(1, 20):
+        producer.send_async(b"%d" % number, None)
+    producer.flush()
+    reader = world.connect().create_reader(topic, pulsar.MessageId.earliest)
+    assert [reader.read_next(PATIENCE_MS).data() for _ in range(20)] == [b"%d" % one for one in range(20)]
+    assert not reader.has_message_available()
 
 
 def test_a_refusal_waits_for_earlier_messages(scalable: World) -> None:
@@ -94,6 +175,7 @@ def test_a_refusal_waits_for_earlier_messages(scalable: World) -> None:
         frame = wire.read()
         assert frame is not None
         answers.append(described(frame.command))
+    assert wire.answer("close_producer").producer_id == 1, "the client sends all that follows again"
     assert answers == [*(("send_receipt", number) for number in range(4)), ("send_error", 4)]
 
 

@@ -263,7 +263,7 @@ def test_an_end_whose_outcome_is_not_told(
         transactions = Transactions(
             cast(NativeClient, Scripted(failure, state)), cast(Topics, None), "topic", transactions_max=1
         )
-        begun = (await transactions.begin(pb.NewTxn(request_id=1, timeout_ms=1_000))).new_txn_response
+        begun = (await transactions.begin(pb.NewTxn(request_id=1, timeout_ms=1_000), "")).new_txn_response
         with contextlib.closing(transactions):
             try:
                 await transactions.end(
@@ -272,7 +272,8 @@ def test_an_end_whose_outcome_is_not_told(
                         txnid_most_bits=begun.txnid_most_bits,
                         txnid_least_bits=begun.txnid_least_bits,
                         txn_action=action,
-                    )
+                    ),
+                    "",
                 )
             except Refused as refused:
                 return refused.code

@@ -12,7 +12,7 @@ from txnframework.broker.compaction.attempts import Attempt, CompactionResult, P
 from txnframework.broker.compaction.compactors import Compactor, DecidedMessage, LatestByKey
 from txnframework.broker.compaction.copies import EVERYTHING, Copied, CopyPlan, CopyRange, copies
 from txnframework.broker.compaction.messages import CommitTimes, Order
-from txnframework.broker.coordination import held_leases, holder_of
+from txnframework.broker.coordination import held_leases, holder_of, wait_until_free
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT_UNDER_LEASE
 from txnframework.broker.dispatch.attachments import Attachment, SubscriptionRef
@@ -136,4 +136,5 @@ __all__ = [
     "probe_stores",
     "reopen",
     "restore",
+    "wait_until_free",
 ]

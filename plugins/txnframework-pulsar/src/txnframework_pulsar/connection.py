@@ -59,6 +59,8 @@ class Connection:
         self._requests: set[asyncio.Task[None]] = set()
         self._sends = 0
         self._bytes = 0
+        self._acks = 0
+        self._user = ""
         self._room = asyncio.Event()
         self._heard = asyncio.get_running_loop().time()
         self._watching: asyncio.TimerHandle | None = None
@@ -77,7 +79,10 @@ class Connection:
             self._peer.write(pb.Command(error=pb.Error(request_id=NO_REQUEST, error=code, message=reason)))
         finally:
             self._writer.close()
-            await self._end()
+            try:
+                await self._end()
+            finally:
+                await self._closed()
 
     async def _end(self) -> None:
         if self._watching is not None:
@@ -87,6 +92,21 @@ class Connection:
         if self._requests:
             await asyncio.wait(set(self._requests))
         await self._handles.close()
+
+    async def _closed(self) -> None:
+        """Wait until the client has read what was written, but not long: a client that does not read keeps memory."""
+        try:
+            async with asyncio.timeout(self._limits.leaving_s):
+                await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            self.abort()
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._writer.transport.abort()
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -101,7 +121,7 @@ class Connection:
             raise BadFrame("the first command is not CONNECT")
         if command.connect.proxy_to_broker_url:
             raise Refused(pb.NOT_ALLOWED_ERROR, "this gateway is no proxy")
-        self._gateway.access.check(command.connect)
+        self._user = self._gateway.access.user_of(command.connect)
         flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
         connected = pb.Connected(
             server_version=SERVER_VERSION,
@@ -123,7 +143,7 @@ class Connection:
         """Ask a silent client for a sign of life, and give it up after twice the time."""
         silent_s = asyncio.get_running_loop().time() - self._heard
         if silent_s >= 2 * self._limits.keep_alive_s:
-            self._writer.transport.abort()
+            self.abort()
             return
         if silent_s >= self._limits.keep_alive_s:
             self._peer.write(pb.Command(ping=pb.Ping()))
@@ -138,7 +158,7 @@ class Connection:
             if consumer is not None:
                 consumer.permit(command.flow.message_permits)
         elif command.HasField("ack"):
-            self._acknowledge(command.ack)
+            await self._acknowledge(command.ack)
         elif command.HasField("ping"):
             self._peer.write(pb.Command(pong=pb.Pong()))
         elif not (command.HasField("pong") or command.HasField("auth_response")):
@@ -169,19 +189,30 @@ class Connection:
             held = held_bytes(metadata, payload, self._limits.message_bytes_max)
             self._bytes += held - size
             size = held
-            producer.send(command, metadata, payload, self._gateway.transactions.named(command), done)
+            producer.send(command, metadata, payload, self._gateway.transactions.named(command, self._user), done)
         except (TxnFrameworkError, Refused, BadMessage, BadChecksum) as error:
             producer.refuse(command, error, done)
 
-    def _acknowledge(self, command: pb.Ack) -> None:
+    async def _acknowledge(self, command: pb.Ack) -> None:
+        while self._acks >= self._limits.acks_in_flight_max:
+            self._room.clear()
+            await self._room.wait()
         consumer = self._handles.consumer(command.consumer_id)
         if consumer is None:
             return  # its messages are given again
         if isinstance(consumer, ReaderHandle):
             consumer.acknowledge(command)
             return
+        count = max(1, len(command.message_id))
+
+        def done() -> None:
+            self._acks -= count
+            self._room.set()
+
         try:
-            consumer.acknowledge(command, self._gateway.transactions.named(command))
+            txn = self._gateway.transactions.named(command, self._user)
+            self._acks += count
+            consumer.acknowledge(command, txn, done)
         except (TxnFrameworkError, Refused) as error:
             answer = pb.AckResponse(
                 consumer_id=command.consumer_id,
@@ -226,10 +257,10 @@ class Connection:
             "get_schema": _no_schema,
             "get_or_create_schema": _accepted_schema,
             "tc_client_connect_request": transactions.connect,
-            "new_txn": transactions.begin,
-            "add_partition_to_txn": transactions.add_partitions,
-            "add_subscription_to_txn": transactions.add_subscriptions,
-            "end_txn": transactions.end,
+            "new_txn": lambda one: transactions.begin(one, self._user),
+            "add_partition_to_txn": lambda one: transactions.add_partitions(one, self._user),
+            "add_subscription_to_txn": lambda one: transactions.add_subscriptions(one, self._user),
+            "end_txn": lambda one: transactions.end(one, self._user),
         }
 
     async def _answer(self, name: str, request: Any, handler: Handler) -> None:

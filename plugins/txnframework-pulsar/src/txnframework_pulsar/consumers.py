@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -23,6 +23,8 @@ _LOG = logging.getLogger(__name__)
 
 RECEIVE_MAX = 100
 """Messages that are taken from the framework's consumer at once."""
+DRAIN_BYTES = 256 * 1024
+"""How much is written before the client must have read most of it."""
 PERMITS_MAX = 2**31
 
 
@@ -30,6 +32,7 @@ PERMITS_MAX = 2**31
 class _Acknowledgment:
     command: pb.Ack
     txn: TransactionPart | None
+    done: Callable[[], None]
 
 
 class ConsumerHandle:
@@ -61,6 +64,7 @@ class ConsumerHandle:
         self._acking: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
         self._pump: asyncio.Task[None] | None = None
+        self._telling: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -75,8 +79,11 @@ class ConsumerHandle:
 
     def start(self) -> None:
         """Begin to give messages."""
-        if not self._closed:
-            self._pump = asyncio.ensure_future(self._give())
+        if self._closed:
+            return
+        self._pump = asyncio.ensure_future(self._give())
+        if self.command.sub_type == pb.Subscribe.FAILOVER and self._telling is None:
+            self._telling = asyncio.ensure_future(self._tell_whether_active())
 
     def permit(self, messages: int) -> None:
         """Let the client have so many messages more."""
@@ -91,8 +98,13 @@ class ConsumerHandle:
             while True:
                 if self._permits <= 0:
                     await self._wait_for_permits()
+                written = 0
                 for message in await self.opened.receive_many(messages_max=min(self._permits, RECEIVE_MAX)):
-                    self._write(message)
+                    if written >= DRAIN_BYTES:
+                        # If the task is cancelled here, the messages that are left come again: see ``_paused``.
+                        await self._peer.drained()
+                        written = 0
+                    written += self._write(message)
                 await self._peer.drained()
         except TxnFrameworkError as error:
             # The client subscribes again, and gets the error then if it lasts.
@@ -111,7 +123,7 @@ class ConsumerHandle:
         await self._permitted.wait()
         self.opened.resume()
 
-    def _write(self, message: Message) -> None:
+    def _write(self, message: Message) -> int:
         metadata, payload, count = described(message)
         command = pb.Message(
             consumer_id=self._consumer_id,
@@ -121,11 +133,16 @@ class ConsumerHandle:
         if self._epoch is not None:
             command.consumer_epoch = self._epoch
         self._permits -= count
-        self._peer.write_message(pb.Command(message=command), metadata, payload)
+        return self._peer.write_message(pb.Command(message=command), metadata, payload)
 
     @asynccontextmanager
     async def _paused(self) -> AsyncIterator[None]:
-        """Give no messages meanwhile. A cancelled ``receive_many`` has taken none."""
+        """
+        Give no messages meanwhile.
+
+        A cancelled ``receive_many`` has taken none. What it has returned and was not written, the framework takes for
+        received: the caller lets all unacknowledged messages be given again, or leaves.
+        """
         async with self._turn:
             await self._stop()
             try:
@@ -141,11 +158,27 @@ class ConsumerHandle:
             if not self._closed:
                 self.opened.resume()
 
+    async def _tell_whether_active(self) -> None:
+        """Tell the client whether its consumer gets messages, or stands by: at first, and after each change."""
+        active = self.opened.is_active
+        try:
+            while True:
+                change = pb.ActiveConsumerChange(consumer_id=self._consumer_id, is_active=active)
+                self._peer.write(pb.Command(active_consumer_change=change))
+                active = not active
+                await self.opened.wait_until(active=active)
+        except TxnFrameworkError:
+            return  # ``_give`` ends for the same reason, and the client is told there
+
     # -- acknowledging --------------------------------------------------------------------------------
 
-    def acknowledge(self, command: pb.Ack, txn: TransactionPart | None) -> None:
-        """Acknowledge after all earlier acknowledgments; the client is answered if it asked for it."""
-        self._acks.append(_Acknowledgment(command, txn))
+    def acknowledge(self, command: pb.Ack, txn: TransactionPart | None, done: Callable[[], None]) -> None:
+        """
+        Acknowledge after all earlier acknowledgments; the client is answered if it asked for it.
+
+        ``done`` is called at the end.
+        """
+        self._acks.append(_Acknowledgment(command, txn, done))
         if self._acking is None:
             self._acking = asyncio.ensure_future(self._acknowledge_all())
 
@@ -155,6 +188,8 @@ class ConsumerHandle:
                 await self._acknowledge_some()
         finally:
             self._acking = None
+            while self._acks:
+                self._acks.popleft().done()
 
     async def _acknowledge_some(self) -> None:
         """Carry out the first acknowledgment, with those after it that can share its operation."""
@@ -166,6 +201,9 @@ class ConsumerHandle:
         failed: Exception | None = None
         try:
             await self._carry_out(some, first.txn)
+        except asyncio.CancelledError:
+            _release(some)
+            raise
         except (TxnFrameworkError, Refused) as error:
             failed = error
         except Exception as error:
@@ -174,6 +212,7 @@ class ConsumerHandle:
         for one in some:
             if one.command.HasField("request_id"):
                 self._peer.write(_acknowledged(one.command, failed))
+        _release(some)
         unexpected = failed is not None and not isinstance(failed, (TxnFrameworkError, Refused))
         unanswered = not all(one.command.HasField("request_id") for one in some)
         if failed is not None and (unexpected or unanswered):
@@ -259,9 +298,17 @@ class ConsumerHandle:
         async with self._turn:
             self._closed = True
             await self._stop()
+            if self._telling is not None:
+                self._telling.cancel()
+                await asyncio.wait({self._telling})
             while self._acking is not None:
                 await asyncio.wait({self._acking})
             await self.opened.close()
+
+
+def _release(some: list[_Acknowledgment]) -> None:
+    for one in some:
+        one.done()
 
 
 def _alike(one: _Acknowledgment, first: _Acknowledgment) -> bool:

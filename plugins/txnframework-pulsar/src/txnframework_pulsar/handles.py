@@ -12,13 +12,13 @@ from txnframework.client import Client
 from txnframework_pulsar.access import Access
 from txnframework_pulsar.consumers import ConsumerHandle
 from txnframework_pulsar.deliveries import Deliveries
-from txnframework_pulsar.ends import last_message
 from txnframework_pulsar.faults import Refused
 from txnframework_pulsar.ids import place_of, pulsar_id
 from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.peer import Peer
-from txnframework_pulsar.producers import ProducerHandle, ProducerNames, open_producer
+from txnframework_pulsar.producers import ProducerHandle
 from txnframework_pulsar.readers import NOTHING, ReaderHandle, ReadStart, start_of
+from txnframework_pulsar.topic_producers import TopicProducers
 from txnframework_pulsar.topics import Topics
 from txnframework_pulsar.transactions import Transactions
 from txnframework_pulsar.wire import messages_pb2 as pb
@@ -40,7 +40,7 @@ class Gateway:
     client: Client
     topics: Topics
     transactions: Transactions
-    producers: ProducerNames
+    producers: TopicProducers
     limits: Limits
     access: Access
 
@@ -58,6 +58,7 @@ class Handles:
         self._opening: dict[tuple[str, int], asyncio.Task[object]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         peer.leave = self._leave_soon
+        peer.leave_producer = self._leave_producer_soon
 
     # -- producers ------------------------------------------------------------------------------------
 
@@ -66,23 +67,19 @@ class Handles:
         number = command.producer_id
         if number in self._producers:
             raise Refused(pb.PRODUCER_BUSY, f"producer {number} exists already on this connection")
+        answer = pb.ProducerSuccess(request_id=command.request_id, schema_version=b"")
+
+        def wait(name: str) -> None:
+            answer.producer_name, answer.producer_ready = name, False
+            self._peer.write(pb.Command(producer_success=answer))
+
         with self._opened_once("producer", number):
-            topic, handle, last = await open_producer(
-                self._gateway.client,
-                self._gateway.topics,
-                self._gateway.producers,
-                command,
-                self._gateway.limits,
-                self._peer.write,
-            )
-            self._producers[number] = (topic, handle)
-        answer = pb.ProducerSuccess(
-            request_id=command.request_id,
-            producer_name=handle.opened.name,
-            last_sequence_id=last,
-            schema_version=b"",
-            producer_ready=True,
-        )
+            opened = await self._gateway.producers.open(command, self._peer, wait)
+            self._producers[number] = (opened.topic, opened.handle)
+        answer.producer_name, answer.producer_ready = opened.handle.opened.name, True
+        answer.last_sequence_id = opened.last_sequence_id
+        if opened.topic_epoch is not None:
+            answer.topic_epoch = opened.topic_epoch
         return pb.Command(producer_success=answer)
 
     def producer(self, number: int) -> ProducerHandle | None:
@@ -95,18 +92,12 @@ class Handles:
         await self._stop_opening("producer", command.producer_id)
         known = self._producers.pop(command.producer_id, None)
         if known is not None:
-            await self._release(*known)
+            await self._gateway.producers.release(*known)
         return _success(command.request_id)
-
-    async def _release(self, topic: str, handle: ProducerHandle) -> None:
-        try:
-            await handle.close()
-        finally:
-            self._gateway.producers.release(topic, handle)
 
     # -- consumers ------------------------------------------------------------------------------------
 
-    async def subscribe(self, command: pb.Subscribe) -> pb.Command | None:
+    async def subscribe(self, command: pb.Subscribe) -> None:
         """Open a consumer, or a reader."""
         number = command.consumer_id
         if number in self._consumers:
@@ -116,7 +107,6 @@ class Handles:
             self._consumers[number] = opened
         self._peer.write(_success(command.request_id))
         opened.start()
-        return _active(command)
 
     async def _consumer(self, command: pb.Subscribe) -> ConsumerHandle:
         kind = TYPES.get(command.sub_type)
@@ -139,7 +129,7 @@ class Handles:
         client = self._gateway.client
         reader = ReaderHandle(self._peer, client, topic, command, Deliveries(layout), start)
         if start.place == "latest":
-            last = await last_message(client.host, layout)
+            last = await client.last_message(topic)
             reader.passed = (None if last is None else pulsar_id(last)) or NOTHING
         return reader
 
@@ -191,8 +181,7 @@ class Handles:
         """Answer which message of a consumer's topic is the last one."""
         known = self._required(command.consumer_id)
         topic = self._gateway.topics.named(known.command.topic)
-        client = self._gateway.client
-        found = await last_message(client.host, await client.layout(topic))
+        found = await self._gateway.client.last_message(topic)
         last = None if found is None else pulsar_id(found)
         answer = pb.GetLastMessageIdResponse(request_id=command.request_id)
         answer.last_message_id.CopyFrom(last or NOTHING)
@@ -214,9 +203,16 @@ class Handles:
 
     def _leave_soon(self, number: int) -> None:
         known = self._consumers.pop(number, None)
-        if known is None:
-            return
-        task = asyncio.ensure_future(_closed(known))
+        if known is not None:
+            self._leave(_closed(known))
+
+    def _leave_producer_soon(self, number: int) -> None:
+        known = self._producers.pop(number, None)
+        if known is not None:
+            self._leave(_quietly(self._gateway.producers.release(*known)))
+
+    def _leave(self, closing: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(closing)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -226,7 +222,7 @@ class Handles:
         self._consumers.clear()
         self._producers.clear()
         closing = [_closed(one) for one in consumers]
-        closing += [_quietly(self._release(topic, handle)) for topic, handle in producers]
+        closing += [_quietly(self._gateway.producers.release(topic, handle)) for topic, handle in producers]
         await asyncio.gather(*closing, *self._leaving)
 
     @contextmanager
@@ -272,10 +268,3 @@ async def _quietly(closing: Coroutine[None, None, None]) -> None:
 
 def _success(request_id: int) -> pb.Command:
     return pb.Command(success=pb.Success(request_id=request_id))
-
-
-def _active(command: pb.Subscribe) -> pb.Command | None:
-    """Return what a client with a failover subscription expects: whether its consumer may get messages."""
-    if command.sub_type != pb.Subscribe.FAILOVER or not command.durable:
-        return None
-    return pb.Command(active_consumer_change=pb.ActiveConsumerChange(consumer_id=command.consumer_id, is_active=True))

@@ -16,22 +16,28 @@ class Limits:
     * ``message_bytes_max``: the largest message; clients learn it at the start.
     * ``sends_in_flight_max``, ``bytes_in_flight_max``: unconfirmed messages of one connection; then it is not read.
       The bytes are those in memory: a compressed batch counts as it was sent and decompressed.
+    * ``acks_in_flight_max``: message ids in the unfinished acknowledgments of one connection; then it is not read.
     * ``requests_max``: unanswered requests of one connection; then it is not read.
     * ``handles_max``: producers and consumers of one connection.
+    * ``watchers_max``: watches of topic lists of one connection.
     * ``transactions_max``: open transactions of the gateway.
     * ``handshake_s``: how long a connection may take to say who it is.
     * ``keep_alive_s``: how long a connection may be silent before it is asked for a sign of life; after twice this
       time it is closed.
+    * ``leaving_s``: how long a connection that is closed may take to read what was written to it.
     """
 
     message_bytes_max: int
     sends_in_flight_max: int = 1_000
     bytes_in_flight_max: int = 64 * 1024 * 1024
+    acks_in_flight_max: int = 10_000
     requests_max: int = 1_000
     handles_max: int = 10_000
+    watchers_max: int = 100
     transactions_max: int = 100_000
     handshake_s: float = 10
     keep_alive_s: float = 30
+    leaving_s: float = 5
 
     @property
     def frame_bytes_max(self) -> int:

@@ -13,22 +13,26 @@ class Peer:
     """
     Writes to a client. After the connection was lost, everything that is written is dropped.
 
-    ``leave`` is called when a consumer ends that the client did not close.
+    ``leave`` is called when a consumer ends that the client did not close, and ``leave_producer`` when a producer does.
     """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self.leave: Callable[[int], None] | None = None
+        self.leave_producer: Callable[[int], None] | None = None
 
     def write(self, command: pb.Command) -> None:
         """Write a command."""
         if not self._writer.is_closing():
             self._writer.write(command_frame(command))
 
-    def write_message(self, command: pb.Command, metadata: pb.MessageMetadata, payload: bytes) -> None:
-        """Write a command with a message."""
-        if not self._writer.is_closing():
-            self._writer.write(message_frame(command, metadata, payload))
+    def write_message(self, command: pb.Command, metadata: pb.MessageMetadata, payload: bytes) -> int:
+        """Write a command with a message; return the number of bytes."""
+        if self._writer.is_closing():
+            return 0
+        frame = message_frame(command, metadata, payload)
+        self._writer.write(frame)
+        return len(frame)
 
     async def drained(self) -> None:
         """Wait until the client has read most of what was written; also return if the connection was lost."""
@@ -43,3 +47,9 @@ class Peer:
         self.write(pb.Command(close_consumer=pb.CloseConsumer(consumer_id=consumer_id, request_id=0)))
         if self.leave is not None:
             self.leave(consumer_id)
+
+    def end_producer(self, producer_id: int) -> None:
+        """Tell the client that a producer ended, so that it opens it again, and sends what was not confirmed again."""
+        self.write(pb.Command(close_producer=pb.CloseProducer(producer_id=producer_id, request_id=0)))
+        if self.leave_producer is not None:
+            self.leave_producer(producer_id)

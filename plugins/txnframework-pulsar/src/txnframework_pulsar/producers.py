@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from txnframework.client import Client, MessageID, Producer, TransactionPart
+from txnframework.client import MessageID, Producer, TransactionPart
 from txnframework.errors import OutcomeUnknown
-from txnframework_pulsar.ends import last_sequence
 from txnframework_pulsar.faults import Refused, send_code_of
 from txnframework_pulsar.ids import UINT64, pulsar_id
 from txnframework_pulsar.limits import Limits
-from txnframework_pulsar.topics import Topics
+from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.wire import messages_pb2 as pb
 from txnframework_pulsar.wire.batches import Outgoing, unpack
 
+_LOG = logging.getLogger(__name__)
+
+FINAL = frozenset({pb.NOT_ALLOWED_ERROR})
+"""The codes for which clients give a message up, instead of sending it again."""
 NO_ID = pb.MessageId(ledger_id=UINT64 - 1, entry_id=UINT64 - 1, partition=-1)
 """In receipts of messages whose position is not known before the commit."""
 
@@ -36,16 +40,28 @@ class ProducerHandle:
     Sends begin in the order in which the client wrote them. Each is confirmed, or refused, when its outcome and those
     of all earlier sends are known: a client closes the connection if an answer is ahead of its oldest send. Sequence
     ids are those of the client, so a message that is sent again after a lost connection is stored once.
+
+    After a message that was not stored, and that the client will send again, nothing more is stored: ``opened`` stops
+    (``stop_after_failure``), and the client is told that the producer was closed. It opens the producer again, and
+    sends everything that was not confirmed again, in its order.
     """
 
-    def __init__(self, opened: Producer, producer_id: int, limits: Limits, write: Callable[[pb.Command], None]) -> None:
+    def __init__(self, opened: Producer, producer_id: int, limits: Limits, peer: Peer) -> None:
         self.opened = opened
+        self.epoch = 0
+        """How often the client has opened this producer again."""
         self._producer_id = producer_id
         self._limits = limits
-        self._write = write
+        self._peer = peer
+        self._ended = False
         self._pending: deque[_Pending] = deque()
         self._sends: set[asyncio.Task[None]] = set()
         self._closing = False
+
+    @property
+    def closing(self) -> bool:
+        """Whether the producer accepts no more messages."""
+        return self._closing
 
     def send(
         self,
@@ -64,7 +80,7 @@ class ProducerHandle:
         :raises BadMessage: the message cannot be stored.
         """
         if self._closing:
-            raise Refused(pb.PRODUCER_FENCED, "the producer was closed")
+            raise Refused(pb.SERVICE_NOT_READY, "the producer was closed")
         messages = unpack(metadata, payload, self._limits.message_bytes_max)
         # The coroutines start in this order, as tasks do, and the framework's producer keeps it.
         sends = [self._store(one, txn) for one in messages]
@@ -86,8 +102,25 @@ class ProducerHandle:
         while self._pending and self._pending[0].answer is not None:
             first = self._pending.popleft()
             assert first.answer is not None, "it was checked"
-            self._write(first.answer)
+            if not self._ended:
+                self._write(first.answer)
             first.done()
+
+    def _write(self, answer: pb.Command) -> None:
+        code = answer.send_error.error
+        if not answer.HasField("send_error") or code in FINAL:
+            self._peer.write(answer)
+            return
+        _LOG.info("a producer of %s ends: %s", self.opened.topic, answer.send_error.message)
+        if code == pb.CHECKSUM_ERROR:
+            self._peer.write(answer)  # the client looks whether it has the message whole
+        self.end()
+
+    def end(self) -> None:
+        """Close the producer, and let the client open it again; later answers would be those of another one."""
+        if not self._ended:
+            self._ended = self._closing = True
+            self._peer.end_producer(self._producer_id)
 
     def _store(self, message: Outgoing, txn: TransactionPart | None) -> asyncio.Task[MessageID]:
         return asyncio.ensure_future(
@@ -131,67 +164,3 @@ def refusal(command: pb.Send, error: Exception) -> pb.Command:
     last = max(command.sequence_id, command.highest_sequence_id)
     answer = pb.SendError(producer_id=command.producer_id, sequence_id=last, error=code, message=str(error))
     return pb.Command(send_error=answer)
-
-
-class ProducerNames:
-    """The producers that are connected to this gateway: one per topic and name, as their sequence ids are shared."""
-
-    def __init__(self) -> None:
-        self._connected: dict[tuple[str, str], tuple[ProducerHandle, int]] = {}
-
-    def claim(self, topic: str, handle: ProducerHandle, epoch: int, generated: bool) -> ProducerHandle | None:
-        """
-        Register a producer, and return the earlier one that it replaces.
-
-        A client that lost its connection comes back under its generated name with a higher epoch.
-
-        :raises Refused: another producer of this name is connected.
-        """
-        key = (topic, handle.opened.name)
-        earlier = self._connected.get(key)
-        if earlier is not None and not (generated and epoch > earlier[1]):
-            raise Refused(pb.PRODUCER_BUSY, f"producer {handle.opened.name} is connected to {topic} already")
-        self._connected[key] = (handle, epoch)
-        return None if earlier is None else earlier[0]
-
-    def release(self, topic: str, handle: ProducerHandle) -> None:
-        """Forget a producer, unless another one has replaced it."""
-        key = (topic, handle.opened.name)
-        known = self._connected.get(key)
-        if known is not None and known[0] is handle:
-            del self._connected[key]
-
-
-async def open_producer(
-    client: Client,
-    topics: Topics,
-    names: ProducerNames,
-    command: pb.Producer,
-    limits: Limits,
-    write: Callable[[pb.Command], None],
-) -> tuple[str, ProducerHandle, int]:
-    """
-    Open the producer that a client asks for; return its topic, the producer, and the last sequence id of its name.
-
-    A client that chooses a name counts on from that sequence id. Otherwise its first messages would be taken for copies
-    of those that the name sent before.
-
-    :raises Refused: the name is in use, or the client wants to be the only producer.
-    """
-    if command.producer_access_mode != pb.Producer.SHARED:
-        raise Refused(pb.NOT_ALLOWED_ERROR, "producers with exclusive access are not supported")
-    topic, layout = await topics.opened(command.topic)
-    if command.initial_subscription_name:
-        await client.subscribe(topic, command.initial_subscription_name)
-    opened = await client.producer(topic, name=command.producer_name or None)
-    handle = ProducerHandle(opened, command.producer_id, limits, write)
-    try:
-        replaced = names.claim(str(topic), handle, command.epoch, not command.user_provided_producer_name)
-        if replaced is not None:
-            await replaced.close()
-        last = await last_sequence(client.host, layout, opened.name) if command.producer_name else None
-    except BaseException:
-        names.release(str(topic), handle)
-        await handle.close()
-        raise
-    return str(topic), handle, -1 if last is None else last

@@ -17,7 +17,8 @@ from txnframework_pulsar.access import Access
 from txnframework_pulsar.connection import Connection
 from txnframework_pulsar.handles import Gateway
 from txnframework_pulsar.limits import Limits
-from txnframework_pulsar.producers import ProducerNames
+from txnframework_pulsar.topic_epochs import TopicEpochs
+from txnframework_pulsar.topic_producers import TopicProducers
 from txnframework_pulsar.topics import Topics
 from txnframework_pulsar.transactions import Transactions
 
@@ -63,7 +64,8 @@ async def serving(client: Client, options: ServerOptions, limits: Limits | None 
     chosen = limits or Limits(client.host.config.client.message_bytes_max)
     topics = Topics(client, options.domain, options.creates, url)
     transactions = Transactions(client, topics, options.domain, chosen.transactions_max)
-    gateway = Gateway(client, topics, transactions, ProducerNames(), chosen, Access(options.tokens))
+    producers = TopicProducers(client, topics, TopicEpochs(client), chosen)
+    gateway = Gateway(client, topics, transactions, producers, chosen, Access(options.tokens))
     connections: set[asyncio.Task[None]] = set()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

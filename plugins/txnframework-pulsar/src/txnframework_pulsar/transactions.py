@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from uuid import uuid4
 
 from txnframework.client import Client, Transaction
@@ -31,6 +32,12 @@ FORGOTTEN_S = 60
 Txn = pb.AddPartitionToTxn | pb.AddSubscriptionToTxn | pb.EndTxn | pb.Send | pb.Ack
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    txn: Transaction
+    user: str
+
+
 class Transactions:
     """
     Begins and ends transactions, and knows them by their ids.
@@ -47,7 +54,7 @@ class Transactions:
         self._domain = PERSISTENT if domain == PERSISTENT else SEGMENT
         self._transactions_max = transactions_max
         self._principal = f"pulsar-gateway-{uuid4().hex}"
-        self._open: dict[tuple[int, int], Transaction] = {}
+        self._open: dict[tuple[int, int], _Begun] = {}
         self._timers: dict[tuple[int, int], asyncio.TimerHandle] = {}
 
     async def connect(self, asked: pb.TcClientConnectRequest) -> pb.Command:
@@ -55,8 +62,8 @@ class Transactions:
         _check_coordinator(asked.tc_id)
         return pb.Command(tc_client_connect_response=pb.TcClientConnectResponse(request_id=asked.request_id))
 
-    async def begin(self, asked: pb.NewTxn) -> pb.Command:
-        """Begin a transaction."""
+    async def begin(self, asked: pb.NewTxn, user: str) -> pb.Command:
+        """Begin a transaction of a user."""
         _check_coordinator(asked.tc_id)
         if len(self._open) >= self._transactions_max:
             raise Refused(pb.TOO_MANY_REQUESTS, f"{self._transactions_max} transactions are open")
@@ -68,45 +75,45 @@ class Transactions:
         )
         await txn.begin()
         most, least = txn_bits(txn.id)
-        self._open[most, least] = txn
+        self._open[most, least] = _Begun(txn, user)
         forgotten_s = (asked.timeout_ms or longest) / 1_000 + FORGOTTEN_S
         timer = asyncio.get_running_loop().call_later(forgotten_s, self._forget, (most, least))
         self._timers[most, least] = timer
         answer = pb.TxnResponse(request_id=asked.request_id, txnid_most_bits=most, txnid_least_bits=least)
         return pb.Command(new_txn_response=answer)
 
-    def named(self, command: pb.Send | pb.Ack) -> Transaction | None:
+    def named(self, command: pb.Send | pb.Ack, user: str) -> Transaction | None:
         """
         Return the transaction of a send or an acknowledgment; None: it is outside of transactions.
 
-        :raises Refused: this gateway did not begin the transaction, or it has ended.
+        :raises Refused: this gateway did not begin the transaction for this user, or it has ended.
         """
         if not (command.HasField("txnid_least_bits") or command.HasField("txnid_most_bits")):
             return None
-        return self._known(command)
+        return self._known(command, user)
 
-    async def add_partitions(self, asked: pb.AddPartitionToTxn) -> pb.Command:
+    async def add_partitions(self, asked: pb.AddPartitionToTxn, user: str) -> pb.Command:
         """Accept topics of a transaction: they take part in it with the first message."""
-        self._known(asked)
+        self._known(asked, user)
         for one in asked.partitions:
             self._topics.named(one)
         return pb.Command(add_partition_to_txn_response=_answer(asked))
 
-    async def add_subscriptions(self, asked: pb.AddSubscriptionToTxn) -> pb.Command:
+    async def add_subscriptions(self, asked: pb.AddSubscriptionToTxn, user: str) -> pb.Command:
         """Accept subscriptions of a transaction: they take part in it with the first acknowledgment."""
-        self._known(asked)
+        self._known(asked, user)
         for one in asked.subscription:
             self._topics.named(one.topic)
         return pb.Command(add_subscription_to_txn_response=_answer(asked))
 
-    async def end(self, asked: pb.EndTxn) -> pb.Command:
+    async def end(self, asked: pb.EndTxn, user: str) -> pb.Command:
         """
         Commit or abort a transaction; an end that is repeated succeeds.
 
         :raises Refused: with the code for which clients repeat the end, if the outcome is not known yet.
         """
         try:
-            await self._end(asked)
+            await self._end(asked, user)
         except EndTransactionTimeout:
             pass  # it is decided, and maintenance makes it take effect everywhere
         except (OutcomeUnknown, Unavailable, LeaseLost, Closed) as error:
@@ -114,13 +121,13 @@ class Transactions:
             raise Refused(pb.TRANSACTION_COORDINATOR_NOT_FOUND, str(error)) from error
         return pb.Command(end_txn_response=_answer(asked))
 
-    async def _end(self, asked: pb.EndTxn) -> None:
+    async def _end(self, asked: pb.EndTxn, user: str) -> None:
         key = (asked.txnid_most_bits, asked.txnid_least_bits)
         wanted = State.COMMITTED if asked.txn_action == pb.EndTxn.COMMIT else State.ABORTED
-        txn = self._open.get(key)
-        if txn is None:
+        if key not in self._open:
             await self._require_ended(asked, wanted)
             return
+        txn = self._known(asked, user)
         try:
             await (txn.commit() if wanted is State.COMMITTED else txn.abort())
         except InvalidTransactionState as error:
@@ -144,11 +151,11 @@ class Transactions:
         if state is not wanted:
             raise Refused(pb.INVALID_TXN_STATUS, f"transaction {txn_id} is {state.value}")
 
-    def _known(self, command: Txn) -> Transaction:
-        txn = self._open.get((command.txnid_most_bits, command.txnid_least_bits))
-        if txn is None:
-            raise _unknown(command)
-        return txn
+    def _known(self, command: Txn, user: str) -> Transaction:
+        begun = self._open.get((command.txnid_most_bits, command.txnid_least_bits))
+        if begun is None or begun.user != user:
+            raise _unknown(command)  # another user's transaction is as unknown as one that there is not
+        return begun.txn
 
     def _forget(self, key: tuple[int, int]) -> None:
         self._open.pop(key, None)

@@ -111,9 +111,9 @@ class AttachedConsumers:
             return None
         held = self._dispatcher.detach(consumer_id)
         if ISingleActiveDispatcher.providedBy(self._dispatcher):
-            successor = self.by_id.get(self._dispatcher.active)
-            if successor is not None:
-                successor.listener.progressed()
+            active = self._dispatcher.active
+            if active is not None and active in self.by_id:
+                self.by_id[active].listener.progressed()
         return held
 
     def is_active(self, consumer_id: int) -> bool:
