@@ -9,7 +9,7 @@ import logging
 import select
 import socket
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -57,6 +57,7 @@ class World:
         self._exits = AsyncExitStack()
         self._gateway = AsyncExitStack()
         self._clients = ExitStack()
+        self._others = ExitStack()
 
     def __enter__(self) -> Self:
         self.client = self.run(self._exits.enter_async_context(self._open()))
@@ -67,6 +68,7 @@ class World:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._clients.close()
+        self._others.close()
         self.stop()
         self.run(self._exits.aclose())
         self._loop.stop()
@@ -97,6 +99,19 @@ class World:
         self.run(self._gateway.aclose())
         self._gateway = AsyncExitStack()
 
+    def add_gateway(self) -> tuple[str, Callable[[], None]]:
+        """Start another gateway on the same stores; return its URL, and what stops it before the end of the test."""
+        exits = AsyncExitStack()
+
+        async def started() -> str:
+            client = await exits.enter_async_context(self._open())
+            options = ServerOptions(port=0, domain=self.domain, **self._options)
+            return await exits.enter_async_context(serving(client, options, self._limits))
+
+        url = self.run(started())
+        self._others.callback(lambda: self.run(exits.aclose()))
+        return url, lambda: self.run(exits.aclose())
+
     def restart(self) -> None:
         """End the gateway, and start another one at its address."""
         self.stop()
@@ -110,11 +125,11 @@ class World:
         """Return the framework's name of a topic."""
         return f"{self.domain}://public/default/{name}"
 
-    def connect(self, **options: Any) -> pulsar.Client:
+    def connect(self, url: str = "", **options: Any) -> pulsar.Client:
         """Return a Pulsar client, which the end of the test closes."""
         logger = logging.getLogger("pulsar-client")
         logger.setLevel(logging.CRITICAL)
-        client = pulsar.Client(self.url, operation_timeout_seconds=PATIENCE_S, logger=logger, **options)
+        client = pulsar.Client(url or self.url, operation_timeout_seconds=PATIENCE_S, logger=logger, **options)
 
         def close() -> None:
             with contextlib.suppress(pulsar.AlreadyClosed):
@@ -123,9 +138,9 @@ class World:
         self._clients.callback(close)
         return client
 
-    def wire(self) -> Wire:
+    def wire(self, url: str = "") -> Wire:
         """Return a connection on which a test writes bytes."""
-        host, port = self.url.rpartition("/")[2].split(":")
+        host, port = (url or self.url).rpartition("/")[2].split(":")
         return self._clients.enter_context(Wire(host, int(port)))
 
 

@@ -34,6 +34,12 @@ SERVER_VERSION = "txnframework-pulsar"
 NO_REQUEST = 2**64 - 1
 """The request of an error that answers none."""
 
+OF_TRANSACTIONS = frozenset(
+    {"tc_client_connect_request", "new_txn", "add_partition_to_txn", "add_subscription_to_txn", "end_txn"}
+)
+OF_THE_SERVING = OF_TRANSACTIONS | {"producer", "subscribe"}
+"""The requests that only the gateway carries out whose turn it is; for the errors, clients look it up again."""
+
 Handler = Callable[[Any], Awaitable[pb.Command | None]]
 
 
@@ -46,14 +52,11 @@ class Connection:
     protocol end the connection with an error that says what was wrong.
     """
 
-    def __init__(
-        self, gateway: Gateway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, encrypted: bool
-    ) -> None:
+    def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._gateway = gateway
         self._limits = gateway.limits
         self._reader = reader
         self._writer = writer
-        self._encrypted = encrypted
         self._peer = Peer(writer)
         self._handles = Handles(gateway, self._peer)
         self._requests: set[asyncio.Task[None]] = set()
@@ -243,7 +246,7 @@ class Connection:
         handles, topics, transactions = self._handles, self._gateway.topics, self._gateway.transactions
         return {
             "partition_metadata": topics.partitions,
-            "lookup_topic": lambda one: topics.lookup(one, self._encrypted),
+            "lookup_topic": topics.lookup,
             "get_topics_of_namespace": topics.listed,
             "producer": handles.open_producer,
             "close_producer": handles.close_producer,
@@ -254,8 +257,8 @@ class Connection:
             "seek": handles.seek,
             "get_last_message_id": handles.last_message,
             "consumer_stats": handles.statistics,
-            "get_schema": _no_schema,
-            "get_or_create_schema": _accepted_schema,
+            "get_schema": self._gateway.schemas.get,
+            "get_or_create_schema": self._gateway.schemas.get_or_create,
             "tc_client_connect_request": transactions.connect,
             "new_txn": lambda one: transactions.begin(one, self._user),
             "add_partition_to_txn": lambda one: transactions.add_partitions(one, self._user),
@@ -263,8 +266,14 @@ class Connection:
             "end_txn": lambda one: transactions.end(one, self._user),
         }
 
+    def _require_turn(self, name: str) -> None:
+        if name in OF_THE_SERVING and not self._gateway.turn.is_held:
+            code = pb.TRANSACTION_COORDINATOR_NOT_FOUND if name in OF_TRANSACTIONS else pb.SERVICE_NOT_READY
+            raise Refused(code, f"this gateway does not serve now: {self._gateway.turn.holder or 'none'} does")
+
     async def _answer(self, name: str, request: Any, handler: Handler) -> None:
         try:
+            self._require_turn(name)
             answer = await handler(request)
         except (TxnFrameworkError, Refused) as error:
             answer = _failure(name, request, code_of(error), str(error))
@@ -273,21 +282,6 @@ class Connection:
             answer = _failure(name, request, pb.UNKNOWN_ERROR, f"{type(error).__name__} in the gateway")
         if answer is not None:
             self._peer.write(answer)
-
-
-async def _no_schema(asked: pb.GetSchema) -> pb.Command:
-    """Answer that a topic has no schema: the gateway stores none, and payloads are bytes."""
-    answer = pb.GetSchemaResponse(
-        request_id=asked.request_id, error_code=pb.TOPIC_NOT_FOUND, error_message="topics have no schemas here"
-    )
-    return pb.Command(get_schema_response=answer)
-
-
-async def _accepted_schema(asked: pb.GetOrCreateSchema) -> pb.Command:
-    """Accept a schema without storing it."""
-    return pb.Command(
-        get_or_create_schema_response=pb.GetOrCreateSchemaResponse(request_id=asked.request_id, schema_version=b"")
-    )
 
 
 def _failure(name: str, request: Any, code: pb.ErrorCode, reason: str) -> pb.Command | None:
@@ -310,4 +304,9 @@ def _failure(name: str, request: Any, code: pb.ErrorCode, reason: str) -> pb.Com
             request_id=number, response=pb.PartitionMetadataResponse.FAILED, error=code, message=reason
         )
         return pb.Command(partition_metadata_response=metadata)
+    if name in ("get_schema", "get_or_create_schema"):
+        command = pb.Command()
+        answer = getattr(command, f"{name}_response")
+        answer.request_id, answer.error_code, answer.error_message = number, code, reason
+        return command
     return pb.Command(error=pb.Error(request_id=number, error=code, message=reason))

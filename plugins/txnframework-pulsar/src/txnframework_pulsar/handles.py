@@ -18,9 +18,11 @@ from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.producers import ProducerHandle
 from txnframework_pulsar.readers import NOTHING, ReaderHandle, ReadStart, start_of
+from txnframework_pulsar.schemas import Schemas
 from txnframework_pulsar.topic_producers import TopicProducers
 from txnframework_pulsar.topics import Topics
 from txnframework_pulsar.transactions import Transactions
+from txnframework_pulsar.turn import ServingTurn
 from txnframework_pulsar.wire import messages_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ class Gateway:
     producers: TopicProducers
     limits: Limits
     access: Access
+    schemas: Schemas
+    turn: ServingTurn
 
 
 class Handles:
@@ -74,6 +78,9 @@ class Handles:
             self._peer.write(pb.Command(producer_success=answer))
 
         with self._opened_once("producer", number):
+            if command.HasField("schema"):
+                topic, layout = await self._gateway.topics.opened(command.topic)
+                answer.schema_version = await self._gateway.schemas.version_of(topic, layout, command.schema)
             opened = await self._gateway.producers.open(command, self._peer, wait)
             self._producers[number] = (opened.topic, opened.handle)
         answer.producer_name, answer.producer_ready = opened.handle.opened.name, True
@@ -113,6 +120,8 @@ class Handles:
         if kind is None or command.key_shared_meta.key_shared_mode == pb.KeySharedMeta.STICKY:
             raise Refused(pb.NOT_ALLOWED_ERROR, "this type of subscription is not supported")
         topic, layout = await self._gateway.topics.opened(command.topic, create=command.force_topic_creation)
+        if command.HasField("schema"):
+            await self._gateway.schemas.version_of(topic, layout, command.schema, first=True)
         consumer = await self._gateway.client.consumer(
             topic,
             command.subscription,

@@ -19,7 +19,6 @@ class Limits:
     * ``acks_in_flight_max``: message ids in the unfinished acknowledgments of one connection; then it is not read.
     * ``requests_max``: unanswered requests of one connection; then it is not read.
     * ``handles_max``: producers and consumers of one connection.
-    * ``watchers_max``: watches of topic lists of one connection.
     * ``transactions_max``: open transactions of the gateway.
     * ``handshake_s``: how long a connection may take to say who it is.
     * ``keep_alive_s``: how long a connection may be silent before it is asked for a sign of life; after twice this
@@ -33,7 +32,6 @@ class Limits:
     acks_in_flight_max: int = 10_000
     requests_max: int = 1_000
     handles_max: int = 10_000
-    watchers_max: int = 100
     transactions_max: int = 100_000
     handshake_s: float = 10
     keep_alive_s: float = 30

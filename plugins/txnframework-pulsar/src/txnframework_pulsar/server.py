@@ -17,10 +17,12 @@ from txnframework_pulsar.access import Access
 from txnframework_pulsar.connection import Connection
 from txnframework_pulsar.handles import Gateway
 from txnframework_pulsar.limits import Limits
+from txnframework_pulsar.schemas import Schemas
 from txnframework_pulsar.topic_epochs import TopicEpochs
 from txnframework_pulsar.topic_producers import TopicProducers
 from txnframework_pulsar.topics import Topics
 from txnframework_pulsar.transactions import Transactions
+from txnframework_pulsar.turn import ServingTurn
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,39 +60,48 @@ async def serving(client: Client, options: ServerOptions, limits: Limits | None 
     port = listening.getsockname()[1]
     address = options.advertised or f"{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
 
-    def url(encrypted: bool) -> str:
-        return f"pulsar+ssl://{address}" if encrypted else f"pulsar://{address}"
-
+    url = f"pulsar+ssl://{address}" if options.tls is not None else f"pulsar://{address}"
     chosen = limits or Limits(client.host.config.client.message_bytes_max)
-    topics = Topics(client, options.domain, options.creates, url)
+    connections: dict[asyncio.Task[None], Connection] = {}
+
+    def end_connections() -> None:
+        for one in tuple(connections.values()):
+            one.abort()
+
+    turn = ServingTurn(client, options.domain, url, end_connections)
+    topics = Topics(client, options.domain, options.creates, turn)
     transactions = Transactions(client, topics, options.domain, chosen.transactions_max)
     producers = TopicProducers(client, topics, TopicEpochs(client), chosen)
-    gateway = Gateway(client, topics, transactions, producers, chosen, Access(options.tokens))
-    connections: set[asyncio.Task[None]] = set()
+    schemas = Schemas(client, topics)
+    gateway = Gateway(client, topics, transactions, producers, chosen, Access(options.tokens), schemas, turn)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None, "asyncio calls this in a task"
-        connections.add(task)
+        connection = connections[task] = Connection(gateway, reader, writer)
         try:
-            await Connection(gateway, reader, writer, options.tls is not None).serve()
+            await connection.serve()
         except asyncio.CancelledError:
             pass  # the server ends
         except Exception:
             _LOG.exception("a connection failed")
         finally:
-            connections.discard(task)
+            del connections[task]
 
-    server = await asyncio.start_server(connected, sock=listening, ssl=options.tls)
+    server: asyncio.Server | None = None
     try:
-        yield url(options.tls is not None)
+        await turn.start()
+        server = await asyncio.start_server(connected, sock=listening, ssl=options.tls)
+        yield url
     finally:
-        server.close()
+        (listening if server is None else server).close()
         for task in tuple(connections):
             task.cancel()
         if connections:
             await asyncio.wait(set(connections))
         transactions.close()
+        # After the connections: what they had begun to store comes before what the next gateway stores.
+        await turn.stop()
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from txnframework.client import Client
 from txnframework.errors import TopicNotFound
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
+from txnframework_pulsar.faults import Refused
 from txnframework_pulsar.names import is_coordinator, pulsar_name, topic_of
+from txnframework_pulsar.turn import ServingTurn
 from txnframework_pulsar.wire import messages_pb2 as pb
 
 TOPICS_PAGE = 1_000
+ENCRYPTED = "pulsar+ssl://"
 
 
 class Topics:
     """
     The topics of one domain, under the names that Pulsar clients use.
 
-    ``creates``: whether a topic that a client names is created if it does not exist. ``address`` returns the URL by
-    which clients reach the gateway.
+    ``creates``: whether a topic that a client names is created if it does not exist. ``turn`` knows which gateway
+    serves.
     """
 
-    def __init__(self, client: Client, domain: str, creates: bool, address: Callable[[bool], str]) -> None:
+    def __init__(self, client: Client, domain: str, creates: bool, turn: ServingTurn) -> None:
         self._client = client
         self._domain = domain
         self._creates = creates
-        self._address = address
+        self._turn = turn
 
     def named(self, text: str) -> TopicName:
         """Return the topic that a client names."""
@@ -57,15 +58,19 @@ class Topics:
         )
         return pb.Command(partition_metadata_response=answer)
 
-    async def lookup(self, asked: pb.LookupTopic, encrypted: bool) -> pb.Command:
-        """Answer where a topic is served: here."""
+    async def lookup(self, asked: pb.LookupTopic) -> pb.Command:
+        """Answer where a topic is served: here, or at the gateway that has the turn."""
         if not is_coordinator(asked.topic):
             self.named(asked.topic)
-        url = self._address(encrypted)
+        url = self._turn.holder
+        if not url:
+            raise Refused(pb.SERVICE_NOT_READY, "no gateway serves at this moment")
+        encrypted = url.startswith(ENCRYPTED)
+        kind = pb.LookupTopicResponse.CONNECT if self._turn.is_held else pb.LookupTopicResponse.REDIRECT
         answer = pb.LookupTopicResponse(
             broker_service_url="" if encrypted else url,
             broker_service_url_tls=url if encrypted else "",
-            response=pb.LookupTopicResponse.CONNECT,
+            response=kind,
             request_id=asked.request_id,
             authoritative=True,
             proxy_through_service_url=False,

@@ -703,50 +703,6 @@ class GetOrCreateSchemaResponse(_message.Message):
     schema_version: bytes
     def __init__(self, request_id: _Optional[int] = ..., error_code: _Optional[_Union[ErrorCode, str]] = ..., error_message: _Optional[str] = ..., schema_version: _Optional[bytes] = ...) -> None: ...
 
-class WatchTopicList(_message.Message):
-    __slots__ = ("request_id", "watcher_id", "namespace", "topics_pattern")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
-    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_PATTERN_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    watcher_id: int
-    namespace: str
-    topics_pattern: str
-    def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ..., namespace: _Optional[str] = ..., topics_pattern: _Optional[str] = ...) -> None: ...
-
-class WatchTopicListSuccess(_message.Message):
-    __slots__ = ("request_id", "watcher_id", "topics", "topics_hash")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    watcher_id: int
-    topics: _containers.RepeatedScalarFieldContainer[str]
-    topics_hash: str
-    def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ..., topics: _Optional[_Iterable[str]] = ..., topics_hash: _Optional[str] = ...) -> None: ...
-
-class WatchTopicUpdate(_message.Message):
-    __slots__ = ("watcher_id", "new_topics", "deleted_topics", "topics_hash")
-    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
-    NEW_TOPICS_FIELD_NUMBER: _ClassVar[int]
-    DELETED_TOPICS_FIELD_NUMBER: _ClassVar[int]
-    TOPICS_HASH_FIELD_NUMBER: _ClassVar[int]
-    watcher_id: int
-    new_topics: _containers.RepeatedScalarFieldContainer[str]
-    deleted_topics: _containers.RepeatedScalarFieldContainer[str]
-    topics_hash: str
-    def __init__(self, watcher_id: _Optional[int] = ..., new_topics: _Optional[_Iterable[str]] = ..., deleted_topics: _Optional[_Iterable[str]] = ..., topics_hash: _Optional[str] = ...) -> None: ...
-
-class WatchTopicListClose(_message.Message):
-    __slots__ = ("request_id", "watcher_id")
-    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
-    WATCHER_ID_FIELD_NUMBER: _ClassVar[int]
-    request_id: int
-    watcher_id: int
-    def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ...) -> None: ...
-
 class AuthResponse(_message.Message):
     __slots__ = ("client_version",)
     CLIENT_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -846,7 +802,7 @@ class TxnResponse(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ErrorCode, str]] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "unsubscribe", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "redeliver_unacknowledged_messages", "partition_metadata", "partition_metadata_response", "lookup_topic", "lookup_topic_response", "consumer_stats", "consumer_stats_response", "seek", "get_last_message_id", "get_last_message_id_response", "active_consumer_change", "get_topics_of_namespace", "get_topics_of_namespace_response", "get_schema", "get_schema_response", "auth_response", "ack_response", "get_or_create_schema", "get_or_create_schema_response", "new_txn", "new_txn_response", "add_partition_to_txn", "add_partition_to_txn_response", "add_subscription_to_txn", "add_subscription_to_txn_response", "end_txn", "end_txn_response", "tc_client_connect_request", "tc_client_connect_response", "watch_topic_list", "watch_topic_list_success", "watch_topic_update", "watch_topic_list_close")
+    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "unsubscribe", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "redeliver_unacknowledged_messages", "partition_metadata", "partition_metadata_response", "lookup_topic", "lookup_topic_response", "consumer_stats", "consumer_stats_response", "seek", "get_last_message_id", "get_last_message_id_response", "active_consumer_change", "get_topics_of_namespace", "get_topics_of_namespace_response", "get_schema", "get_schema_response", "auth_response", "ack_response", "get_or_create_schema", "get_or_create_schema_response", "new_txn", "new_txn_response", "add_partition_to_txn", "add_partition_to_txn_response", "add_subscription_to_txn", "add_subscription_to_txn_response", "end_txn", "end_txn_response", "tc_client_connect_request", "tc_client_connect_response")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_FIELD_NUMBER: _ClassVar[int]
@@ -895,10 +851,6 @@ class Command(_message.Message):
     END_TXN_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     TC_CLIENT_CONNECT_REQUEST_FIELD_NUMBER: _ClassVar[int]
     TC_CLIENT_CONNECT_RESPONSE_FIELD_NUMBER: _ClassVar[int]
-    WATCH_TOPIC_LIST_FIELD_NUMBER: _ClassVar[int]
-    WATCH_TOPIC_LIST_SUCCESS_FIELD_NUMBER: _ClassVar[int]
-    WATCH_TOPIC_UPDATE_FIELD_NUMBER: _ClassVar[int]
-    WATCH_TOPIC_LIST_CLOSE_FIELD_NUMBER: _ClassVar[int]
     type: int
     connect: Connect
     connected: Connected
@@ -947,8 +899,4 @@ class Command(_message.Message):
     end_txn_response: TxnResponse
     tc_client_connect_request: TcClientConnectRequest
     tc_client_connect_response: TcClientConnectResponse
-    watch_topic_list: WatchTopicList
-    watch_topic_list_success: WatchTopicListSuccess
-    watch_topic_update: WatchTopicUpdate
-    watch_topic_list_close: WatchTopicListClose
-    def __init__(self, type: _Optional[int] = ..., connect: _Optional[_Union[Connect, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., producer: _Optional[_Union[Producer, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., send_receipt: _Optional[_Union[SendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[SendError, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., success: _Optional[_Union[Success, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., close_producer: _Optional[_Union[CloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[ProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., redeliver_unacknowledged_messages: _Optional[_Union[RedeliverUnacknowledged, _Mapping]] = ..., partition_metadata: _Optional[_Union[PartitionMetadata, _Mapping]] = ..., partition_metadata_response: _Optional[_Union[PartitionMetadataResponse, _Mapping]] = ..., lookup_topic: _Optional[_Union[LookupTopic, _Mapping]] = ..., lookup_topic_response: _Optional[_Union[LookupTopicResponse, _Mapping]] = ..., consumer_stats: _Optional[_Union[ConsumerStats, _Mapping]] = ..., consumer_stats_response: _Optional[_Union[ConsumerStatsResponse, _Mapping]] = ..., seek: _Optional[_Union[Seek, _Mapping]] = ..., get_last_message_id: _Optional[_Union[GetLastMessageId, _Mapping]] = ..., get_last_message_id_response: _Optional[_Union[GetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[ActiveConsumerChange, _Mapping]] = ..., get_topics_of_namespace: _Optional[_Union[GetTopicsOfNamespace, _Mapping]] = ..., get_topics_of_namespace_response: _Optional[_Union[GetTopicsOfNamespaceResponse, _Mapping]] = ..., get_schema: _Optional[_Union[GetSchema, _Mapping]] = ..., get_schema_response: _Optional[_Union[GetSchemaResponse, _Mapping]] = ..., auth_response: _Optional[_Union[AuthResponse, _Mapping]] = ..., ack_response: _Optional[_Union[AckResponse, _Mapping]] = ..., get_or_create_schema: _Optional[_Union[GetOrCreateSchema, _Mapping]] = ..., get_or_create_schema_response: _Optional[_Union[GetOrCreateSchemaResponse, _Mapping]] = ..., new_txn: _Optional[_Union[NewTxn, _Mapping]] = ..., new_txn_response: _Optional[_Union[TxnResponse, _Mapping]] = ..., add_partition_to_txn: _Optional[_Union[AddPartitionToTxn, _Mapping]] = ..., add_partition_to_txn_response: _Optional[_Union[TxnResponse, _Mapping]] = ..., add_subscription_to_txn: _Optional[_Union[AddSubscriptionToTxn, _Mapping]] = ..., add_subscription_to_txn_response: _Optional[_Union[TxnResponse, _Mapping]] = ..., end_txn: _Optional[_Union[EndTxn, _Mapping]] = ..., end_txn_response: _Optional[_Union[TxnResponse, _Mapping]] = ..., tc_client_connect_request: _Optional[_Union[TcClientConnectRequest, _Mapping]] = ..., tc_client_connect_response: _Optional[_Union[TcClientConnectResponse, _Mapping]] = ..., watch_topic_list: _Optional[_Union[WatchTopicList, _Mapping]] = ..., watch_topic_list_success: _Optional[_Union[WatchTopicListSuccess, _Mapping]] = ..., watch_topic_update: _Optional[_Union[WatchTopicUpdate, _Mapping]] = ..., watch_topic_list_close: _Optional[_Union[WatchTopicListClose, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[int] = ..., connect: _Optional[_Union[Connect, _Mapping]] = ..., connected: _Optional[_Union[Connected, _Mapping]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., producer: _Optional[_Union[Producer, _Mapping]] = ..., send: _Optional[_Union[Send, _Mapping]] = ..., send_receipt: _Optional[_Union[SendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[SendError, _Mapping]] = ..., message: _Optional[_Union[Message, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., flow: _Optional[_Union[Flow, _Mapping]] = ..., unsubscribe: _Optional[_Union[Unsubscribe, _Mapping]] = ..., success: _Optional[_Union[Success, _Mapping]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., close_producer: _Optional[_Union[CloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[ProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., redeliver_unacknowledged_messages: _Optional[_Union[RedeliverUnacknowledged, _Mapping]] = ..., partition_metadata: _Optional[_Union[PartitionMetadata, _Mapping]] = ..., partition_metadata_response: _Optional[_Union[PartitionMetadataResponse, _Mapping]] = ..., lookup_topic: _Optional[_Union[LookupTopic, _Mapping]] = ..., lookup_topic_response: _Optional[_Union[LookupTopicResponse, _Mapping]] = ..., consumer_stats: _Optional[_Union[ConsumerStats, _Mapping]] = ..., consumer_stats_response: _Optional[_Union[ConsumerStatsResponse, _Mapping]] = ..., seek: _Optional[_Union[Seek, _Mapping]] = ..., get_last_message_id: _Optional[_Union[GetLastMessageId, _Mapping]] = ..., get_last_message_id_response: _Optional[_Union[GetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[ActiveConsumerChange, _Mapping]] = ..., get_topics_of_namespace: _Optional[_Union[GetTopicsOfNamespace, _Mapping]] = ..., get_topics_of_namespace_response: _Optional[_Union[GetTopicsOfNamespaceResponse, _Mapping]] = ..., get_schema: _Optional[_Union[GetSchema, _Mapping]] = ..., get_schema_response: _Optional[_Union[GetSchemaResponse, _Mapping]] = ..., auth_response: _Optional[_Union[AuthResponse, _Mapping]] = ..., ack_response: _Optional[_Union[AckResponse, _Mapping]] = ..., get_or_create_schema: _Optional[_Union[GetOrCreateSchema, _Mapping]] = ..., get_or_create_schema_response: _Optional[_Union[GetOrCreateSchemaResponse, _Mapping]] = ..., new_txn: _Optional[_Union[NewTxn, _Mapping]] = ..., new_txn_response: _Optional[_Union[TxnResponse, _Mapping]] = ..., add_partition_to_txn: _Optional[_Union[AddPartitionToTxn, _Mapping]] = ..., add_partition_to_txn_response: _Optional[_Union[TxnResponse, _Mapping]] = ..., add_subscription_to_txn: _Optional[_Union[AddSubscriptionToTxn, _Mapping]] = ..., add_subscription_to_txn_response: _Optional[_Union[TxnResponse, _Mapping]] = ..., end_txn: _Optional[_Union[EndTxn, _Mapping]] = ..., end_txn_response: _Optional[_Union[TxnResponse, _Mapping]] = ..., tc_client_connect_request: _Optional[_Union[TcClientConnectRequest, _Mapping]] = ..., tc_client_connect_response: _Optional[_Union[TcClientConnectResponse, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,103 @@
+"""Schemas: stored with a version, and returned as they were."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gateway_world import PATIENCE_MS, Wire, World
+from pulsar.schema import Integer, JsonSchema, Record, String
+
+from txnframework_pulsar.schemas import SCHEMA_BYTES_MAX
+from txnframework_pulsar.wire import messages_pb2 as pb
+
+TOPIC = "persistent://public/default/orders"
+JSON, AVRO = 2, 4
+
+
+def opened(world: World) -> Wire:
+    wire = world.wire()
+    wire.greet()
+    return wire
+
+
+def schema(data: bytes, kind: int = AVRO) -> pb.Schema:
+    found = pb.Schema(name="orders", schema_data=data, type=kind)
+    found.properties.add(key="owner", value="shop")
+    return found
+
+
+def create(wire: Wire, asked: pb.Schema) -> Any:
+    wire.send(pb.Command(get_or_create_schema=pb.GetOrCreateSchema(request_id=7, topic=TOPIC, schema=asked)))
+    return wire.answer("get_or_create_schema_response")
+
+
+def get(wire: Wire, version: bytes | None = None) -> Any:
+    wire.send(pb.Command(get_schema=pb.GetSchema(request_id=8, topic=TOPIC, schema_version=version)))
+    return wire.answer("get_schema_response")
+
+
+def test_versions(world: World) -> None:
+    """A schema that is known keeps its version, also at the next gateway and for another client."""
+    wire = opened(world)
+    assert get(wire).error_code == pb.TOPIC_NOT_FOUND
+    first = create(wire, schema(b"one")).schema_version
+    assert create(wire, schema(b"one")).schema_version == first
+    second = create(opened(world), schema(b"one", JSON)).schema_version
+    assert second > first
+    world.restart()
+    wire = opened(world)
+    assert create(wire, schema(b"one")).schema_version == first
+    latest, earlier = get(wire), get(wire, first)
+    assert (latest.schema_version, latest.schema) == (second, schema(b"one", JSON))
+    assert (earlier.schema_version, earlier.schema) == (first, schema(b"one"))
+    assert get(wire, (2).to_bytes(8, "big")).error_code == pb.TOPIC_NOT_FOUND
+    assert get(wire, b"x" * 100).error_code == pb.TOPIC_NOT_FOUND
+
+
+def test_what_is_not_stored(world: World) -> None:
+    """Bytes have no schema; one that is too large is refused; those of an earlier topic of this name are gone."""
+    wire = opened(world)
+    assert create(wire, schema(b"", 0)).schema_version == b""
+    assert create(wire, schema(b"x" * (SCHEMA_BYTES_MAX + 1))).error_code == pb.INCOMPATIBLE_SCHEMA
+    assert create(wire, schema(b"one")).schema_version == bytes(8)
+    world.run(world.client.delete_topic(world.topic("orders")))
+    assert create(wire, schema(b"two")).schema_version == bytes(8)
+    assert get(wire).schema == schema(b"two")
+
+
+def test_producers_and_consumers_bring_schemas(world: World) -> None:
+    """A producer stores its schema, and a consumer only if the topic has none."""
+    wire = opened(world)
+
+    def subscribe(number: int, data: bytes) -> None:
+        command = pb.Subscribe(topic=TOPIC, subscription=f"s{number}", consumer_id=number, request_id=number)
+        command.schema.CopyFrom(schema(data))
+        wire.send(pb.Command(subscribe=command))
+        wire.answer("success")
+
+    subscribe(1, b"one")
+    subscribe(2, b"two")
+    assert get(wire).schema == schema(b"one")
+    command = pb.Producer(topic=TOPIC, producer_id=1, request_id=3, schema=schema(b"three"))
+    wire.send(pb.Command(producer=command))
+    assert wire.answer("producer_success").schema_version == (1).to_bytes(8, "big")
+    assert get(wire).schema == schema(b"three")
+
+
+class Order(Record):
+    item = String()
+    count = Integer()
+
+
+def test_the_client_for_python(world: World) -> None:
+    """A message names the version of its schema."""
+    client = world.connect()
+    consumer = client.subscribe(TOPIC, "s", schema=JsonSchema(Order))
+    producer = client.create_producer(TOPIC, schema=JsonSchema(Order))
+    producer.send(Order(item="pen", count=3))
+    received = consumer.receive(PATIENCE_MS)
+    assert (received.value().item, received.value().count) == ("pen", 3)
+    stored = get(opened(world))
+    assert stored.schema.type == JSON
+    assert {one["name"] for one in json.loads(stored.schema.schema_data)["fields"]} == {"item", "count"}
