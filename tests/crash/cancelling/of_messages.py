@@ -322,6 +322,9 @@ class AskAboutTopics(Story):
         "Client.peek",
         "Client.ack_status",
         "Client.dispatchers",
+        "Client.last_message",
+        "Client.last_sequence_id",
+        "Consumer.wait_until",
     )
 
     async def arrange(self, stage: Stage) -> None:
@@ -335,6 +338,9 @@ class AskAboutTopics(Story):
         await client.peek(stage.topic, SUBSCRIPTION, 2)
         await client.ack_status(SUBSCRIPTION, stage.messages[0].id)
         await client.dispatchers(stage.topic, SUBSCRIPTION)
+        await client.last_message(stage.topic)
+        await client.last_sequence_id(stage.topic, "somebody")
+        await stage.joined.wait_until(active=True)
 
 
 class Describe(Story):

@@ -3,7 +3,7 @@ Serves the topics of the framework to clients of Apache Pulsar.
 
 How the two systems fit together:
 
-* Topics.** A client's ``persistent://tenant/namespace/name`` is the topic of that name in the one domain that a
+* Topics. A client's ``persistent://tenant/namespace/name`` is the topic of that name in the one domain that a
   gateway serves: ``topic``, with the transactions of the metadata-driven family, or ``persistent``, with those of the
   log-driven one. A gateway has one domain, because a client begins a transaction before it names a topic.
 * Segments.** A client sees one topic without partitions. Pulsar's partitions never become fewer, and clients hash
@@ -20,9 +20,13 @@ How the two systems fit together:
 * Acknowledgments.** A gateway remembers what it gave to a consumer, in order. A cumulative acknowledgment names a
   message in this order, and becomes one acknowledgment for each segment. After a lost connection the client may still
   name messages by their ids; a cumulative acknowledgment then covers the message's segment and its ancestors only.
-* Sequence ids** are those of the client, so a message that is sent again is stored once. A producer that chooses its
+* Sequence ids are those of the client, so a message that is sent again is stored once. A producer that chooses its
   name continues from the last sequence id of that name.
-* Transactions.** All operations of a transaction pass through the gateway that began it, in branch 0. Its commit
+* Order. After a message that was not stored, a producer stores nothing more, and its client opens it again. So the
+  client repeats its messages in their order.
+* Transactions. All operations of a transaction pass through the gateway that began it, in branch 0. Its commit
   waits for those in flight. When a gateway dies, its open transactions are aborted, because no other process knows
   which of their operations were confirmed.
+* Gateways. Of several gateways over the same stores, one serves all topics of a domain (``turn``), because of the
+  transactions. So what clients share, such as sole producers, is decided in one process.
 """
