@@ -168,7 +168,7 @@ class ConsumerHandle:
                 active = not active
                 await self.opened.wait_until(active=active)
         except TxnFrameworkError:
-            return  # ``_give`` ends for the same reason, and the client is told there
+            return  # ``_give`` ends for the same reason, and tells the client
 
     # -- acknowledging --------------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class ProducerHandle:
     ids are those of the client, so a message that is sent again after a lost connection is stored once.
 
     After a message that was not stored, and that the client will send again, nothing more is stored: ``opened`` stops
-    (``stop_after_failure``), and the client is told that the producer was closed. It opens the producer again, and
+    (``stop_after_failure``), and the client learns that the producer was closed. It opens the producer again, and
     sends everything that was not confirmed again, in its order.
     """
 

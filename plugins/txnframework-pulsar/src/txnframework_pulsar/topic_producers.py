@@ -36,7 +36,7 @@ class _Connected:
 
 @dataclass(frozen=True, slots=True)
 class OpenedProducer:
-    """A producer with what its client is told: the last sequence id of its name, and the epoch of a sole producer."""
+    """A producer with what its client learns: the last sequence id of its name, and the epoch of a sole producer."""
 
     topic: str
     handle: ProducerHandle

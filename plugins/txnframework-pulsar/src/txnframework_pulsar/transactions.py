@@ -154,7 +154,7 @@ class Transactions:
     def _known(self, command: Txn, user: str) -> Transaction:
         begun = self._open.get((command.txnid_most_bits, command.txnid_least_bits))
         if begun is None or begun.user != user:
-            raise _unknown(command)  # another user's transaction is as unknown as one that there is not
+            raise _unknown(command)  # the answer does not show that another user has this transaction
         return begun.txn
 
     def _forget(self, key: tuple[int, int]) -> None:

@@ -107,7 +107,7 @@ class SegmentSender:
     If the segment is sealed, the sender stops, keeps the unsent messages, and calls ``sealed``. If ``sealed`` is None,
     the waiting sends fail instead. ``ancestors`` are the segments that this one descends from. ``life`` is the life of
     the topic; a segment of the same name in another life is rejected. ``failed`` is called when messages outside of
-    transactions were not stored, before the next ones are sent; None: nobody has to know.
+    transactions were not stored, before the next ones are sent.
     """
 
     def __init__(
