@@ -168,7 +168,7 @@ class ConsumerHandle:
                 active = not active
                 await self.opened.wait_until(active=active)
         except TxnFrameworkError:
-            return  # ``_give`` ends for the same reason, and tells the client
+            return  # ``_give`` ends for the same reason, and the client learns it there
 
     # -- acknowledging --------------------------------------------------------------------------------
 
