@@ -90,7 +90,8 @@ def test_a_token_and_encryption(tmp_path: Path) -> None:
         client.create_producer(TOPIC).send(b"a")
         client.close()
         for wrong in (None, pulsar.AuthenticationToken("another token of it")):
-            stranger = client_of(url, authentication=wrong, **options)
+            # A client that is refused connects again until its time is over.
+            stranger = pulsar.Client(url, operation_timeout_seconds=5, authentication=wrong, **options)
             with pytest.raises(pulsar.PulsarException):
                 stranger.create_producer(TOPIC)
             stranger.close()
