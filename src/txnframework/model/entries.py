@@ -140,13 +140,14 @@ def encode_columns(columns: EntryColumns, producer: str, branch: Branch | None) 
     if count < 1:
         raise ValueError("an entry holds at least one message")
     sequence_ids = exactly(columns.sequence_ids, 8 * count, "sequence ids")
-    _require_growing(sequence_ids.cast("q").tolist())
+    if not columns.is_checked:
+        _require_growing(sequence_ids.cast("q").tolist())
     headers, pairs = _header_buffers(columns.headers, count)
     buffers = _Buffers(
         count,
         sequence_ids,
         exactly(columns.published_ms, 8 * count, "publish times"),
-        trimmed(columns.values, count, "values"),
+        trimmed(columns.values, count, "values", is_checked=columns.is_checked),
         _nulls(columns.values_validity, count),
         _key_buffers(columns),
         headers,
@@ -168,7 +169,11 @@ def _key_buffers(columns: EntryColumns) -> tuple[Buffer, ...]:
     if columns.keys is None:
         return ()
     validity = validity_bytes(columns.keys_validity, columns.count, "keys")
-    return (validity, *trimmed(columns.keys, columns.count, "keys")) if any(validity) else ()
+    return (
+        (validity, *trimmed(columns.keys, columns.count, "keys", is_checked=columns.is_checked))
+        if any(validity)
+        else ()
+    )
 
 
 def _header_buffers(headers: HeaderColumns | None, count: int) -> tuple[tuple[Buffer, ...], int]:

@@ -81,6 +81,9 @@ class EntryView:
     UnknownFormat also the version. Offsets are views of int32, sequence ids and times of int64, the others of bytes.
     The buffers of keys are empty unless ``has_keys``, those of headers unless ``has_headers``, and ``values_validity``
     unless ``has_nulls``. ``data`` must not change while the view is used.
+
+    ``checks_offsets`` False: the caller checks the offsets of the columns that it uses, as a library of columns does
+    faster than Python.
     """
 
     __slots__ = (
@@ -108,7 +111,9 @@ class EntryView:
         "values_validity",
     )
 
-    def __init__(self, data: Buffer, position: Position | None = None, segment: str = "") -> None:
+    def __init__(
+        self, data: Buffer, position: Position | None = None, segment: str = "", checks_offsets: bool = True
+    ) -> None:
         entry = memoryview(data).cast("B").toreadonly()
         _check(entry, position, segment)
         _, _, flags, _, _, count, pairs, txn, number, *data_sizes, _ = HEADER.unpack_from(entry)
@@ -148,7 +153,8 @@ class EntryView:
         self.header_values_offsets = buffers[7].cast("i")
         self.producer = self._text(buffers[8])
         self.values_data, self.keys_data, self.header_names_data, self.header_values_data = buffers[9:]
-        self._check_offsets()
+        if checks_offsets:
+            self._check_offsets()
 
     @property
     def first_sequence(self) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,7 +21,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from txnframework.errors import CorruptEntry
 from txnframework.model.entries import EntryMessage, EntryView, encode_columns, encode_entry
+from txnframework.model.entry_view import CRC
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.names import SegmentName
 from txnframework.model.positions import Position
@@ -87,6 +92,27 @@ def test_null_values_become_nulls_without_a_copy() -> None:
     assert all(begin <= buffer.address < begin + len(data) for buffer in column.buffers())
 
 
+@pytest.mark.parametrize("column", ["value", "key", "headers"])
+@pytest.mark.parametrize("offsets", [(0, 1 << 20), (4, 0), (-1, 4)])
+def test_offsets_outside_of_their_data_are_refused(column: str, offsets: tuple[int, int]) -> None:
+    """A valid checksum does not prove that a library of this framework wrote the entry."""
+    messages = [EntryMessage(b"keys", b"text", (("name", b"text"),), number, 0) for number in range(2)]
+    data = bytearray(encode_entry(messages, "p", None))
+    view = EntryView(data)
+    for buffer in {
+        "value": [view.values_offsets],
+        "key": [view.keys_offsets],
+        "headers": [view.headers_offsets, view.header_names_offsets, view.header_values_offsets],
+    }[column]:
+        broken = bytearray(data)
+        at = pa.py_buffer(buffer).address - pa.py_buffer(data).address
+        broken[at + 4 : at + 12] = np.array(offsets, "<i4").tobytes()
+        broken[CRC] = zlib.crc32(broken[CRC.stop :], zlib.crc32(broken[: CRC.start])).to_bytes(4, "little")
+        schema = to_arrow_schema(StructType([SOURCE[column]]), timezone="UTC")
+        with pytest.raises(CorruptEntry, match="2:3"):
+            EntryArrays(broken, Position(2, 3), SEGMENT).batch(schema)
+
+
 def test_messages_that_are_done_are_left_out() -> None:
     schema = to_arrow_schema(SOURCE, timezone="UTC")
     batch = EntryArrays(entry(), Position(2, 3), SEGMENT).batch(schema, kept=[1])
@@ -112,6 +138,28 @@ def test_rows_become_the_same_messages() -> None:
     assert [message.headers for message in found] == [(("h", b"x"),), (), (("a", b""), ("b", b"2"))]
     assert [message.sequence_id for message in found] == [4, 7, 8]
     assert {message.published_ms for message in found} == {99}
+
+
+def test_columns_that_arrow_checked_are_the_same_entry() -> None:
+    rows = sink_rows(pa.RecordBatch.from_pydict({"key": ["a", None, "ccc"], "value": ["1", "", "333"]}))
+    for some in (rows, rows.slice(1), rows.slice(2)):
+        columns = entry_columns(some, np.arange(some.num_rows), 99)
+        found = encode_columns(columns, "p", None)
+        assert columns.is_checked
+        assert found == encode_columns(replace(columns, is_checked=False), "p", None)
+
+
+def test_sequence_ids_that_do_not_grow_are_refused() -> None:
+    rows = sink_rows(pa.RecordBatch.from_pydict({"value": ["1", "2"]}))
+    with pytest.raises(ValueError, match="must grow"):
+        entry_columns(rows, np.array([4, 4]), 99)
+
+
+def test_rows_with_broken_offsets_are_refused() -> None:
+    buffers = [None, pa.py_buffer(np.array([0, 3, 1], np.int32)), pa.py_buffer(b"abc")]
+    rows = pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.binary(), 2, buffers)], ["value"])
+    with pytest.raises(ValueError, match="decrease"):
+        entry_columns(rows, np.arange(2), 99)
 
 
 PAIR = StructType().add("key", StringType()).add("value", BinaryType())

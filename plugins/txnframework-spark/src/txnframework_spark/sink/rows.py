@@ -70,8 +70,11 @@ def sink_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
 def entry_columns(rows: pa.RecordBatch, sequences: npt.NDArray[np.int64], published_ms: int) -> EntryColumns:
     """Return rows from ``sink_rows``, or a slice of them, as an entry's columns.
 
-    :param sequences: the sequence id of each row, ascending.
+    :param sequences: the sequence id of each row.
+    :raises ValueError: the sequence ids do not ascend, or the offsets of a column decrease.
     """
+    if (np.diff(sequences) <= 0).any():
+        raise ValueError("the sequence ids of an entry must grow from message to message")
     keys: BinaryColumn | None = None
     valid_keys: Buffer | None = None
     if "key" in rows.schema.names and (column := rows.column("key")).null_count < rows.num_rows:
@@ -86,6 +89,7 @@ def entry_columns(rows: pa.RecordBatch, sequences: npt.NDArray[np.int64], publis
         keys_validity=valid_keys,
         headers=_header_columns(rows),
         values_validity=valid_values,
+        is_checked=True,
     )
 
 
@@ -102,6 +106,8 @@ def _binary_column(column: pa.Array) -> BinaryColumn:
     """Return a binary array's data with offsets that begin at 0, as entries require."""
     _, offsets_buffer, data_buffer = column.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[column.offset : column.offset + len(column) + 1]
+    if (np.diff(offsets) < 0).any():
+        raise ValueError("the offsets of a column decrease")
     first, last = int(offsets[0]), int(offsets[-1])
     data = b"" if data_buffer is None else memoryview(data_buffer)[first:last]
     return BinaryColumn((offsets - np.int32(first)).data, data)

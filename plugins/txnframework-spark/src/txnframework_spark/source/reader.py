@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txnframework.broker import Host
-from txnframework.errors import EntryTrimmed
+from txnframework.errors import CorruptEntry, EntryTrimmed
 from txnframework.interfaces import IManagedLedger
 from txnframework.model.entries import EntryView
 from txnframework.model.entry_columns import Buffer
@@ -53,15 +53,24 @@ class EntryArrays:
     """One entry's messages as Arrow arrays; columns that the schema lacks are not built."""
 
     def __init__(self, data: Buffer, position: Position, segment: SegmentName) -> None:
-        self.view = EntryView(data, position, str(segment))
+        self.view = EntryView(data, position, str(segment), checks_offsets=False)
         self._position = position
         self._segment = segment
 
     def batch(self, schema: pa.Schema, kept: Sequence[int] | NDArray[np.intp] | None = None) -> pa.RecordBatch:
         """Return the columns of ``schema``; ``kept``: the indexes of the messages to return."""
-        arrays = [_as_type(self._column(field.name), field.type) for field in schema]
+        arrays = [self._checked(field) for field in schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         return batch if kept is None else batch.take(pa.array(kept, pa.int64()))
+
+    def _checked(self, field: pa.Field) -> pa.Array:
+        """Return a column; CorruptEntry if its offsets point outside of its data."""
+        try:
+            column = self._column(field.name)
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise CorruptEntry(self._position, f"column {field.name}: {error}", str(self._segment)) from error
+        return column if column.type.equals(field.type) else column.cast(field.type)
 
     def _column(self, name: str) -> pa.Array:
         view = self.view
@@ -105,16 +114,13 @@ class EntryArrays:
         kind = pa.list_(pa.struct(HEADER_FIELDS))
         if not view.has_headers:
             return pa.nulls(view.count, kind)
-        names = _binary(view.header_count, view.header_names_offsets, view.header_names_data).cast(pa.string())
+        names = _binary(view.header_count, view.header_names_offsets, view.header_names_data)
+        names.validate(full=True)
         values = _binary(view.header_count, view.header_values_offsets, view.header_values_data)
-        pairs = pa.StructArray.from_arrays([names, values], fields=HEADER_FIELDS)
+        pairs = pa.StructArray.from_arrays([names.cast(pa.string()), values], fields=HEADER_FIELDS)
         some = np.diff(np.frombuffer(view.headers_offsets, np.int32)) > 0
         mask = pa.py_buffer(np.packbits(some, bitorder="little"))
         return pa.Array.from_buffers(kind, view.count, [mask, pa.py_buffer(view.headers_offsets)], children=[pairs])
-
-
-def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return column if column.type.equals(wanted) else column.cast(wanted)
 
 
 def _binary(count: int, offsets: memoryview, data: memoryview, validity: memoryview | None = None) -> pa.Array:
