@@ -4,9 +4,10 @@ Read tasks: the division of ranges into partitions, the messages that each parti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -25,6 +26,8 @@ from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.batch_plan import parts
 from txnframework_spark.source.filters import Condition
 from txnframework_spark.source.offsets import before
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,58 @@ class SegmentPartition(InputPartition):
     skips_trimmed: bool = False
 
 
+@dataclass(frozen=True)
+class CombinedPartition(InputPartition):
+    """Small ranges of several segments, which one task reads one after another."""
+
+    parts: tuple[SegmentPartition, ...]
+
+
+COMBINED_ENTRIES_MAX: Final = 8
+"""The most entries of a task that reads several segments. It reads them in about the time that a task costs itself."""
+
+
+def combine_small(partitions: Sequence[SegmentPartition]) -> list[SegmentPartition | CombinedPartition]:
+    """
+    Return tasks that read the same, in order: neighbours with few entries become one task.
+
+    A task costs two calls of Python processes, so a small batch of many segments would take longer to start than to
+    read. A range over several ledgers has an unknown number of entries, and keeps its own task.
+    """
+    found: list[SegmentPartition | CombinedPartition] = []
+    few: list[SegmentPartition] = []
+    total = 0
+    for partition in partitions:
+        after, upto = partition.after, partition.upto
+        entries = upto.entry_id - after.entry_id if after.ledger_id == upto.ledger_id else COMBINED_ENTRIES_MAX + 1
+        if total + entries > COMBINED_ENTRIES_MAX:
+            found += _as_tasks(few)
+            few, total = [], 0
+        few.append(partition)
+        total += entries
+    return found + _as_tasks(few)
+
+
+def _as_tasks(few: Sequence[SegmentPartition]) -> list[SegmentPartition | CombinedPartition]:
+    return [CombinedPartition(tuple(few))] if len(few) > 1 else list(few)
+
+
+_RANGES_AT_A_TIME: Final = 16
+"""The number of ranges that are looked at concurrently."""
+
+
+async def _of_each(ranges: Sequence[Range], work: Callable[[Range], Awaitable[T]]) -> list[T]:
+    """Return the result for each range, in order; the first error is raised when no call is in progress."""
+    found: list[T] = []
+    for first in range(0, len(ranges), _RANGES_AT_A_TIME):
+        some = ranges[first : first + _RANGES_AT_A_TIME]
+        for result in await asyncio.gather(*map(work, some), return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+            found.append(result)
+    return found
+
+
 COUNT_MAX: Final = 1 << 62
 _NOT_ACKNOWLEDGED: Final = Cursor(0, EARLIEST)
 
@@ -71,7 +126,7 @@ class RangePartitioner:
         :raises DataLost: messages of a range were trimmed, and ``failOnDataLoss`` is on.
         :raises TopicLost: the topic or segment was deleted, and ``failOnDataLoss`` is on.
         """
-        left = [one for one in [await self._left(planned) for planned in ranges] if one is not None]
+        left = [one for one in await _of_each(ranges, self._left) if one is not None]
         bounds = await self._bounds([planned for planned, _ in left])
         found: list[SegmentPartition] = []
         for (planned, aborted), bound in zip(left, bounds, strict=True):
@@ -87,7 +142,8 @@ class RangePartitioner:
         most = self.options.max_records_per_partition
         if self.options.min_partitions is None or len(ranges) >= self.options.min_partitions:
             return [most] * len(ranges)
-        counts = [(await self.count(one.segment, one.start, one.end)).messages for one in ranges]
+        counted = await _of_each(ranges, lambda one: self.count(one.segment, one.start, one.end))
+        counts = [one.messages for one in counted]
         found: list[int | None] = []
         for count, number in zip(counts, parts(counts, self.options.min_partitions), strict=True):
             share = max(1, -(-count // number))
