@@ -12,7 +12,17 @@ from contextlib import asynccontextmanager, contextmanager
 import pyarrow as pa
 from counting_store import CountingStore
 from measurement import Found, Target
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql.types import StructType
 from stage import Stage
 
 from txnframework import blocking
@@ -55,7 +65,7 @@ def header_writes(stage: Stage) -> list[Found]:
 
 
 def fixed_cost(stage: Stage) -> list[Found]:
-    """An exactly-once micro-batch of 100 rows from topic to topic, over one from generated rows to no output."""
+    """An exactly-once micro-batch of 100 rows from topic to topic, over one in the JVM and an idle one in Python."""
     name = f"small-{os.getpid()}"
     stage.topic(BATCH_ROWS)
     with blocking.open(stage.stores["config"]) as client:
@@ -78,16 +88,68 @@ def fixed_cost(stage: Stage) -> list[Found]:
     query.awaitTermination()
     ours = _medians(query.recentProgress[BATCHES // 4 :])
     made = stage.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", BATCH_ROWS).load()
-    other = made.writeStream.format("noop").option("checkpointLocation", str(stage.directory / f"{name}-bare")).start()
-    while len(other.recentProgress) < BATCHES:
-        time.sleep(0.1)
-    other.stop()
-    theirs = _medians(other.recentProgress[BATCHES // 4 :])
+    bare = _endless(made.writeStream.format("noop"), str(stage.directory / f"{name}-bare"))
+    stage.spark.dataSource.register(idle_source())
+    idle = stage.spark.readStream.format("idle").load().writeStream.format("idle")
+    idles = _endless(idle, str(stage.directory / f"{name}-idle"))
     notes: dict[str, float | str] = {f"{step}_ms": value for step, value in ours.items()}
-    notes.update({f"bare_{step}_ms": value for step, value in theirs.items()})
+    notes.update({f"bare_{step}_ms": value for step, value in bare.items()})
+    notes.update({f"idle_{step}_ms": value for step, value in idles.items()})
     notes.update(asyncio.run(_parts(stage)))
-    ratio = ours["triggerExecution"] / theirs["triggerExecution"]
-    return [Found("a micro-batch from topic to topic / from made rows to nowhere", (ratio,), None, notes)]
+    step = "triggerExecution"
+    return [
+        Found("a micro-batch from topic to topic / from made rows to nowhere", (ours[step] / bare[step],), None, notes),
+        Found("the same / of a Python source and sink that do nothing", (ours[step] / idles[step],), None, {}),
+    ]
+
+
+def _endless(writer: DataStreamWriter, checkpoint: str) -> dict[str, float]:
+    """Return the medians of a query that always has another batch."""
+    query = writer.option("checkpointLocation", checkpoint).start()
+    while len(query.recentProgress) < BATCHES:
+        time.sleep(0.1)
+    query.stop()
+    return _medians(query.recentProgress[BATCHES // 4 :])
+
+
+def idle_source() -> type[DataSource]:
+    """Return a Python source of batches of 100 rows, and a sink that drops them: what Spark itself needs for these."""
+
+    # Classes of a function are pickled with their code, which workers cannot import.
+    class Reader(DataSourceStreamReader):
+        def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+            return {"at": 0}
+
+        def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802, ARG002
+            return {"at": start["at"] + 1}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:  # noqa: ARG002
+            return [InputPartition(start["at"])]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+            yield pa.RecordBatch.from_pydict({"value": pa.array([b"x" * 100] * BATCH_ROWS, pa.binary())})
+
+    class Writer(DataSourceStreamArrowWriter):
+        def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+            for _ in iterator:
+                pass
+            return WriterCommitMessage()
+
+    class Idle(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "idle"
+
+        def schema(self) -> str:
+            return "value binary"
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
+            return Reader()
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802, ARG002
+            return Writer()
+
+    return Idle
 
 
 async def _parts(stage: Stage) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ class Stage:
     rows: int
     rounds: int
     progress: Callable[[str], None]
+    settings: Mapping[str, str] = field(default_factory=dict)
     _spark: SparkSession | None = field(default=None)
     _opened: ExitStack = field(default_factory=ExitStack)
 
@@ -50,6 +51,7 @@ class Stage:
                 "spark.sql.shuffle.partitions": "2",
                 "spark.ui.enabled": "false",
                 "spark.ui.showConsoleProgress": "false",
+                **self.settings,
             }
             # The same settings as a pipeline has.
             self._spark = self._opened.enter_context(spark_session(settings, None))
@@ -65,7 +67,7 @@ class Stage:
         path = self.directory / f"{rows}.parquet"
         if not (path / "_SUCCESS").exists():
             self.progress(f"writing {rows:,} rows as Parquet")
-            self._rows(rows).write.mode("overwrite").parquet(str(path))
+            self.generated(rows).write.mode("overwrite").parquet(str(path))
         return self.spark.read.parquet(str(path))
 
     def topic(self, rows: int) -> str:
@@ -74,19 +76,20 @@ class Stage:
         written = self.directory / f"{name}.json"
         if not written.exists():
             self.progress(f"writing {rows:,} rows to a topic")
-            self._configure()
+            self.configure()
             with blocking.open(self.stores["config"]) as client:
                 client.create_topic(name, segments=SEGMENTS)
-            self._rows(rows).write.format("txnframework").mode("append").options(**self.stores, topic=name).save()
+            self.generated(rows).write.format("txnframework").mode("append").options(**self.stores, topic=name).save()
             written.write_text(json.dumps({"rows": rows}), encoding="utf-8")
         return name
 
-    def _configure(self) -> None:
+    def configure(self) -> None:
+        """Write the configuration of the stores."""
         database = f"sqlite:///{self.directory / 'txn.db'}"
         text = f'[metadata]\nurl = "{database}"\n\n[client]\nentry_messages_max = {ENTRY_MESSAGES_MAX}\n'
         (self.directory / "txnframework.toml").write_text(text, encoding="utf-8")
 
-    def _rows(self, rows: int) -> DataFrame:
+    def generated(self, rows: int) -> DataFrame:
         """Rows of 200 incompressible bytes: 8 of key, 192 of value."""
         parts = ", ".join(f"sha2(concat('{part}', id), 512)" for part in "abc")
         return self.spark.range(0, rows, 1, 4).selectExpr(
