@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from txnframework import client as asynchronous
 from txnframework.blocking._client import Client
-from txnframework.blocking._messages import Consumer, Producer, Reader
+from txnframework.blocking._messages import Consumer, Producer, Reader, Snapshot
 from txnframework.blocking._transactions import JoinedTransaction, Transaction, TransactionPart
 from txnframework.client import ConfigSource, LoopThread, Message, MessageID
 from txnframework.environment import Environment
@@ -38,6 +38,7 @@ __all__ = [
     "MessageID",
     "Producer",
     "Reader",
+    "Snapshot",
     "Transaction",
     "TransactionPart",
     "open",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from txnframework import client as asynchronous
-from txnframework.blocking._messages import Consumer, Producer, Reader
+from txnframework.blocking._messages import Consumer, Producer, Reader, Snapshot
 from txnframework.blocking._transactions import JoinedTransaction, Transaction
 from txnframework.broker import (
     Compactor,
@@ -235,6 +235,10 @@ class Client:
             topic, start=start, follow=follow, isolation=isolation, compacted=compacted, serializer=serializer
         )
         return Reader(self._loop, self._loop.run(opening))
+
+    def snapshot(self, *topics: Name) -> Snapshot:
+        """Return a snapshot of several topics, which never shows a part of a transaction."""
+        return Snapshot(self._loop, self._loop.run(self._client.snapshot(*topics)))
 
     def subscribe(self, topic: Name, subscription: str, *, start: Start = "latest") -> None:
         """Create a subscription without joining it; an existing one is not changed."""

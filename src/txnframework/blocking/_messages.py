@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from txnframework import client as asynchronous
 from txnframework.blocking._handler_runs import HandlerRuns
 from txnframework.blocking._transactions import TransactionPart
 from txnframework.broker import Start
-from txnframework.client import LoopThread, Message, MessageID
+from txnframework.client import LoopThread, Message, MessageID, Name
 from txnframework.client._arguments import several_values
 from txnframework.client._content_types import T_co, T_contra
+from txnframework.model.names import TopicName
 
+if TYPE_CHECKING:
+    from txnframework.serializers import Serializer
+
+T = TypeVar("T")
 Acked = Message[Any] | MessageID
 
 
@@ -199,6 +204,33 @@ class Reader(Generic[T_co]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Snapshot:
+    """The snapshot without ``await``; see ``txnframework.Snapshot``."""
+
+    def __init__(self, loop: LoopThread, snapshot: asynchronous.Snapshot) -> None:
+        self._loop = loop
+        self._snapshot = snapshot
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._snapshot!r}>"
+
+    @property
+    def topics(self) -> tuple[TopicName, ...]:
+        """The topics in it."""
+        return self._snapshot.topics
+
+    @overload
+    def reader(self, topic: Name, *, serializer: None = None) -> Reader: ...
+
+    @overload
+    def reader(self, topic: Name, *, serializer: Serializer[T]) -> Reader[T]: ...
+
+    def reader(self, topic: Name, *, serializer: Serializer[Any] | None = None) -> Reader[Any]:
+        """Open a reader of one of the topics, as it is in the snapshot."""
+        open_reader: Any = self._snapshot.reader
+        return Reader(self._loop, self._loop.run(open_reader(topic, serializer=serializer)))
 
 
 def _part(txn: TransactionPart | None) -> asynchronous.TransactionPart | None:

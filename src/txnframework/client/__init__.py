@@ -25,6 +25,7 @@ from txnframework.client._messages import Message, MessageID
 from txnframework.client._opened_client import ConfigSource, open
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
+from txnframework.client._snapshots import Snapshot
 from txnframework.client._transaction import JoinedTransaction, Transaction, TransactionPart
 from txnframework.client._transaction_admin import parse_txn_id
 from txnframework.client.loop_thread import LoopThread
@@ -51,6 +52,7 @@ __all__ = [
     "Reader",
     "SegmentDescription",
     "SegmentLag",
+    "Snapshot",
     "SubscriptionDescription",
     "SubscriptionPosition",
     "TopicDescription",

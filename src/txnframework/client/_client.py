@@ -16,8 +16,9 @@ from txnframework.client._health import HealthOperations
 from txnframework.client._inspection import InspectionOperations
 from txnframework.client._messages import MessageID
 from txnframework.client._producer import Producer, open_producer
-from txnframework.client._reader import Reader
+from txnframework.client._reader import Reader, open_reader
 from txnframework.client._sends.encoded_values import require_serializer
+from txnframework.client._snapshots import Snapshot, take_snapshot
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import Targets
 from txnframework.client._topic_ends import EndOperations
@@ -251,17 +252,29 @@ class Client(
         :raises TopicNotFound: the topic does not exist.
         """
         require_serializer(serializer)
-        reader = Reader[Any](self.host, name_from(topic), start, follow, isolation, compacted, serializer)
+        target = name_from(topic)
+        reader = Reader[Any](self.host, target, start, follow, isolation, compacted, serializer=serializer)
+        return await open_reader(self.host, reader)
 
-        async def open_it() -> Reader[Any]:
-            try:
-                await reader.open()
-            except BaseException:
-                await reader.close()
-                raise
-            return reader
+    async def snapshot(self, *topics: Name) -> Snapshot:
+        """
+        Return a snapshot of several topics, which never shows a part of a transaction.
 
-        return await self.host.steps.finish(open_it, undo=Reader.close)
+        A transaction is in the snapshot with all of its messages in these topics, or with none. It is in the snapshot
+        if it had ended before the call and nothing holds its messages back: as for any reader, an open transaction
+        holds back what was stored in a segment after its first message there. A transaction that ends during the call
+        is in it or not. Of two transactions that end during the call, the later one may be in the snapshot without the
+        earlier one. It reads what is stored after the readable end of each segment, and keeps only transaction ids.
+
+        :raises EntryTrimmed: messages were trimmed meanwhile; take another snapshot.
+        :raises InvalidInput: no topic was given, a segment was named, or a topic is read in the order of commits.
+        :raises TopicNotFound: a topic does not exist.
+        """
+        targets = tuple(dict.fromkeys(name_from(topic) for topic in topics))
+        names = tuple(target for target in targets if isinstance(target, TopicName))
+        if not names or len(names) < len(targets):
+            raise InvalidInput("a snapshot contains one or several whole topics")
+        return await self._retry.run(partial(take_snapshot, self.host, names))
 
     async def _open_consumer(
         self, targets: Targets, options: ConsumerOptions, start: Start, new: Callable[[], Consumer[Any]]

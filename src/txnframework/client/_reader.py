@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self
@@ -25,6 +25,7 @@ from txnframework.errors import Closed, EntryTrimmed, InvalidInput, LedgerNotFou
 from txnframework.interfaces import IWatch
 from txnframework.model.compacted import CompactedEntry
 from txnframework.model.entries import EntryView
+from txnframework.model.ids import TxnID
 from txnframework.model.layout import FIRST_LIFE, Layout, Segment
 from txnframework.model.names import SegmentName, TopicName, topic_of
 from txnframework.model.positions import EARLIEST, Limit, Position
@@ -57,26 +58,30 @@ class _Track:
 
 class Reader(Generic[T_co]):
     """
-    Reads a topic or one segment, and leaves no trace in the stores; created by ``Client.reader``.
+    Reads a topic or one segment, without a trace in the stores; created by ``Client.reader`` and ``Snapshot.reader``.
 
     ``T_co`` is the type of the contents, which its serializer decodes. Without a serializer, ``Reader`` means
     ``Reader[bytes]``.
 
     Parents are read before their children. Without ``follow``, the reader ends where each segment ended when the reader
-    was opened. With ``follow``, it continues until it is closed, and follows each segment to its descendants.
+    was opened. With ``follow``, it continues until it is closed, and follows each segment to its descendants. In a
+    snapshot it reads the segments in ``ends``, up to these positions, without the transactions in ``hidden``.
     """
 
     def __init__(
         self,
         host: Host,
         target: TopicName | SegmentName,
-        start: MessageID | str,
-        follow: bool,
-        isolation: Isolation | str,
+        start: MessageID | str = EARLIEST_START,
+        follow: bool = False,
+        isolation: Isolation | str = Isolation.READ_COMMITTED,
         compacted: bool = False,
+        ends: Mapping[str, Position] | None = None,
+        hidden: frozenset[TxnID] = frozenset(),
         serializer: Serializer[T_co] | None = None,
     ) -> None:
         self._serializer = serializer
+        self._ends, self._hidden = ends, hidden
         if not isinstance(start, MessageID) and start not in (EARLIEST_START, LATEST_START):
             raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
         try:
@@ -190,6 +195,8 @@ class Reader(Generic[T_co]):
 
         If one segment was named, these are this segment and, with ``follow``, its descendants.
         """
+        if self._ends is not None:
+            return tuple(one for one in layout.in_order() if str(layout.name_of(one.id)) in self._ends)
         if self._only is None:
             return layout.in_order()
         only = layout.segment_of(self._only)
@@ -222,7 +229,9 @@ class Reader(Generic[T_co]):
         part = await self._host.compaction.attempts.open_result(opened.name) if self._compacted and not joins else None
         if part is not None:
             compacted, upto = part.entries(), part.upto
-        end = await self._readable(opened) if until_now else None
+        end = None
+        if until_now:
+            end = await self._readable(opened) if self._ends is None else self._ends[opened.name]
         watch = None
         if self._follow and self._isolation is Isolation.READ_UNCOMMITTED:
             watch = await opened.ledger.watch()
@@ -258,6 +267,8 @@ class Reader(Generic[T_co]):
             if track.end is not None and entry.position > track.end:
                 track.upto = track.end
                 return True
+            if entry.branch is not None and entry.branch.txn_id in self._hidden:
+                continue
             view = EntryView(entry.data, entry.position, track.opened.name)
             committed = entry.visibility is Visibility.COMMITTED
             origin = EntryOrigin(
@@ -312,6 +323,20 @@ class Reader(Generic[T_co]):
         for segment in self._wanted(layout):
             if segment.id not in self._tracks:
                 self._tracks[segment.id] = await self._track(layout, segment, EARLIEST, until_now=False, joins=True)
+
+
+async def open_reader(host: Host, reader: Reader[T_co]) -> Reader[T_co]:
+    """Open a reader; if that fails, close it."""
+
+    async def open_it() -> Reader[T_co]:
+        try:
+            await reader.open()
+        except BaseException:
+            await reader.close()
+            raise
+        return reader
+
+    return await host.steps.finish(open_it, undo=Reader.close)
 
 
 def _within(position: Position) -> bool:

@@ -31,6 +31,7 @@ from txnframework_simulation.history import (
     Outcome,
     PendingCall,
     Read,
+    ReadSnapshot,
     Receive,
     Received,
     Recorder,
@@ -141,6 +142,9 @@ class Story:
         self, *values: str, reader: str = "r", start: str = "earliest", topic: str = TOPIC, whole: bool = False
     ) -> Story:
         return self.do(Read(topic, reader, start, whole=whole), Received(tuple(self.seen(one) for one in values)))
+
+    def snapshot(self, *values: str) -> Story:
+        return self.do(ReadSnapshot((TOPIC, OTHER)), Received(tuple(self.seen(one) for one in values)))
 
     def drain(self, *values: str, topic: str = TOPIC, trimmed: tuple[MessagePosition, ...] = ()) -> Story:
         return self.do(DrainTopic(topic), Drained(tuple(self.seen(one) for one in values), trimmed))

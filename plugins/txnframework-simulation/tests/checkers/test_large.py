@@ -33,6 +33,7 @@ from txnframework_simulation.history import (
     Operation,
     Outcome,
     Read,
+    ReadSnapshot,
     Receive,
     Received,
     Recorder,
@@ -196,6 +197,12 @@ def missed_read(spoil: Spoiling) -> None:
     spoil.without(read, next(seen for seen in read.reply.messages if seen.txn is None and seen.value in spoil.sent))
 
 
+def fractured_snapshot(spoil: Spoiling) -> None:
+    several = next(some for some in spoil.committed_writes().values() if len(some) > 1)
+    shown = tuple(seen for seen in spoil.topic.reply.messages if seen != several[0])
+    spoil.add(ReadSnapshot((spoil.topic.operation.topic,)), Received(shown))
+
+
 def dead_letter(spoil: Spoiling) -> None:
     """A message lies among the dead letters, moved in a transaction, and is still delivered."""
     letters = "topic://public/default/letters"
@@ -232,6 +239,7 @@ SPOILT: list[Callable[[Spoiling], None]] = [
     order_violation,
     non_monotonic_read,
     missed_read,
+    fractured_snapshot,
     dead_letter,
     wrong_compaction,
 ]

@@ -55,6 +55,18 @@ ACCEPTED = {
         .drain("a", "b")
         .left("b")
     ),
+    "a snapshot with all of it": transferred().commit(T).snapshot("a", "b", "c"),
+    "a snapshot that hides what is held back in the other topic": (
+        Story()
+        .begin(T, U)
+        .send("x", 0, U, topic=OTHER)
+        .send("a", 0, T)
+        .send("b", 1, T, topic=OTHER)
+        .commit(T)
+        .read("a")
+        .snapshot()
+    ),
+    "a snapshot of what ends meanwhile": transferred().snapshot("c").commit(T, "unknown"),
     "an unknown send, there": Story().send("a", answer="unknown").drain("a"),
     "an unknown send, not there": Story().send("a", answer="unknown").drain(),
     "an unknown commit that happened": two_written().commit(T, "unknown").read("a", "b").drain("a", "b"),
@@ -274,6 +286,12 @@ REJECTED = {
         "missed read",
         Story().begin(T, U).send("b", 1, T).send("x", 2, U).commit(T).read(whole=True),
     ),
+    "half of it in a snapshot": ("fractured snapshot", transferred().commit(T).snapshot("a", "c")),
+    "a part of one topic in a snapshot": (
+        "fractured snapshot",
+        Story().begin(T).send("a", 0, T).send("b", 1, T).commit(T, "unknown").snapshot("b"),
+    ),
+    "not in a snapshot, although nothing held it back": ("fractured snapshot", transferred().commit(T).snapshot("c")),
     "not in the drain": (
         "non-monotonic read",
         Story().send("a", 0, answer="unknown").send("b", 1).read("a", "b").drain("b"),

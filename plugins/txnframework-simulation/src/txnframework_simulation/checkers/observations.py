@@ -15,6 +15,7 @@ from txnframework_simulation.history import (
     DrainTopic,
     MessagePosition,
     Read,
+    ReadSnapshot,
     Receive,
     Received,
     SeenMessage,
@@ -81,9 +82,10 @@ class Observations:
         views: dict[str, ReaderView] = {}
         for call in sorted(calls, key=lambda one: one.ended):
             match call.operation, call.reply:
-                case Receive() | DrainSubscription() | DrainConsumer() | DrainCompacted(), Received(
-                    messages=messages
-                ) | Drained(messages=messages):
+                case (
+                    Receive() | ReadSnapshot() | DrainSubscription() | DrainConsumer() | DrainCompacted(),
+                    Received(messages=messages) | Drained(messages=messages),
+                ):
                     found._take(call, messages)
                 case Read() as read, Received(messages=messages):
                     some = found._take(call, messages)

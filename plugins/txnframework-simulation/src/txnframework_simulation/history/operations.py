@@ -181,6 +181,12 @@ class Read(_Operation, frozen=True):
     whole: bool = False
 
 
+class ReadSnapshot(_Operation, frozen=True):
+    """Take a snapshot of topics, and read all of them in it; the reply is ``Received``."""
+
+    topics: tuple[str, ...]
+
+
 class Split(_Operation, frozen=True):
     """Split a segment."""
 
@@ -293,6 +299,7 @@ Operation = (
     | Leave
     | Seek
     | Read
+    | ReadSnapshot
     | Split
     | Merge
     | Trim

@@ -136,6 +136,20 @@ class RecordedClient:
         found: tuple[Message, ...] = await self.record(asked, read, _received)
         return found
 
+    async def read_snapshot(self, topics: Sequence[str]) -> tuple[Message, ...]:
+        """Take a snapshot of topics, and read all of them in it."""
+
+        async def read() -> tuple[Message, ...]:
+            snapshot = await self.client.snapshot(*topics)
+            found: list[Message] = []
+            for topic in topics:
+                async with await snapshot.reader(topic) as opened:
+                    found += [message async for message in opened]
+            return tuple(found)
+
+        messages: tuple[Message, ...] = await self.record(history.ReadSnapshot(tuple(topics)), read, _received)
+        return messages
+
     async def read_compacted(self, topic: str) -> tuple[Message, ...]:
         """Read the compacted messages of a topic and all later ones, to its current end."""
 

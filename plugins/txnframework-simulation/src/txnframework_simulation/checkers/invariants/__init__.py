@@ -14,6 +14,7 @@ from txnframework_simulation.checkers.invariants import (
     double_ack,
     duplicate,
     early_ack,
+    fractured_snapshot,
     hasty_commit,
     inconsistent_positions,
     lost_write,
@@ -46,6 +47,7 @@ _MODULES = (
     order_violation,
     non_monotonic_read,
     missed_read,
+    fractured_snapshot,
     dead_letter,
     wrong_compaction,
 )

@@ -37,6 +37,10 @@ class Consuming(ActorBase):
         """Read a topic to its end."""
         await self.recorded.read(self.topic())
 
+    async def snapshot(self) -> None:
+        """Read all topics in one snapshot, which begins with any of them."""
+        await self.recorded.read_snapshot(self.chance.sample(self.topics, len(self.topics)))
+
     async def audit(self) -> None:
         """Read every topic to its end, one after the other, in random order, to add up all accounts."""
         audit = self.recorded.unique()
