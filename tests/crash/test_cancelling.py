@@ -23,6 +23,7 @@ FACE: tuple[type[Any], ...] = (
     txnframework.Producer,
     txnframework.Consumer,
     txnframework.Reader,
+    txnframework.Snapshot,
     txnframework.Transaction,
     txnframework.JoinedTransaction,
 )

@@ -98,6 +98,17 @@ class Read(Story):
         assert seen[:3] == [b"0", b"1", b"2"]
 
 
+class ReadSnapshot(Story):
+    covers = ("Client.snapshot", "Snapshot.reader")
+    families = ("metadata", "marker")
+
+    async def call(self, stage: Stage) -> None:
+        snapshot = await stage.client.snapshot(stage.topic)
+        async with await snapshot.reader(stage.topic) as reader:
+            seen = [message.value async for message in reader]
+        assert seen[:3] == [b"0", b"1", b"2"]
+
+
 class Follow(Story):
     covers = ("Client.reader", "Reader.__aiter__", "Reader.close")
 
@@ -387,6 +398,7 @@ STORIES: tuple[Story, ...] = (
     CloseProducer(),
     OpenProducer(),
     Read(),
+    ReadSnapshot(),
     Follow(),
     CloseReader(),
     Begin(),
