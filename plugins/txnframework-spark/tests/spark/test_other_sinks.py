@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pyspark_txnframework import acknowledge, txn_options
+from pyspark_txnframework import acknowledge, transaction, txn_options
 from txnframework_spark.errors import Unsupported, extract_reason
 from txnframework_spark.testing.pipelines import WAIT_S
 from txnframework_spark.testing.stores import Stores, once, values
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 Write = Callable[["DataFrame", int], None]
@@ -109,6 +111,59 @@ def test_each_message_is_written_once_and_acknowledged(stores: Stores, rows: Row
     assert rows.read() == once(values(0, 60))
 
 
+def test_topics_and_a_delta_table_take_part_in_one_batch(stores: Stores, tmp_path: Path, run: Any) -> None:
+    """
+    Killed after the table was written, before the commit, and before Spark knows of it; then the checkpoint is lost.
+    """
+    table, fails = str(tmp_path / "table"), {"table": 1, "commit": 2}
+    committed: dict[int, int] = {}
+    stores.create("even", "odd")
+
+    def fail(step: str, batch_id: int) -> None:
+        if fails.get(step) == batch_id:
+            del fails[step]
+            raise OSError(f"killed after {step}")
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.persist()
+        with transaction(rows, batch_id, metadata=stores.url, txnAppId="app") as txn:
+            is_even = "cast(substr(value, 7) as int) % 2 = 0"
+            count = txn.write(rows.where(is_even), "even")
+            count += txn.write(rows.where(f"not ({is_even})").selectExpr("value", "'odd' as topic"))
+            assert count == rows.count()
+            append_once(table, rows.toArrow(), **txn.options)
+            fail("table", batch_id)
+            if batch_id not in committed:
+                assert len(stores.rows("even", "odd")) == sum(committed.values())
+        committed[batch_id] = count
+        fail("commit", batch_id)
+
+    stores.publish(values(0, 40))
+    for step in ("table", "commit"):
+        told = run(write)
+        assert told is not None
+        assert f"killed after {step}" in told
+    assert run(write) is None
+    assert not fails
+    shutil.rmtree(stores.checkpoint)
+    committed = {-1: 40}
+    stores.publish(values(40, 60))
+    assert run(write) is None
+    assert stores.read("even") + stores.read("odd") == once(values(0, 60))
+    assert Counter(DeltaTable(table).to_pyarrow_table()["value"].to_pylist()) == once(values(0, 60))
+
+
+def append_once(table: str, rows: pa.Table, txnAppId: str, txnVersion: str) -> None:  # noqa: N803 - the options' names
+    """Append to a Delta table, unless it has this version of the application."""
+    version = int(txnVersion)
+    if DeltaTable.is_deltatable(table):
+        last = DeltaTable(table).transaction_version(txnAppId)
+        if last is not None and last >= version:
+            return
+    once = CommitProperties(app_transactions=[Transaction(txnAppId, version)])
+    write_deltalake(table, rows, mode="append", commit_properties=once)
+
+
 def test_a_sink_that_acknowledges_nothing_is_refused(stores: Stores, run: Any) -> None:
     stores.publish(values(0, 40))
     told = run(None)
@@ -141,6 +196,10 @@ def test_the_program_of_the_page_writes_each_row_once(spark: SparkSession, store
 
 def test_it_is_called_in_foreach_batch_only(spark: SparkSession, stores: Stores) -> None:
     frame = spark.range(1)
-    for call in (lambda: acknowledge(frame, 0, metadata=stores.url), lambda: txn_options(frame, 0)):
+    for call in (
+        lambda: acknowledge(frame, 0, metadata=stores.url),
+        lambda: txn_options(frame, 0),
+        lambda: transaction(frame, 0, metadata=stores.url).__enter__(),
+    ):
         with pytest.raises(Unsupported, match="only in a foreachBatch function"):
             call()

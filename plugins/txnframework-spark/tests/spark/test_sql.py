@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework_spark.errors import describe_error
+from txnframework_spark.testing.pipelines import WAIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,32 @@ def test_a_topic_is_a_temporary_view(spark: SparkSession, stores: Any) -> None:
     finally:
         spark.catalog.dropTempView("topic_in")
     assert sorted(row.value for row in found) == ["a", "b"]
+
+
+def test_a_stream_is_queried_in_sql(spark: SparkSession, stores: Any) -> None:
+    stores.publish(["a", "b"])
+    given = {"metadata": stores.url, "subscribe": "in", "startingOffsets": "earliest"}
+    spark.readStream.format("txnframework").options(**given).load().createOrReplaceTempView("stream_in")
+    try:
+        rows = spark.sql("SELECT upper(cast(value AS string)) AS value FROM stream_in")
+        writer = rows.writeStream.format("txnframework").options(metadata=stores.url, topic="out")
+        query = writer.option("checkpointLocation", str(stores.checkpoint)).trigger(availableNow=True).start()
+        assert query.awaitTermination(WAIT_S)
+    finally:
+        spark.catalog.dropTempView("stream_in")
+    assert stores.read() == {"A": 1, "B": 1}
+
+
+@pytest.mark.parametrize(
+    ("trigger", "refused"), [("realTime", "REAL_TIME_MODE"), ("continuous", "continuous processing")]
+)
+def test_a_trigger_that_spark_refuses(spark: SparkSession, stores: Any, trigger: str, refused: str) -> None:
+    """Spark refuses Python sources and sinks there, before anything is read; the page says so."""
+    frame = spark.readStream.format("txnframework").options(metadata=stores.url, subscribe="in").load().select("value")
+    writer = frame.writeStream.format("txnframework").options(metadata=stores.url, topic="out")
+    writer = writer.option("checkpointLocation", str(stores.checkpoint)).trigger(**{trigger: "5 seconds"})
+    with pytest.raises(Exception, match=refused):
+        (writer.outputMode("update") if trigger == "realTime" else writer).start().awaitTermination(WAIT_S)
 
 
 def test_a_topic_is_no_table(spark: SparkSession, stores: Any, tmp_path: Any) -> None:

@@ -42,7 +42,7 @@ def acknowledge(batch: DataFrame, batch_id: int, **stores: str) -> bool:
     :raises Diverged: the subscription was moved by a seek since the batch was planned; nothing was acknowledged.
     :raises Unsupported: the caller is not a ``foreachBatch`` function.
     """
-    facts = _facts(batch, batch_id)
+    facts = batch_facts(batch, batch_id)
     options = SinkOptions(OptionParser(stores, STORE_OPTIONS, "acknowledge").stores())
     host = process.host(options.stores)
     return process.run(acknowledge_batch(host, options, facts))
@@ -57,7 +57,7 @@ def txn_options(batch: DataFrame, batch_id: int) -> dict[str, str]:
 
     :raises Unsupported: the caller is not a ``foreachBatch`` function.
     """
-    return {"txnAppId": _facts(batch, batch_id).query, "txnVersion": str(batch_id)}
+    return {"txnAppId": batch_facts(batch, batch_id).query, "txnVersion": str(batch_id)}
 
 
 async def acknowledge_batch(host: Host, options: SinkOptions, facts: MicroBatch) -> bool:
@@ -71,7 +71,8 @@ async def acknowledge_batch(host: Host, options: SinkOptions, facts: MicroBatch)
     return True
 
 
-def _facts(batch: DataFrame, batch_id: int) -> MicroBatch:
+def batch_facts(batch: DataFrame, batch_id: int) -> MicroBatch:
+    """Return query, run and number of the micro-batch of a ``foreachBatch`` function; Unsupported elsewhere."""
     from pyspark.errors import PySparkException
 
     try:
