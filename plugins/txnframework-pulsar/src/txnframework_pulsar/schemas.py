@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from txnframework.client import Client
-from txnframework.errors import CorruptRecord, OutcomeUnknown, VersionMismatch
+from txnframework.errors import OutcomeUnknown, VersionMismatch
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Expect, Key, KeyRange, Put, Record
 from txnframework.model.names import TopicName
 from txnframework.model.paths import escape, number20
+from txnframework.model.records import Document, decode, encode
 from txnframework_pulsar.faults import Refused
 from txnframework_pulsar.topics import Topics
 from txnframework_pulsar.wire import messages_pb2 as pb
@@ -25,10 +24,9 @@ _NOT_STORED = frozenset({BYTES_TYPE, AUTO_CONSUME_TYPE})
 """Types that say nothing about the contents."""
 
 
-class _Stored(msgspec.Struct, frozen=True):
+class _Stored(Document):
     """``life``: the life of the topic that the schema belongs to."""
 
-    version: int
     life: int
     type: int
     name: str
@@ -85,7 +83,7 @@ class Schemas:
             # Schemas are only added, so a version that was found stays. Of two processes that add one at a time, the
             # one that is refused reads again.
             records = await self._records(topic)
-            stored = [one for one in map(_decoded, records) if one.life == layout.life]
+            stored = [one for one in (decode(_Stored, one) for one in records) if one.life == layout.life]
             for number, one in enumerate(stored):
                 if (one.type, one.data) == (wanted.type, wanted.data):
                     return _version(number)
@@ -96,13 +94,14 @@ class Schemas:
             number = len(stored)
             expected = records[number].version if number < len(records) else Expect.ABSENT
             try:
-                await store.put(Put(_key(topic, number), msgspec.json.encode(wanted), expected))
+                await store.put(Put(_key(topic, number), encode(wanted), expected))
             except (VersionMismatch, OutcomeUnknown):
                 continue
             return _version(number)
 
     async def _all(self, topic: TopicName, layout: Layout) -> list[_Stored]:
-        return [one for one in map(_decoded, await self._records(topic)) if one.life == layout.life]
+        records = await self._records(topic)
+        return [one for one in (decode(_Stored, one) for one in records) if one.life == layout.life]
 
     async def _records(self, topic: TopicName) -> tuple[Record, ...]:
         """Return the records in the order of their versions; those of an earlier life of the topic come last."""
@@ -117,20 +116,13 @@ def _key(topic: TopicName, number: int) -> Key:
     return Key(f"/pulsar-schema/{escape(str(topic))}/{number20(number)}", str(topic))
 
 
-def _decoded(record: Record) -> _Stored:
-    try:
-        return msgspec.json.decode(record.value, type=_Stored)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptRecord(record.key.path, "the record", str(error)) from error
-
-
 def _version(number: int) -> bytes:
     return number.to_bytes(VERSION_BYTES, "big")
 
 
 def _of_wire(schema: pb.Schema, life: int) -> _Stored:
     properties = {one.key: one.value for one in schema.properties}
-    return _Stored(1, life, schema.type, schema.name, schema.schema_data, properties)
+    return _Stored(life, schema.type, schema.name, schema.schema_data, properties)
 
 
 def _to_wire(stored: _Stored) -> pb.Schema:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from txnframework.client import Client
-from txnframework.errors import CorruptRecord, OutcomeUnknown, VersionMismatch
+from txnframework.errors import OutcomeUnknown, VersionMismatch
 from txnframework.model.metadata import Expect, Key, Put, Record
 from txnframework.model.names import TopicName
 from txnframework.model.paths import escape
+from txnframework.model.records import Document, decode, encode
 
 
-class _Epoch(msgspec.Struct, frozen=True):
+class _Epoch(Document):
     """``life``: the life of the topic that the epoch belongs to."""
 
-    version: int
     life: int
     epoch: int
 
@@ -41,7 +39,7 @@ class TopicEpochs:
             last = _epoch_of(record, life)
             if asked is not None and asked >= last > 0:
                 return last
-            value = msgspec.json.encode(_Epoch(1, life, last + 1))
+            value = encode(_Epoch(life, last + 1))
             try:
                 await store.put(Put(_key(topic), value, Expect.ABSENT if record is None else record.version))
             except (VersionMismatch, OutcomeUnknown):
@@ -56,8 +54,5 @@ def _key(topic: TopicName) -> Key:
 def _epoch_of(record: Record | None, life: int) -> int:
     if record is None:
         return 0
-    try:
-        found = msgspec.json.decode(record.value, type=_Epoch)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptRecord(record.key.path, "the record", str(error)) from error
+    found = decode(_Epoch, record)
     return found.epoch if found.life == life else 0

@@ -14,7 +14,7 @@ import msgspec
 from txnframework.errors import Corrupt, UnknownFormat
 from txnframework.model import Branch, TxnID
 
-FORMAT = 1
+FORMAT = 2
 """The format of everything that the ledgers store in a stream."""
 
 _FRAME_HEAD = 5
