@@ -65,7 +65,8 @@ class Reader(Generic[T_co]):
 
     Parents are read before their children. Without ``follow``, the reader ends where each segment ended when the reader
     was opened. With ``follow``, it continues until it is closed, and follows each segment to its descendants. In a
-    snapshot it reads the segments in ``ends``, up to these positions, without the transactions in ``hidden``.
+    snapshot it reads the segments in ``ends``, up to these positions, without the transactions in ``hidden``, of this
+    ``life`` of the topic.
     """
 
     def __init__(
@@ -78,10 +79,11 @@ class Reader(Generic[T_co]):
         compacted: bool = False,
         ends: Mapping[str, Position] | None = None,
         hidden: frozenset[TxnID] = frozenset(),
+        life: int | None = None,
         serializer: Serializer[T_co] | None = None,
     ) -> None:
         self._serializer = serializer
-        self._ends, self._hidden = ends, hidden
+        self._ends, self._hidden, self._wanted_life = ends, hidden, life
         if not isinstance(start, MessageID) and start not in (EARLIEST_START, LATEST_START):
             raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
         try:
@@ -114,6 +116,8 @@ class Reader(Generic[T_co]):
         # A planned layout change is carried out first: until then its children may have no ledgers.
         layout = await self._host.topics.finish_changes(self._topic)
         self._life = layout.life
+        if self._wanted_life not in (None, layout.life):
+            raise TopicNotFound(str(self._topic), deleted=True)  # another topic has its name now
         if isinstance(self._start, MessageID):
             check_message_id(self._start)
             if topic_of(self._start.segment) != self._topic:

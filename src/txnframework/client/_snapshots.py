@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -13,6 +13,7 @@ from txnframework.client._sends.encoded_values import require_serializer
 from txnframework.errors import InvalidInput, TopicNotFound, Unavailable
 from txnframework.interfaces import IInPlaceBuffer
 from txnframework.model.ids import TxnID
+from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest, Visibility
@@ -36,6 +37,7 @@ class Snapshot:
     topics: tuple[TopicName, ...]
     ends: Mapping[str, Position]
     hidden: frozenset[TxnID]
+    _lives: Mapping[TopicName, int]
     _host: Host
 
     def __repr__(self) -> str:
@@ -53,13 +55,14 @@ class Snapshot:
 
         :param serializer: decodes ``Message.content`` (``txnframework.serializers``); default: contents are bytes.
         :raises InvalidInput: the topic is not in the snapshot.
-        :raises TopicNotFound: the topic was deleted.
+        :raises TopicNotFound: the topic was deleted; a new topic of its name is not in the snapshot.
         """
         require_serializer(serializer)
         target = name_from(topic)
         if target not in self.topics:
             raise InvalidInput(f"the snapshot contains {', '.join(map(str, self.topics))}, and not {target}")
-        reader = Reader[Any](self._host, target, ends=self.ends, hidden=self.hidden, serializer=serializer)
+        life = self._lives[target]
+        reader = Reader[Any](self._host, target, ends=self.ends, hidden=self.hidden, life=life, serializer=serializer)
         return await open_reader(self._host, reader)
 
 
@@ -72,24 +75,28 @@ async def take_snapshot(host: Host, topics: tuple[TopicName, ...]) -> Snapshot:
     messages are stored before it ends, and it has ended if any of them is before an end. So what is stored between the
     ends and the tails, which are read afterwards, shows every such transaction.
     """
-    segments = await _segments(host, topics)
+    layouts = [await host.topics.finish_changes(topic) for topic in topics]
+    lives = {layout.topic: layout.life for layout in layouts}
+    segments = await _segments(host, layouts)
     ends = {segment.name: await _end(segment) for segment in segments}
     # Again, because a segment may have been split meanwhile: its transactions go on in its children.
-    segments = await _segments(host, topics)
+    layouts = [await host.topics.finish_changes(topic) for topic in topics]
+    for layout in layouts:
+        if layout.life != lives[layout.topic]:
+            raise TopicNotFound(str(layout.topic), deleted=True)  # the ends are those of an earlier topic of its name
     hidden: set[TxnID] = set()
-    for segment in segments:
+    for segment in await _segments(host, layouts):
         hidden |= await _written_after(host, segment, ends.get(segment.name, EARLIEST))
-    return Snapshot(topics, ends, frozenset(hidden), host)
+    return Snapshot(topics, ends, frozenset(hidden), lives, host)
 
 
-async def _segments(host: Host, topics: tuple[TopicName, ...]) -> list[OpenSegment]:
+async def _segments(host: Host, layouts: Iterable[Layout]) -> list[OpenSegment]:
     found = []
-    for topic in topics:
-        layout = await host.topics.finish_changes(topic)
+    for layout in layouts:
         for part in layout.in_order():
             segment = await host.segment(str(layout.name_of(part.id)))
             if not segment.is_of(layout.life):
-                raise TopicNotFound(str(topic), deleted=True)
+                raise TopicNotFound(str(layout.topic), deleted=True)
             found.append(segment)
     return found
 
