@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from txnframework.broker import OpenSegment
 from txnframework.client._base import ClientOperations, Name, NamingDeletion
 from txnframework.client._messages import MessageID
+from txnframework.errors import EntryTrimmed
 from txnframework.model.entries import EntryView
 from txnframework.model.layout import Layout
 from txnframework.model.names import check_known_name
@@ -49,7 +50,7 @@ class EndOperations(ClientOperations):
             return await self._retry.run(lambda: self._last_sequence_id(layout, producer))
 
     async def _last_message(self, layout: Layout) -> MessageID | None:
-        for segment_id in sorted(layout.segments, reverse=True):
+        for segment_id in sorted(layout.made(), reverse=True):
             opened = await self.host.segment(str(layout.name_of(segment_id)))
             at = await _last_position(opened)
             if at is not None:
@@ -58,7 +59,7 @@ class EndOperations(ClientOperations):
 
     async def _last_sequence_id(self, layout: Layout, producer: str) -> int | None:
         found: list[int] = []
-        for segment_id in layout.segments:
+        for segment_id in layout.made():
             opened = await self.host.segment(str(layout.name_of(segment_id)))
             highest = (await opened.ledger.remembered(producer, 0)).highest
             if highest is not None:
@@ -68,20 +69,29 @@ class EndOperations(ClientOperations):
 
 async def _last_position(opened: OpenSegment) -> Position | None:
     async for after in _starts(opened):
-        last: Position | None = None
-        at = after
-        while True:
-            page = await opened.buffer.read(ReadRequest(at, PAGE))
-            if page.entries:
-                entry = page.entries[-1]
-                count = EntryView(entry.data, entry.position, opened.name).count
-                last = Position(entry.position.ledger_id, entry.position.entry_id, count - 1)
-            if page.upto == at:
-                break
-            at = page.upto
+        try:
+            last = await _last_after(opened, after)
+        except EntryTrimmed:
+            # All that is left is in later ledgers, so there is nothing further back either.
+            left = await opened.ledger.ledgers(-1, 1)
+            return await _last_after(opened, Position(left[0].ledger_id, -1)) if left else None
         if last is not None:
             return last
     return None
+
+
+async def _last_after(opened: OpenSegment, after: Position) -> Position | None:
+    """Return the position of the last message that can be read after a position; None: there is none."""
+    last: Position | None = None
+    while True:
+        page = await opened.buffer.read(ReadRequest(after, PAGE))
+        if page.entries:
+            entry = page.entries[-1]
+            count = EntryView(entry.data, entry.position, opened.name).count
+            last = Position(entry.position.ledger_id, entry.position.entry_id, count - 1)
+        if page.upto == after:
+            return last
+        after = page.upto
 
 
 async def _starts(opened: OpenSegment) -> AsyncIterator[Position]:
