@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -186,6 +187,30 @@ def test_what_follows_a_message_that_was_not_stored(memory: Stores, stops: bool)
                 await producer.send(b"%d" % number, sequence_id=number)
             assert await memory.read(client, "orders") == ([b"0", b"1", b"2"] if stops else [b"1", b"2", b"0"])
             assert await client.last_sequence_id("orders", "shop") == 2
+
+    memory.run(work())
+
+
+def test_refusals_keep_nothing_of_their_callers(memory: Stores) -> None:
+    """A program that goes on sending to a stopped producer gets an error of its own each time."""
+
+    async def work() -> None:
+        async with memory.open(client={"retries_max": 0}) as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders", stop_after_failure=True)
+
+            async def fail(_: Any, __: Any) -> Any:
+                raise Unavailable("the store is away")
+
+            await intercept(client, SEGMENT, fail)
+            with pytest.raises(Unavailable):
+                await producer.send(b"0")
+            frames = []
+            for _ in range(3):
+                with pytest.raises(Closed) as refused:
+                    await producer.send(b"1")
+                frames.append(len(extract_tb(refused.value.__traceback__)))
+            assert len(set(frames)) == 1
 
     memory.run(work())
 

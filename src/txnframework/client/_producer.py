@@ -80,8 +80,9 @@ class Producer(Generic[T_contra]):
         self._rerouting: asyncio.Task[None] | None = None
         self._closed = False
         self._stops_after_failure = stop_after_failure
-        # Why later messages are refused, after one that was not stored.
-        self._stopped_by: Closed | None = None
+        # Why later messages are refused, after one that was not stored. A text, because an error that is raised many
+        # times keeps the frames of all callers.
+        self._stopped_by: str | None = None
 
     def __repr__(self) -> str:
         return f"<Producer {self.name} of {self.topic}{', closed' if self._closed else ''}>"
@@ -206,7 +207,7 @@ class Producer(Generic[T_contra]):
                 if self._closed:
                     raise Closed(f"producer {self.name} was closed")
                 if self._stopped_by is not None and branch is None:
-                    raise self._stopped_by
+                    raise Closed(self._stopped_by)
                 require_open(self._host)
                 stored: Sequence[bytes | None] = values  # type: ignore[assignment]  # bytes, as there is no serializer
                 tagged = None
@@ -270,7 +271,7 @@ class Producer(Generic[T_contra]):
 
     def _put(self, outgoing: OutgoingMessage) -> None:
         if self._stopped_by is not None and outgoing.branch is None:
-            outgoing.fail(self._stopped_by)
+            outgoing.fail(Closed(self._stopped_by))
             return
         segment_id = self._sole
         if segment_id is None:
@@ -294,9 +295,9 @@ class Producer(Generic[T_contra]):
         """Refuse all later messages outside of transactions, after one that was not stored."""
         if self._stopped_by is not None:
             return
-        self._stopped_by = Closed(f"producer {self.name} stopped after a message that was not stored: {error}")
+        self._stopped_by = f"producer {self.name} stopped after a message that was not stored: {error}"
         for sender in tuple(self._senders.values()):
-            sender.refuse_waiting(self._stopped_by)
+            sender.refuse_waiting(Closed(self._stopped_by))
 
     def _reroute_soon(self) -> None:
         if self._rerouting is None:
