@@ -23,6 +23,7 @@ from txnframework_spark.errors import (
     TopicMissing,
     UnknownOption,
     Unsupported,
+    describe_error,
 )
 from txnframework_spark.progress import StateProgress, lag, state
 from txnframework_spark.session import REDACTION, check_java, require_this_interpreter
@@ -47,6 +48,7 @@ __all__ = [
     "UnknownOption",
     "Unsupported",
     "check_java",
+    "describe_error",
     "lag",
     "require_this_interpreter",
     "state",

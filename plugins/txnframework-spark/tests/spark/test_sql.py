@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework_spark.errors import describe_error
+from txnframework_spark import describe_error
 from txnframework_spark.testing.pipelines import WAIT_S
 
 if TYPE_CHECKING:
