@@ -30,7 +30,10 @@ def recipe(spark: SparkSession, stores: Stores, tmp_path: Path) -> Callable[[str
     """Return what runs the recipe with a heading, with the folders and the stores of this test."""
     config = tmp_path / "txnframework.toml"
     config.write_text(f'[metadata]\nurl = "{stores.url}"\n')
-    names: dict[str, Any] = {"spark": spark, "STORES": {"config": str(config)}, "__name__": "__main__"}
+    names: dict[str, Any] = {"__name__": "__main__"}
+    shared = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)[0]
+    exec(compile(shared.replace("txnframework.toml", str(config)), PAGE.name, "exec"), names)
+    assert names["spark"].sparkContext is spark.sparkContext
 
     def run(heading: str) -> None:
         (section,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.S | re.M)
