@@ -115,7 +115,8 @@ class Holder:
     The holder of a lease: ``session`` identifies it, ``consumer`` and ``process`` are for people.
 
     As text it is ``CONSUMER on PROCESS in SESSION``. Without a consumer that has a name, the text begins with ``on``.
-    A text that was written without a process has only the session, or ``CONSUMER in SESSION``.
+    A text that was written without a process has only the session, or ``CONSUMER in SESSION``. A process name has an
+    ``@`` and no white space.
     """
 
     consumer: str
@@ -129,10 +130,10 @@ class Holder:
 
     @classmethod
     def parse(cls, text: str) -> Holder:
-        """Return the holder that a text names; every text names one. A process name has no white space."""
+        """Return the holder that a text names; every text names one."""
         named, _, session = text.rpartition(" in ")
         consumer, on, process = f" {named}".rpartition(" on ")
-        if not on or " " in process:
+        if not on or "@" not in process or " " in process:
             return cls(named, "", session)
         return cls(consumer.removeprefix(" "), process, session)
 

@@ -27,6 +27,7 @@ def test_read_back(holder: Holder) -> None:
         ("s1", Holder("", "", "s1")),
         ("worker in s1", Holder("worker", "", "s1")),
         ("worker on call at night in s1", Holder("worker on call at night", "", "s1")),
+        ("worker on web-1 in s1", Holder("worker on web-1", "", "s1")),
         ("", Holder("", "", "")),
     ],
 )
