@@ -191,6 +191,38 @@ def test_what_follows_a_message_that_was_not_stored(memory: Stores, stops: bool)
     memory.run(work())
 
 
+def test_a_cancelled_call_stops_the_producer(memory: Stores) -> None:
+    """It may be stored or not, and its message must keep its place when it is sent again."""
+
+    async def work() -> None:
+        async with memory.open(client={"retries_max": 0, "entry_messages_max": 1}) as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders", name="shop", stop_after_failure=True)
+            entered, go_on = asyncio.Event(), asyncio.Event()
+
+            async def wait(real: Any, entries: Any) -> Any:
+                entered.set()
+                await go_on.wait()
+                return await real.append(entries)
+
+            await intercept(client, SEGMENT, wait)
+            sends = [asyncio.ensure_future(producer.send(b"%d" % one, sequence_id=one)) for one in range(3)]
+            await entered.wait()
+            sends[1].cancel()
+            await asyncio.wait({sends[1]})
+            go_on.set()
+            assert await outcomes([sends[0], sends[2]]) == [MessageID, Closed]
+            with pytest.raises(Closed, match="CancelledError"):
+                await producer.send(b"3", sequence_id=3)
+            await producer.close()
+            producer = await client.producer("orders", name="shop", stop_after_failure=True)
+            for number in range(4):
+                await producer.send(b"%d" % number, sequence_id=number)
+            assert await memory.read(client, "orders") == [b"0", b"1", b"2", b"3"]
+
+    memory.run(work())
+
+
 def test_refusals_keep_nothing_of_their_callers(memory: Stores) -> None:
     """A program that goes on sending to a stopped producer gets an error of its own each time."""
 

@@ -77,9 +77,10 @@ class Client(
             them. Default: a new unique name. Two producers may use one name at the same time only if the caller chooses
             the sequence ids.
         :param serializer: encodes what is sent (``txnframework.serializers``); default: values are bytes.
-        :param stop_after_failure: after a message outside of transactions was not stored, or its outcome is unknown,
-            refuse all later ones with Closed. Then the failed message can be sent again before them, by another
-            producer of this name. Default: later messages are sent, and a repeated message is stored behind them.
+        :param stop_after_failure: after a message outside of transactions was not stored, or its outcome is unknown, as
+            after a cancelled call, refuse all later ones with Closed. Then the failed message can be sent again before
+            them, by another producer of this name. Default: later messages are sent, and a repeated message is stored
+            behind them.
         :raises InvalidInput: the name is not a valid producer name (``model.names.check_new_name``).
         :raises TopicNotFound: the topic does not exist.
         """

@@ -255,6 +255,11 @@ class Producer(Generic[T_contra]):
                         )
                     at = upto
             return await sending.ended()
+        except BaseException as error:
+            # Also a call that was cancelled: whether its messages are stored is unknown.
+            if branch is None and self._stops_after_failure:
+                self._stop(error)
+            raise
         finally:
             sending.give_up()
 
@@ -291,11 +296,12 @@ class Producer(Generic[T_contra]):
             self._host, self._retry, self.name, name, ancestors, sealed, layout.life, self._beyond, failed
         )
 
-    def _stop(self, error: Exception) -> None:
+    def _stop(self, error: BaseException) -> None:
         """Refuse all later messages outside of transactions, after one that was not stored."""
         if self._stopped_by is not None:
             return
-        self._stopped_by = f"producer {self.name} stopped after a message that was not stored: {error}"
+        why = str(error) or type(error).__name__
+        self._stopped_by = f"producer {self.name} stopped after a message that was not stored: {why}"
         for sender in tuple(self._senders.values()):
             sender.refuse_waiting(Closed(self._stopped_by))
 
