@@ -141,7 +141,7 @@ class Installation:
             raise Unavailable(f"the ledgers in {self._prefix} cannot be described: {stored.reason}")
 
     async def _check(self, shards: Sequence[Shard], sync_always: bool) -> None:
-        found = await asyncio.gather(*(shard.describe() for shard in shards))
+        found = await asyncio.gather(*map(self._described, shards))
         for shard, one in zip(shards, found, strict=True):
             if one is None:
                 raise StoreMismatch(
@@ -150,6 +150,17 @@ class Installation:
             shard.require_fitting(one)
         if not sync_always:
             self._warn_of_loss([one for one in found if one is not None])
+
+    async def _described(self, shard: Shard) -> dict[str, Any] | None:
+        """
+        Return a stream that was created, or None if the servers have lost it.
+
+        Servers that have just elected a leader may not know a stream yet. So they are asked for some time.
+        """
+        attempts = self._requests.attempts()
+        while (found := await shard.describe()) is None and not attempts.are_over:
+            await attempts.pause()
+        return found
 
     def _warn_of_loss(self, found: list[dict[str, Any]]) -> None:
         replicas = min((one.get("config") or {}).get("num_replicas", 1) for one in found)
