@@ -118,9 +118,10 @@ class ICopyableLedgerStore(ILedgerStore):
         The first entry directly follows the last one that was imported: it is the next one of the same ledger, or the
         first one of the next ledger with entries.
 
+        After another error than the one below, those of the first ledgers among them may be added, or all;
+        ``import_ledger`` reports what.
+
         :raises InvalidInput: another entry has to follow; nothing was added.
-        After any other error those of the first ledgers among them may be added, or all; ``import_ledger`` reports
-        what.
         """
 
     async def import_sequences(name: str, sequences: tuple[RememberedSequence, ...]) -> None:
