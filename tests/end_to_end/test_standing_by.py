@@ -672,3 +672,31 @@ def test_leaving_one_segment_in_vain_leaves_the_others(memory: Stores, monkeypat
         raise Unavailable("the store is away")
 
     memory.run(work())
+
+
+def test_waiting_until_takes_no_news_from_a_receiver(memory: Stores) -> None:
+    """A call that begins to wait in the moment in which a message comes does not hide it from ``receive``."""
+
+    async def work() -> None:
+        memory.environment = VirtualEnvironment()
+        async with memory.open() as client:
+            await prepared(client, 0)
+            async with await client.consumer("orders", "billing") as consumer:
+                inbox: Any = consumer._inbox
+                looked: list[int] = []
+
+                def take(messages_max: int) -> tuple[Any, ...]:
+                    looked.append(messages_max)
+                    return ()
+
+                inbox.take = take
+                receiving = asyncio.ensure_future(consumer.receive(timeout_ms=HOUR_MS))
+                asyncio.get_running_loop().call_soon(consumer.notice)
+                waiting = asyncio.ensure_future(consumer.wait_until(active=False))
+                await run_ready()
+                assert len(looked) == 2
+                for one in (receiving, waiting):
+                    one.cancel()
+                await asyncio.wait({receiving, waiting})
+
+    memory.run(work())

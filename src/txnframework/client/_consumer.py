@@ -67,6 +67,8 @@ class Consumer(HandlerRuns[T_co]):
         self._targets = targets
         self._inbox = Inbox()
         self._news = asyncio.Event()
+        # Set with ``_news``. ``wait_until`` clears this one, because ``receive`` may not have looked at the other yet.
+        self._changed = asyncio.Event()
         self._closed = False
         self._dead_letters = None if dead_letter is None else DeadLetters(host, dead_letter, self)
         self._leaving: asyncio.Task[None] | None = None
@@ -74,7 +76,7 @@ class Consumer(HandlerRuns[T_co]):
         self._recording: asyncio.Task[None] | None = None
         # Seeking detaches segments and attaches them again, so seeks and the close are serialized.
         self._changing = asyncio.Lock()
-        self._membership = Membership(host, targets, options, self._inbox, self._news.set)
+        self._membership = Membership(host, targets, options, self._inbox, self.notice)
         self._segments = self._membership.segments
         self._acks = ConsumerAcks(host, options.subscription, self._segments, self._require_open)
 
@@ -107,10 +109,10 @@ class Consumer(HandlerRuns[T_co]):
         :raises Closed: the consumer was closed while it was waited for.
         """
         while self.is_active is not active:
-            self._news.clear()
+            self._changed.clear()
             self._require_open()
             self._raise_what_failed()
-            await self._news.wait()
+            await self._changed.wait()
 
     async def join(self) -> None:
         """Attach to the segments; ``Client.consumer`` calls this."""
@@ -324,7 +326,7 @@ class Consumer(HandlerRuns[T_co]):
         self._inbox.paused = False
         for feed in tuple(self._segments.feeds.values()):
             feed.resume()
-        self._news.set()
+        self.notice()
 
     async def seek(self, to: Target) -> None:
         """
@@ -360,13 +362,14 @@ class Consumer(HandlerRuns[T_co]):
         if self._dead_letters is not None:
             await self._dead_letters.close()
         self._closed = True
-        self._news.set()
+        self.notice()
         async with self._changing:
             await self._membership.leave()
 
     def notice(self) -> None:
-        """Wake the tasks that wait in ``receive``, so that they raise a failure."""
+        """Wake the tasks that wait in ``receive`` or ``wait_until``, so that they look again."""
         self._news.set()
+        self._changed.set()
 
     async def __aenter__(self) -> Self:
         return self
