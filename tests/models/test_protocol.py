@@ -15,6 +15,7 @@ from protocol import (
     deciding,
     deleting,
     fencing,
+    moving,
     sharing,
     snapshotting,
     subscribing,
@@ -32,6 +33,7 @@ MODELS: tuple[ModuleType, ...] = (
     claiming,
     fencing,
     snapshotting,
+    moving,
 )
 
 
