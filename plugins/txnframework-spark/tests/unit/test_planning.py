@@ -9,7 +9,6 @@ from txnframework.model.layout_changes import create_layout, finish_change, plan
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework_spark.microbatch.registration import Range
-from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.source.batch_plan import (
     parts,
     ranges_between,
@@ -20,12 +19,6 @@ from txnframework_spark.source.batch_plan import (
     within_cursors,
 )
 from txnframework_spark.source.offsets import Offset, SegmentOffset
-from txnframework_spark.source.partitions import (
-    COMBINED_ENTRIES_MAX,
-    CombinedPartition,
-    SegmentPartition,
-    combine_small,
-)
 
 TOPIC = TopicName.parse("in")
 
@@ -93,28 +86,6 @@ def test_what_a_held_segment_descends_from_is_not_left_to_read() -> None:
 )
 def test_ranges_are_cut_in_proportion_to_their_messages(counts: list[int], at_least: int, expected: list[int]) -> None:
     assert parts(counts, at_least) == expected
-
-
-@pytest.mark.parametrize(
-    ("entries", "tasks"),
-    [
-        ([1, 1, 1], [3]),
-        ([COMBINED_ENTRIES_MAX - 1, 1, 1], [2, 1]),
-        ([COMBINED_ENTRIES_MAX + 1, 1, 1, None, 1], [1, 2, 1, 1]),
-        ([None, None], [1, 1]),
-        ([1], [1]),
-        ([], []),
-    ],
-)
-def test_small_ranges_share_a_task(entries: list[int | None], tasks: list[int]) -> None:
-    """In their order; None: a range over two ledgers, whose entries are not counted."""
-    partitions = [
-        SegmentPartition(StoreOptions(), f"s{number}", at(4), Position(1, 5) if size is None else at(4 + size))
-        for number, size in enumerate(entries)
-    ]
-    found = [task.parts if isinstance(task, CombinedPartition) else (task,) for task in combine_small(partitions)]
-    assert [len(task) for task in found] == tasks
-    assert [partition for task in found for partition in task] == partitions
 
 
 def test_a_merged_child_waits_for_all_its_parents() -> None:

@@ -55,42 +55,6 @@ class SegmentPartition(InputPartition):
     skips_trimmed: bool = False
 
 
-@dataclass(frozen=True)
-class CombinedPartition(InputPartition):
-    """Small ranges of several segments, which one task reads one after another."""
-
-    parts: tuple[SegmentPartition, ...]
-
-
-COMBINED_ENTRIES_MAX: Final = 8
-"""The most entries of a task that reads several segments. It reads them in about the time that a task costs itself."""
-
-
-def combine_small(partitions: Sequence[SegmentPartition]) -> list[SegmentPartition | CombinedPartition]:
-    """
-    Return tasks that read the same, in order: neighbours with few entries become one task.
-
-    A task costs two calls of Python processes, so a small batch of many segments would take longer to start than to
-    read. A range over several ledgers has an unknown number of entries, and keeps its own task.
-    """
-    found: list[SegmentPartition | CombinedPartition] = []
-    few: list[SegmentPartition] = []
-    total = 0
-    for partition in partitions:
-        after, upto = partition.after, partition.upto
-        entries = upto.entry_id - after.entry_id if after.ledger_id == upto.ledger_id else COMBINED_ENTRIES_MAX + 1
-        if total + entries > COMBINED_ENTRIES_MAX:
-            found += _as_tasks(few)
-            few, total = [], 0
-        few.append(partition)
-        total += entries
-    return found + _as_tasks(few)
-
-
-def _as_tasks(few: Sequence[SegmentPartition]) -> list[SegmentPartition | CombinedPartition]:
-    return [CombinedPartition(tuple(few))] if len(few) > 1 else list(few)
-
-
 _RANGES_AT_A_TIME: Final = 16
 """The number of ranges that are looked at concurrently."""
 

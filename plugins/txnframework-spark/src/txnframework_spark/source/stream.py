@@ -25,7 +25,7 @@ from txnframework_spark.microbatch.pause import PARTITIONING, PLANNING, Pauses
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.process import retry_unavailable
 from txnframework_spark.source.offsets import from_json
-from txnframework_spark.source.partitions import CombinedPartition, SegmentPartition, combine_small
+from txnframework_spark.source.partitions import SegmentPartition
 from txnframework_spark.source.planner import InputPlanner
 from txnframework_spark.source.reader import read_partition
 from txnframework_spark.source.subscriptions import HOLDER_PREFIX
@@ -93,13 +93,9 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the read tasks of a batch."""
         planner = self._planner()
         Pauses.from_environment().reach(PARTITIONING, None)
-        tasks = process.run(
+        return process.run(
             retry_unavailable(planner.host, lambda: planner.partitions(from_json(start), from_json(end)))
         )
-        # These options say how many tasks there are.
-        if self._options.min_partitions is not None or self._options.max_records_per_partition is not None:
-            return tasks
-        return combine_small(tasks)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the sink's transaction acknowledges, and this call may be late or missing."""
@@ -131,12 +127,9 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield a partition's messages as Arrow record batches."""
         from pyspark.sql.pandas.types import to_arrow_schema  # Spark compares the batches' schema with its result
 
-        parts = partition.parts if isinstance(partition, CombinedPartition) else (partition,)
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        for part in parts:
-            if not isinstance(part, SegmentPartition):
-                raise Unsupported("this partition was planned by another source")
-            yield from read_partition(part, current_task(), schema)
+        if not isinstance(partition, SegmentPartition):
+            raise Unsupported("this partition was planned by another source")
+        yield from read_partition(partition, current_task(), to_arrow_schema(self._schema, timezone="UTC"))
 
 
 async def _made(host: Host, options: SourceOptions, holder: str) -> InputPlanner:
