@@ -17,9 +17,10 @@ number of open transactions, belongs to no single process: ``txnframework metric
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from txnframework.errors import MissingExtra
+from txnframework.instruments import LATENCY_BUCKETS_S
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -27,9 +28,6 @@ except ImportError as error:
     raise MissingExtra("txnframework.metrics", "metrics", "prometheus_client") from error
 
 M = TypeVar("M", Counter, Gauge, Histogram)
-
-LATENCY_BUCKETS_S: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Upper bounds in seconds; they distinguish an in-memory store, a database nearby and one that is far away."""
 
 
 class Metrics:

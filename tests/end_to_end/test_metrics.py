@@ -83,6 +83,12 @@ def test_conflicts_are_counted(stores: Stores) -> None:
                     await consumer.ack(message, txn=second)
                 await second.abort()
             assert value(metrics, "txnframework_ack_conflicts_total", topic=ORDERS, subscription="s") == 1
+            assert value(metrics, "txnframework_sent_messages_total", topic=ORDERS) == 1
+            assert value(metrics, "txnframework_sent_bytes_total", topic=ORDERS) == 1
+            assert value(metrics, "txnframework_received_messages_total", topic=ORDERS, subscription="s") == 1
+            assert value(metrics, "txnframework_received_bytes_total", topic=ORDERS, subscription="s") == 1
+            # That of the transaction that commits; the refused one is not counted.
+            assert value(metrics, "txnframework_acknowledged_messages_total", topic=ORDERS, subscription="s") == 1
             await consumer.close()
 
     stores.run(work())

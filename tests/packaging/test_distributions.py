@@ -21,16 +21,17 @@ ALLOWED = {
     "runtime": {"environment", "errors"},
     "values": set(),
     "errors": {"values"},
-    "metrics": {"errors"},
+    "instruments": set(),
+    "metrics": {"errors", "instruments"},
     "serializers": {"errors"},
     "urls": {"errors"},
     "tables": {"errors", "urls"},
     "model": {"errors", "values"},
-    "interfaces": {"model"},
-    "plugin": {"environment", "errors", "interfaces", "metrics", "model", "tables", "urls"},
+    "interfaces": {"instruments", "model"},
+    "plugin": {"environment", "errors", "instruments", "interfaces", "model", "tables", "urls"},
     "config": {"errors", "model", "plugin", "tables", "urls"},
-    "broker": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "runtime"},
-    "client": {"environment", "errors", "interfaces", "metrics", "model", "plugin", "config", "runtime", "broker"}
+    "broker": {"environment", "errors", "instruments", "interfaces", "model", "plugin", "config", "runtime"},
+    "client": {"environment", "errors", "instruments", "interfaces", "model", "plugin", "config", "runtime", "broker"}
     | {"serializers"},
 }
 
@@ -214,6 +215,7 @@ def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
             allowed = {
                 "environment",
                 "errors",
+                "instruments",
                 "interfaces",
                 "metrics",
                 "model",

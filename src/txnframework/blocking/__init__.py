@@ -28,7 +28,7 @@ from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
+    from txnframework.instruments import Instruments
 
 __all__ = [
     "Client",
@@ -54,7 +54,7 @@ def open(
     registry: PluginRegistry | None = None,
     environment: Environment | None = None,
     loop: LoopThread | None = None,
-    metrics: Metrics | None = None,
+    metrics: Instruments | None = None,
 ) -> AbstractContextManager[Client, None]:
     """
     Open a client: ``with txnframework.blocking.open(...) as client``; see ``txnframework.open``.

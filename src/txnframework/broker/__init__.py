@@ -33,6 +33,7 @@ from txnframework.broker.inspection import (
     SubscriptionPosition,
     TopicDescription,
 )
+from txnframework.broker.observers import observing
 from txnframework.broker.probes import StoreProbe, probe_stores
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
@@ -131,6 +132,7 @@ __all__ = [
     "first_completed",
     "held_leases",
     "holder_of",
+    "observing",
     "open_host",
     "plugins_of",
     "probe_stores",

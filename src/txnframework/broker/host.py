@@ -20,7 +20,8 @@ from txnframework.broker.dispatch.subscription_shares import SubscriptionShares
 from txnframework.broker.domains import DomainPlugins, NoPlugins
 from txnframework.broker.inspection import Inspection
 from txnframework.broker.maintenance import Maintenance
-from txnframework.broker.metrics import measured_store
+from txnframework.broker.metrics import MetricsObserver, measured_store
+from txnframework.broker.observers import combined, open_observers
 from txnframework.broker.retention import Trimmer
 from txnframework.broker.segments import OpenSegment, SegmentCache, SegmentOpener, SegmentSubscription
 from txnframework.broker.status import HangingTransactions, StoreStatus
@@ -29,7 +30,7 @@ from txnframework.broker.topics.topics import Topics
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.errors import Closed, TransactionDomainMismatch
-from txnframework.interfaces import ITransactionCoordinator
+from txnframework.interfaces import IObserver, ITransactionCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import from_record
 from txnframework.model.names import TRANSACTION_DOMAINS, TopicName
@@ -39,14 +40,14 @@ from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import BackgroundTask
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
+    from txnframework.instruments import Instruments
 
 
 async def open_host(
     config: Config,
     registry: PluginRegistry | None = None,
     environment: Environment | None = None,
-    metrics: Metrics | None = None,
+    metrics: Instruments | None = None,
 ) -> Host:
     """
     Open the stores that ``config`` names, and check that they belong together.
@@ -63,7 +64,7 @@ async def open_host(
 
 
 async def _open_host(
-    config: Config, registry: PluginRegistry, environment: Environment, metrics: Metrics | None, steps: Steps
+    config: Config, registry: PluginRegistry, environment: Environment, metrics: Instruments | None, steps: Steps
 ) -> Host:
     metadata, ledgers = await open_stores(config, registry, environment)
     try:
@@ -72,8 +73,16 @@ async def _open_host(
         await ledgers.close()
         await metadata.close()
         raise
-    context = HostContext(config, registry, environment, measured_store(metadata, metrics), ledgers, metrics)
-    host = Host(context, steps)
+    try:
+        observers = await open_observers(config, registry, environment)
+    except BaseException:
+        await ledgers.close()
+        await metadata.close()
+        raise
+    chosen = metrics or (None if (found := combined(observers)) is None else found.instruments)
+    observer = combined(observers if chosen is None else (*observers, IObserver(MetricsObserver(chosen))))
+    store = measured_store(metadata, chosen)
+    host = Host(HostContext(config, registry, environment, store, ledgers, chosen, observer), steps)
     host.start()
     return host
 
@@ -95,6 +104,8 @@ class Host:
         self.metadata = metadata = context.metadata
         self.ledgers = ledgers = context.ledgers
         self.metrics = context.metrics
+        self.observer = context.observer
+        """What is told of the operations of this process; None: nothing is."""
         self._opener = SegmentOpener(context, self._coordinator)
         self.segments = SegmentCache(self._opener, self._require_open, self._start_maintenance)
         """The segments that are open, and their subscriptions."""

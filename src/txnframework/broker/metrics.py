@@ -1,31 +1,23 @@
-"""Proxies that measure the roles of a host, used if it was opened with ``Metrics``."""
+"""What a host measures, if it was opened with metrics: operations, and the stores behind proxies."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final, TypeVar
+
+from zope.interface import implementer
 
 from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionConflict
-from txnframework.interfaces import (
-    IAtomicBatchStore,
-    ICoCommitCoordinator,
-    IDatabaseTransaction,
-    IMetadataStore,
-    IPendingAckStore,
-    ITransactionCoordinator,
-)
+from txnframework.instruments import Counter, Histogram, Instruments
+from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IObservation, IObserver, IPendingAckStore
 from txnframework.model.acks import AckRequest
 from txnframework.model.metadata import Batch, IndexRange, Key, Put, PutSequential, Record, RecordPage
+from txnframework.model.observations import ObservedOperation, OperationKind, Outcome
 from txnframework.model.paths import is_header, is_operation
-from txnframework.model.transactions import End, Transaction
 from txnframework.runtime.proxy import ForwardingProxy
-
-if TYPE_CHECKING:
-    from prometheus_client import Counter
-
-    from txnframework.metrics import Metrics
-
 
 OK: Final = "ok"
 CONFLICT: Final = "conflict"
@@ -44,7 +36,7 @@ def result_of(error: BaseException, forbidden: str) -> str:
     return FAILED if isinstance(error, Exception) and not isinstance(error, OutcomeUnknown) else UNKNOWN
 
 
-def header_cas(metrics: Metrics) -> Counter:
+def header_cas(metrics: Instruments) -> Counter:
     """Return the counter of decisions: the store counts attempted writes, the coordinator forbidden decisions."""
     return metrics.counter(
         "txnframework_header_updates_total",
@@ -54,13 +46,63 @@ def header_cas(metrics: Metrics) -> Counter:
     )
 
 
-class MeasuredCoordinator(ForwardingProxy):
-    """Measures the time to end transactions."""
+@implementer(IObservation)
+class _Counting:
+    """An operation whose messages are counted when it succeeds."""
 
-    _behind: ITransactionCoordinator
+    headers: tuple[tuple[str, bytes], ...] = ()
 
-    def __init__(self, behind: ITransactionCoordinator, metrics: Metrics) -> None:
-        super().__init__(behind)
+    def __init__(self, succeeded: Callable[[], None]) -> None:
+        self._succeeded = succeeded
+
+    def ends(self, outcome: Outcome) -> None:
+        """Count the messages unless the operation failed."""
+        if outcome.error is None:
+            self._succeeded()
+
+
+@implementer(IObservation)
+class _Ending:
+    """The decision of a transaction, which is measured."""
+
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    def __init__(self, operation: ObservedOperation, times: Histogram, decisions: Counter) -> None:
+        self._operation = operation
+        self._times = times
+        self._decisions = decisions
+        self._clock = asyncio.get_running_loop().time
+        self._began_s = self._clock()
+
+    def ends(self, outcome: Outcome) -> None:
+        """Measure the time, and count a decision that is forbidden."""
+        result = OK if outcome.error is None else result_of(outcome.error, REJECT)
+        if result == REJECT:
+            self._decisions.labels(REJECT).inc()
+        took_s = self._clock() - self._began_s
+        self._times.labels(self._operation.family, self._operation.action, result).observe(took_s)
+
+
+@implementer(IObserver)
+class MetricsObserver:
+    """Counts messages and bytes of sends, receipts and acknowledgments, and measures the time to end transactions."""
+
+    def __init__(self, metrics: Instruments) -> None:
+        self.instruments: Instruments | None = metrics
+        subscribed = ("topic", "subscription")
+        self._sent = (
+            metrics.counter("txnframework_sent_messages_total", "Messages that were sent and stored.", ("topic",)),
+            metrics.counter("txnframework_sent_bytes_total", "Size of the values of sent messages.", ("topic",)),
+        )
+        self._received = (
+            metrics.counter("txnframework_received_messages_total", "Messages that were received.", subscribed),
+            metrics.counter("txnframework_received_bytes_total", "Size of received values.", subscribed),
+        )
+        self._acknowledged = metrics.counter(
+            "txnframework_acknowledged_messages_total",
+            "Messages that were acknowledged individually, also in transactions that abort later.",
+            subscribed,
+        )
         self._ended = metrics.histogram(
             "txnframework_end_seconds",
             "Time until a transaction was decided, by result: ok, reject (it ended otherwise, is not known or is"
@@ -68,35 +110,27 @@ class MeasuredCoordinator(ForwardingProxy):
             ("family", "action", "result"),
         )
         self._decisions = header_cas(metrics)
-        self._family = behind.family
+        info = metrics.gauge("txnframework_process_build_info", "Always 1; the label names the version.", ("version",))
+        info.labels(_version()).set(1)
 
-    async def end(self, request: End) -> Transaction:
-        """Decide a transaction and measure the time."""
-        return await self._measured(request, self._behind.end(request))
+    def begins(self, operation: ObservedOperation) -> IObservation:
+        """Count the operation when it ends."""
+        if operation.kind is OperationKind.END:
+            return _Ending(operation, self._ended, self._decisions)
+        return _Counting(partial(self._count, operation))
 
-    async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
-        """Decide a transaction together with rows of the application, and measure the time."""
-        behind = ICoCommitCoordinator(self._behind)
-        return await self._measured(request, behind.end_with(request, transaction))
-
-    async def _measured(self, request: End, deciding: Awaitable[Transaction]) -> Transaction:
-        clock = asyncio.get_running_loop().time
-        began_s = clock()
-        result = OK
-        try:
-            return await deciding
-        except BaseException as error:
-            result = result_of(error, REJECT)
-            if result == REJECT:
-                self._decisions.labels(REJECT).inc()
-            raise
-        finally:
-            self._ended.labels(self._family, request.action.value, result).observe(clock() - began_s)
-
-
-def measured_coordinator(coordinator: ITransactionCoordinator, metrics: Metrics | None) -> ITransactionCoordinator:
-    """Return ``coordinator``, measured if ``metrics`` is given."""
-    return coordinator if metrics is None else ITransactionCoordinator(MeasuredCoordinator(coordinator, metrics))
+    def _count(self, operation: ObservedOperation) -> None:
+        if operation.kind is OperationKind.SEND:
+            numbers, labels = self._sent, [operation.topic]
+        elif operation.kind is OperationKind.RECEIVE:
+            numbers, labels = self._received, [operation.topic, operation.subscription]
+        elif operation.kind is OperationKind.ACK:
+            self._acknowledged.labels(operation.topic, operation.subscription).inc(operation.messages)
+            return
+        else:
+            return
+        numbers[0].labels(*labels).inc(operation.messages)
+        numbers[1].labels(*labels).inc(operation.value_bytes)
 
 
 class MeasuredMetadataStore(ForwardingProxy):
@@ -104,7 +138,7 @@ class MeasuredMetadataStore(ForwardingProxy):
 
     _behind: IAtomicBatchStore
 
-    def __init__(self, behind: IMetadataStore, metrics: Metrics) -> None:
+    def __init__(self, behind: IMetadataStore, metrics: Instruments) -> None:
         super().__init__(behind)
         self._operations = metrics.counter(
             "txnframework_operation_records_written_total", "Operation records of transactions that were written."
@@ -150,7 +184,7 @@ class MeasuredMetadataStore(ForwardingProxy):
         return answer
 
 
-def measured_store(store: IMetadataStore, metrics: Metrics | None) -> IMetadataStore:
+def measured_store(store: IMetadataStore, metrics: Instruments | None) -> IMetadataStore:
     """Return ``store``, measured if ``metrics`` is given."""
     return store if metrics is None else IMetadataStore(MeasuredMetadataStore(store, metrics))
 
@@ -160,7 +194,7 @@ class MeasuredPendingAcks(ForwardingProxy):
 
     _behind: IPendingAckStore
 
-    def __init__(self, behind: IPendingAckStore, metrics: Metrics, topic: str, subscription: str) -> None:
+    def __init__(self, behind: IPendingAckStore, metrics: Instruments, topic: str, subscription: str) -> None:
         super().__init__(behind)
         self._conflicts = metrics.counter(
             "txnframework_ack_conflicts_total",
@@ -178,9 +212,16 @@ class MeasuredPendingAcks(ForwardingProxy):
 
 
 def measured_pending_acks(
-    store: IPendingAckStore, metrics: Metrics | None, topic: str, subscription: str
+    store: IPendingAckStore, metrics: Instruments | None, topic: str, subscription: str
 ) -> IPendingAckStore:
     """Return ``store``, measured if ``metrics`` is given."""
     if metrics is None:
         return store
     return IPendingAckStore(MeasuredPendingAcks(store, metrics, topic, subscription))
+
+
+def _version() -> str:
+    try:
+        return version("txnframework")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"

@@ -13,13 +13,14 @@ from txnframework.interfaces import (
     ILedgerStore,
     IManagedLedger,
     IMetadataStore,
+    IObserver,
 )
 from txnframework.model import paths, records
 from txnframework.model.positions import Position
 from txnframework.plugin import PluginRegistry, StoreContext
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
+    from txnframework.instruments import Instruments
 
 
 COPIED = "copied-"
@@ -31,7 +32,7 @@ class HostContext:
     """
     The configuration, the plugins, time and randomness, and the two open stores.
 
-    ``metrics`` records metrics; with None there are none.
+    ``metrics`` records metrics, and ``observer`` is told of operations; with None there are none.
     """
 
     config: Config
@@ -39,7 +40,8 @@ class HostContext:
     environment: Environment
     metadata: IMetadataStore
     ledgers: ILedgerStore
-    metrics: Metrics | None = None
+    metrics: Instruments | None = None
+    observer: IObserver | None = None
 
     @property
     def process(self) -> str:

@@ -75,6 +75,7 @@ def _options(registry: PluginRegistry) -> dict[str, dict[str, type[msgspec.Struc
         ("buffers", Role.BUFFER, registry.buffer),
         ("pending_acks", Role.PENDING_ACK_STORE, registry.pending_ack_store),
         ("dispatchers", Role.DISPATCHER, registry.dispatcher),
+        ("observers", Role.OBSERVER, registry.observer),
     )
     found: dict[str, dict[str, type[msgspec.Struct]]] = {}
     for table, role, find in tables:

@@ -20,6 +20,7 @@ from txnframework.client._content_types import T_co
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._handlers.runs import HandlerRuns
 from txnframework.client._messages import Message, MessageID, by_segment, with_content
+from txnframework.client._observations import note_received, observed_acks
 from txnframework.client._seek_positions import Target
 from txnframework.client._subscription.acknowledgments import Acked, ConsumerAcks
 from txnframework.client._subscription.feed import Feed, Inbox
@@ -154,6 +155,7 @@ class Consumer(HandlerRuns[T_co]):
             taken: tuple[Message[Any], ...] = self._inbox.take(messages_max)
             received = taken if self._dead_letters is None else self._dead_letters.sort_out(taken)
             if received:
+                note_received(self._host.observer, self.subscription, received)
                 serializer = self._serializer
                 return received if serializer is None else tuple([with_content(one, serializer) for one in received])
             self._raise_what_failed()
@@ -233,11 +235,12 @@ class Consumer(HandlerRuns[T_co]):
         :raises OutcomeUnknown: the messages may be acknowledged, as after a cancelled call; acknowledge them again.
         """
         async with self._naming_deletion(messages):
-            if txn is None:
-                await self._acks.single(messages, None)
-                return
-            with part_of(txn).operation() as branch:
-                await self._acks.single(messages, branch, txn.principal)
+            with observed_acks(self._host.observer, self.subscription, messages, txn):
+                if txn is None:
+                    await self._acks.single(messages, None)
+                    return
+                with part_of(txn).operation() as branch:
+                    await self._acks.single(messages, branch, txn.principal)
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
         """
@@ -264,11 +267,12 @@ class Consumer(HandlerRuns[T_co]):
                 f"cumulatively"
             )
         async with self._naming_deletion((message,)):
-            if txn is None:
-                await self._acks.cumulative(message, None)
-                return
-            with part_of(txn).operation() as branch:
-                await self._acks.cumulative(message, branch, txn.principal)
+            with observed_acks(self._host.observer, self.subscription, (message,), txn):
+                if txn is None:
+                    await self._acks.cumulative(message, None)
+                    return
+                with part_of(txn).operation() as branch:
+                    await self._acks.cumulative(message, branch, txn.principal)
 
     async def nack(self, *messages: Acked, delay_ms: int | None = None) -> None:
         """

@@ -16,7 +16,7 @@ from txnframework.environment import Environment
 from txnframework.plugin import PluginRegistry, load_plugins
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
+    from txnframework.instruments import Instruments
 
 ConfigSource = Config | Path | str | Mapping[str, object] | None
 
@@ -28,7 +28,7 @@ def open(
     *,
     registry: PluginRegistry | None = None,
     environment: Environment | None = None,
-    metrics: Metrics | None = None,
+    metrics: Instruments | None = None,
 ) -> AbstractAsyncContextManager[Client, None]:
     """
     Open a client: ``async with txnframework.open(...) as client``.
@@ -75,7 +75,7 @@ class ClientOpening(AbstractAsyncContextManager[Client, None]):
 
 @asynccontextmanager
 async def _opened(
-    config: ConfigSource, registry: PluginRegistry | None, environment: Environment | None, metrics: Metrics | None
+    config: ConfigSource, registry: PluginRegistry | None, environment: Environment | None, metrics: Instruments | None
 ) -> AsyncIterator[Client]:
     loaded = config if isinstance(config, Config) else load_config(config)
     plugins = registry or load_plugins()

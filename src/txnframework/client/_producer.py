@@ -13,6 +13,7 @@ from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_p
 from txnframework.client._base import NamingDeletion, RetryPolicy, close_after, require_open
 from txnframework.client._content_types import T_contra
 from txnframework.client._messages import MessageID
+from txnframework.client._observations import observed_send, with_added_headers
 from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota, hash_of
 from txnframework.client._sends.encoded_values import HeaderPairs, encode_all
 from txnframework.client._sends.message_checks import SharedFields, check_messages
@@ -72,9 +73,8 @@ class Producer(Generic[T_contra]):
         self._only = target if isinstance(target, SegmentName) else None
         self._follow(layout)
         self._senders: dict[int, SegmentSender] = {}
-        self._beyond = BeyondWindow(
-            host.metrics, str(target if isinstance(target, TopicName) else target.topic), self.name
-        )
+        self._topic = str(target if isinstance(target, TopicName) else target.topic)
+        self._beyond = BeyondWindow(host.metrics, self._topic, self.name)
         self._quota = SendQuota(self._bounds.sends_in_flight_max)
         self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None
@@ -210,11 +210,16 @@ class Producer(Generic[T_contra]):
                     raise Closed(self._stopped_by)
                 require_open(self._host)
                 stored: Sequence[bytes | None] = values  # type: ignore[assignment]  # bytes, as there is no serializer
-                tagged = None
+                tagged: Sequence[HeaderPairs] | None = None
                 if self._serializer is not None:
                     stored, tagged = encode_all(self._serializer, values, common.headers)
-                check_messages(stored, common, tagged, self._bounds.message_bytes_max)
-                return await self._sent(stored, common, tagged, branch, "" if txn is None else txn.principal)
+                bytes_left = check_messages(stored, common, tagged, self._bounds.message_bytes_max)
+                principal = "" if txn is None else txn.principal
+                if self._host.observer is None:
+                    return await self._sent(stored, common, tagged, branch, principal)
+                with observed_send(self._host.observer, self._topic, stored, branch) as observation:
+                    common, tagged = with_added_headers(observation, common, tagged, bytes_left)
+                    return await self._sent(stored, common, tagged, branch, principal)
 
     async def _sent(
         self,

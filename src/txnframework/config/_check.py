@@ -90,6 +90,7 @@ def _option_tables(
     yield "buffers", config.buffers, registry.buffer
     yield "pending_acks", config.pending_acks, registry.pending_ack_store
     yield "dispatchers", config.dispatchers, registry.dispatcher
+    yield "observers", config.observers, registry.observer
 
 
 def _domains(config: Config, top: KeyPath) -> Iterator[tuple[str, KeyPath, DomainSection]]:

@@ -274,7 +274,7 @@ class SubscriptionsSection(Section, frozen=True, kw_only=True):
     ] = 10_000
 
 
-_OPTION_TABLES = ("coordinators", "buffers", "pending_acks", "dispatchers")
+_OPTION_TABLES = ("coordinators", "buffers", "pending_acks", "dispatchers", "observers")
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -310,6 +310,10 @@ class Config(Section, frozen=True, kw_only=True):
     ] = {}
     dispatchers: Annotated[
         dict[str, dict[str, object]], Meta(description="Options of dispatchers, one table for each plugin.")
+    ] = {}
+    observers: Annotated[
+        dict[str, dict[str, object]],
+        Meta(description="Observers, such as tracing: a table enables one, and has its options."),
     ] = {}
 
     def __repr__(self) -> str:

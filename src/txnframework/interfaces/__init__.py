@@ -34,6 +34,7 @@ from txnframework.interfaces._metadata_store import (
     IValueWatch,
     IWatch,
 )
+from txnframework.interfaces._observer import IObservation, IObserver
 from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore
 from txnframework.interfaces._restorable import IRestorable
 
@@ -57,6 +58,8 @@ __all__ = [
     "IManagedLedger",
     "IMetadataStore",
     "INotifyingStore",
+    "IObservation",
+    "IObserver",
     "IParticipants",
     "IPendingAckStore",
     "IPlannableBuffer",

@@ -41,6 +41,7 @@ from txnframework.plugin._appender import AbortRetention, Admission, SegmentAppe
 from txnframework.plugin._contexts import (
     CoordinatorContext,
     DispatcherContext,
+    ObserverContext,
     SegmentContext,
     StoreContext,
     SubscriptionContext,
@@ -63,6 +64,7 @@ __all__ = [
     "CoordinatorContext",
     "DispatcherContext",
     "EmbeddedServer",
+    "ObserverContext",
     "Origin",
     "PluginDescription",
     "PluginRegistry",

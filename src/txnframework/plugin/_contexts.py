@@ -20,6 +20,7 @@ from txnframework.urls import redact_url
 
 if TYPE_CHECKING:
     from txnframework.environment import Environment
+    from txnframework.instruments import Instruments
     from txnframework.interfaces import (
         ICoordinatorShare,
         ICursor,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         IParticipants,
         ITransactionCoordinator,
     )
-    from txnframework.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class CoordinatorContext:
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
     share: ICoordinatorShare | None = None
-    metrics: Metrics | None = None
+    metrics: Instruments | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class SegmentContext:
     environment: Environment
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
-    metrics: Metrics | None = None
+    metrics: Instruments | None = None
     life: int = FIRST_LIFE
 
 
@@ -197,8 +197,16 @@ class SubscriptionContext:
     environment: Environment
     options: object = None
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
-    metrics: Metrics | None = None
+    metrics: Instruments | None = None
     life: int = FIRST_LIFE
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverContext:
+    """The arguments with which an observer is opened, once for each host."""
+
+    environment: Environment
+    options: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         IDispatcher,
         ILedgerStore,
         IMetadataStore,
+        IObserver,
         IPendingAckStore,
         ITransactionBuffer,
         ITransactionCoordinator,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from txnframework.plugin._contexts import (
         CoordinatorContext,
         DispatcherContext,
+        ObserverContext,
         SegmentContext,
         StoreContext,
         SubscriptionContext,
@@ -66,6 +68,11 @@ def txnframework_pending_ack_stores() -> Iterable[Provider[SubscriptionContext, 
 @hookspec
 def txnframework_dispatchers() -> Iterable[Provider[DispatcherContext, IDispatcher]]:  # type: ignore[empty-body]
     """Return dispatchers; the name is the subscription type that clients request."""
+
+
+@hookspec
+def txnframework_observers() -> Iterable[Provider[ObserverContext, IObserver]]:  # type: ignore[empty-body]
+    """Return observers; ``[observers.NAME]`` in the configuration enables one."""
 
 
 @hookspec

@@ -12,6 +12,7 @@ from txnframework.interfaces import (
     IDispatcher,
     ILedgerStore,
     IMetadataStore,
+    IObserver,
     IPendingAckStore,
     ITransactionBuffer,
     ITransactionCoordinator,
@@ -34,6 +35,7 @@ class Role(StrEnum):
     BUFFER = "transaction buffer"
     PENDING_ACK_STORE = "pending-ack store"
     DISPATCHER = "dispatcher"
+    OBSERVER = "observer"
 
 
 HOOKS: dict[Role, str] = {
@@ -43,6 +45,7 @@ HOOKS: dict[Role, str] = {
     Role.BUFFER: "txnframework_buffers",
     Role.PENDING_ACK_STORE: "txnframework_pending_ack_stores",
     Role.DISPATCHER: "txnframework_dispatchers",
+    Role.OBSERVER: "txnframework_observers",
 }
 COMMANDS_HOOK = "txnframework_commands"
 SERVERS_HOOK = "txnframework_servers"
@@ -54,6 +57,7 @@ INTERFACES: dict[Role, Any] = {
     Role.BUFFER: ITransactionBuffer,
     Role.PENDING_ACK_STORE: IPendingAckStore,
     Role.DISPATCHER: IDispatcher,
+    Role.OBSERVER: IObserver,
 }
 
 
@@ -65,10 +69,10 @@ class Provider(Generic[C, R]):
     ``name`` is its name in the configuration: lower-case letters, digits, ``_``, ``-``, ``.``; for a store the scheme
     of its URLs. ``open`` creates and opens an object from its context. It fails with the errors of the role, and
     releases what it acquired before it raises. ``implementation`` is the class, which is verified against the role when
-    the plugin is loaded. ``families`` says which coordinators, buffers and pending-ack stores belong together; stores
-    and dispatchers leave it empty. ``options`` is the type of its table of the configuration. ``check_url``, of a
-    store, raises InvalidInput for a URL that ``open`` would refuse before it connects. The message is one sentence that
-    shows no password, and the check does no I/O.
+    the plugin is loaded. ``families`` says which coordinators, buffers and pending-ack stores belong together; others
+    leave it empty. ``options`` is the type of its table of the configuration. ``check_url``, of a store, raises
+    InvalidInput for a URL that ``open`` would refuse before it connects. The message is one sentence that shows no
+    password, and the check does no I/O.
     """
 
     name: str

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         IDispatcher,
         ILedgerStore,
         IMetadataStore,
+        IObserver,
         IPendingAckStore,
         ITransactionBuffer,
         ITransactionCoordinator,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from txnframework.plugin._contexts import (
         CoordinatorContext,
         DispatcherContext,
+        ObserverContext,
         SegmentContext,
         StoreContext,
         SubscriptionContext,
@@ -120,6 +122,10 @@ class PluginRegistry:
     def dispatcher(self, name: str) -> Provider[DispatcherContext, IDispatcher]:
         """Return the dispatcher for subscriptions of the type ``name``, or raise UnknownPlugin."""
         return self._provider(Role.DISPATCHER, name)
+
+    def observer(self, name: str) -> Provider[ObserverContext, IObserver]:
+        """Return the observer ``name``, or raise UnknownPlugin."""
+        return self._provider(Role.OBSERVER, name)
 
     def subscription_type(self, name: str) -> SubscriptionType:
         """Return the declaration of the dispatcher for subscriptions of the type ``name``, or raise UnknownPlugin."""

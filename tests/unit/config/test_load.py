@@ -64,7 +64,8 @@ def test_namespace_overrides_one_domain() -> None:
         (
             {"metdata": {}},
             "unknown key 'metdata'; did you mean 'metadata'? (allowed: buffers, client, coordinators, "
-            "dispatchers, domains, ledger, metadata, namespaces, pending_acks, retention, subscriptions, transactions)",
+            "dispatchers, domains, ledger, metadata, namespaces, observers, pending_acks, retention, subscriptions, "
+            "transactions)",
         ),
         (
             {"domains": {"segment": {"bufer": "x"}}},

@@ -11,7 +11,8 @@ from zope.interface.interface import InterfaceClass, Method
 
 import txnframework.interfaces as interfaces
 from txnframework.broker import ForwardingProxy
-from txnframework.broker.metrics import MeasuredCoordinator, MeasuredMetadataStore, MeasuredPendingAcks
+from txnframework.broker.metrics import MeasuredMetadataStore, MeasuredPendingAcks, MetricsObserver
+from txnframework.broker.observers import ObservedCoordinator
 from txnframework.interfaces import (
     IAppendedWatch,
     IAtomicBatchStore,
@@ -55,7 +56,7 @@ ROLES: dict[type, InterfaceClass] = {
     FaultyLedger: IManagedLedger,
     FaultyLedgerStore: ILedgerStore,
     MeasuredMetadataStore: IMetadataStore,
-    MeasuredCoordinator: ITransactionCoordinator,
+    ObservedCoordinator: ITransactionCoordinator,
     MeasuredPendingAcks: IPendingAckStore,
 }
 """Each wrapper and the role of what it stands before."""
@@ -87,6 +88,8 @@ def before(wrapper: type, real: Any) -> Any:
     """The wrapper around it."""
     if wrapper is MeasuredPendingAcks:
         return MeasuredPendingAcks(real, Metrics(), "orders", "billing")
+    if wrapper is ObservedCoordinator:
+        return ObservedCoordinator(real, MetricsObserver(Metrics()))
     return wrapper(real, StoreCalls() if wrapper.__module__ == faulty_stores.__name__ else Metrics())
 
 

@@ -11,7 +11,7 @@ from zope.interface import implementer
 from txnframework.broker.coordination import Election
 from txnframework.broker.coordinators.shares import CoordinatorShare
 from txnframework.broker.domains import DomainPlugins, NoPlugins
-from txnframework.broker.metrics import measured_coordinator
+from txnframework.broker.observers import observed_coordinator
 from txnframework.broker.segments import OpenSegment, SegmentSubscription
 from txnframework.broker.stores import HostContext
 from txnframework.config import Config
@@ -163,7 +163,7 @@ class Coordinators:
         opening = CoordinatorContext(
             host.metadata, host.ledgers, self._participants, host.environment, options, bounds, share, host.metrics
         )
-        coordinator = measured_coordinator(await host.registry.open(provider, opening), host.metrics)
+        coordinator = observed_coordinator(await host.registry.open(provider, opening), host.observer)
         return ServedCoordinator(
             coordinator, share, Election(host.metadata, host.environment, host.process, f"sweep {name}", self._elected)
         )

@@ -28,12 +28,13 @@ def check_messages(
     common: SharedFields,
     tagged: Sequence[HeaderPairs] | None,
     message_bytes_max: int,
-) -> None:
+) -> int:
     """
-    Raise InvalidInput for messages that cannot be stored.
+    Return by how many bytes the largest message may still grow.
 
     :param tagged: the headers of each message; None: all have the headers in ``common``.
     :param message_bytes_max: the size of the largest message in bytes, with its headers.
+    :raises InvalidInput: a message cannot be stored.
     """
     longest = 0
     for value in values:
@@ -50,3 +51,4 @@ def check_messages(
     size = longest + size_of(EntryMessage(common.key, None, headers, 0, 0))
     if size > message_bytes_max:
         raise InvalidInput(f"a message of {size} bytes is larger than client.message_bytes_max ({message_bytes_max})")
+    return message_bytes_max - size

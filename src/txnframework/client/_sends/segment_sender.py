@@ -38,7 +38,7 @@ from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest, Visibility
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
+    from txnframework.instruments import Instruments
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class BeyondWindow:
     could lose a message that arrives late for the first time. So it may be stored twice.
     """
 
-    def __init__(self, metrics: Metrics | None, topic: str, producer: str) -> None:
+    def __init__(self, metrics: Instruments | None, topic: str, producer: str) -> None:
         self._producer = producer
         self._was_logged = False
         self._count = None

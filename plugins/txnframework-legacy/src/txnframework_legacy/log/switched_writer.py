@@ -11,7 +11,7 @@ from txnframework_legacy.log import BatchedLogWriter, Batching, FlushMetrics, Fl
 from txnframework_legacy.log.switches import LogKind, Scope, SwitchListener, SwitchWatcher
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
+    from txnframework.instruments import Instruments
 
 
 PREFIX: Final = {
@@ -30,7 +30,7 @@ BYTES_BOUNDS: Final = (128, 512, 1_024, 2_048, 4_096, 16_384, 102_400, 1_048_576
 DELAY_BOUNDS_S: Final = (0.001, 0.002, 0.005, 0.01, 0.05, 0.1, 1.0)
 
 
-def flush_observer(metrics: Metrics | None, kind: LogKind, coordinator: str = "") -> Callable[[FlushMetrics], None]:
+def flush_observer(metrics: Instruments | None, kind: LogKind, coordinator: str = "") -> Callable[[FlushMetrics], None]:
     """
     Return the callback that receives a report of each written entry; ``coordinator`` is empty for a subscription's log.
 
@@ -97,7 +97,7 @@ class LogWriterFactory:
         switches: SwitchWatcher,
         environment: Environment,
         batching: Batching,
-        metrics: Metrics | None = None,
+        metrics: Instruments | None = None,
     ) -> None:
         self._switches = switches
         self._environment = environment

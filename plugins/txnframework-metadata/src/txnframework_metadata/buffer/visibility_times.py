@@ -10,7 +10,7 @@ from txnframework.model.transactions import State
 from txnframework_metadata.buffer.segment_view import SegmentView
 
 if TYPE_CHECKING:
-    from txnframework.metrics import Metrics
+    from txnframework.instruments import Instruments
 
 
 class VisibilityTimes:
@@ -23,7 +23,7 @@ class VisibilityTimes:
     """
 
     def __init__(
-        self, view: SegmentView, topic: str, metrics: Metrics, environment: Environment, transactions_max: int
+        self, view: SegmentView, topic: str, metrics: Instruments, environment: Environment, transactions_max: int
     ) -> None:
         self._view = view
         self._environment = environment
