@@ -105,7 +105,7 @@ class Host:
         self.ledgers = ledgers = context.ledgers
         self.metrics = context.metrics
         self.observer = context.observer
-        """What is told of the operations of this process; None: nothing is."""
+        """What is notified of the operations of this process; None: nothing is notified."""
         self._opener = SegmentOpener(context, self._coordinator)
         self.segments = SegmentCache(self._opener, self._require_open, self._start_maintenance)
         """The segments that are open, and their subscriptions."""

@@ -41,7 +41,7 @@ async def open_observers(config: Config, registry: PluginRegistry, environment: 
 
 
 def combined(observers: Sequence[IObserver]) -> IObserver | None:
-    """Return one observer that tells all of them; None for none."""
+    """Return one observer that notifies all of them; None for none."""
     if len(observers) < 2:
         return observers[0] if observers else None
     return IObserver(SeveralObservers(observers))
@@ -56,14 +56,14 @@ class SeveralObservations:
         self.headers = tuple(header for one in observations for header in one.headers)
 
     def ends(self, outcome: Outcome) -> None:
-        """Tell all observers."""
+        """Notify all observers."""
         for one in self._observations:
             one.ends(outcome)
 
 
 @implementer(IObserver)
 class SeveralObservers:
-    """Tells several observers; numbers go to the first one that records them."""
+    """Notifies several observers; numbers go to the first one that records them."""
 
     def __init__(self, observers: Iterable[IObserver]) -> None:
         self._observers = tuple(observers)
@@ -72,7 +72,7 @@ class SeveralObservers:
         )
 
     def begins(self, operation: ObservedOperation) -> IObservation:
-        """Tell all observers."""
+        """Notify all observers."""
         return IObservation(SeveralObservations([one.begins(operation) for one in self._observers]))
 
 

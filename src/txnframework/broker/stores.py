@@ -32,7 +32,7 @@ class HostContext:
     """
     The configuration, the plugins, time and randomness, and the two open stores.
 
-    ``metrics`` records metrics, and ``observer`` is told of operations; with None there are none.
+    ``metrics`` records metrics, and ``observer`` is notified of operations; with None there are none.
     """
 
     config: Config

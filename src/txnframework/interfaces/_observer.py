@@ -1,4 +1,4 @@
-"""IObserver: what is told of the operations of a process, for metrics and traces."""
+"""IObserver: notified of the operations of a process, for metrics and traces."""
 
 from __future__ import annotations
 
