@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from txnframework.environment import SystemEnvironment
 from txnframework.model.records import FORMAT
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def test_the_process_that_dispatches_a_segment_is_shown(cli: Any, shared: Stores
 
     async def while_consumed() -> None:
         async with shared.open() as client:
-            worker = f"worker-1 in {client.host.metadata.session}"
+            worker = f"worker-1 on {SystemEnvironment().process_name()} in {client.host.metadata.session}"
             segment = (await client.layout("orders")).name_of(0)
             async with await client.consumer(segment, "billing", name="worker-1"):
                 assert await asyncio.to_thread(dispatchers) == {0: worker, 1: None}
@@ -372,4 +373,7 @@ def test_a_subscription_that_another_process_has_is_refused(cli: Any, shared: St
         async with shared.open() as client, await client.consumer("orders", "billing"):
             return await asyncio.to_thread(cli, "topic", "consume", "orders", "--subscription", "billing")
 
-    one_sentence(asyncio.run(hold()), "subscription billing", "is dispatched by session-", "try again when")
+    process = SystemEnvironment().process_name()
+    one_sentence(
+        asyncio.run(hold()), "subscription billing", f"is dispatched by {process} in session-", "try again when"
+    )

@@ -159,7 +159,7 @@ class LeaseHeld(Conflict):
         self.name = name
         self.holder = holder
         self.key = key
-        super().__init__(f"lease {name} is held by {holder}")
+        super().__init__(f"lease {name} is held by {_shown(holder)}")
 
 
 class SubscriptionOwnedElsewhere(Conflict):
@@ -179,7 +179,7 @@ class SubscriptionOwnedElsewhere(Conflict):
         self.subscription = subscription
         self.holder = holder
         super().__init__(
-            f"subscription {subscription} of {segment} is dispatched by {holder}, and by one process at a time:"
+            f"subscription {subscription} of {segment} is dispatched by {_shown(holder)}, and by one process at a time:"
             " try again when that one has closed, or some seconds after it died"
         )
 
@@ -357,3 +357,8 @@ class DeploymentClosed(StoreMismatch):
     def sentence(self, reason: str) -> str:
         """Return the message."""
         return reason
+
+
+def _shown(holder: str) -> str:
+    """Return a holder for a sentence: one without a consumer begins with the preposition before its process."""
+    return holder.removeprefix("on ")
