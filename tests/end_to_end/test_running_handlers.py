@@ -165,9 +165,23 @@ def test_a_temporary_error_is_tried_again(stores: Stores, kind: str) -> None:
     stores.run(work())
 
 
+async def settled_while_paused(client: Client, consumer: Consumer, txn: Transaction) -> None:
+    """Let an abort take effect, and the message wait for its redelivery for a moment."""
+    consumer.pause()
+    await client.settle(txn.id)
+    for feed in consumer._segments.feeds.values():
+        assert feed.attached is not None
+        await feed.attached.dispatch.refresh()
+    asyncio.get_running_loop().call_later(0.3, consumer.resume)
+
+
+@pytest.mark.parametrize("settles", [False, True], ids=["at once", "settled"])
 @pytest.mark.parametrize("kind", ORDERED)
-def test_a_commit_that_fails_keeps_the_order(stores: Stores, kind: str) -> None:
-    """The acknowledgment was recorded and aborted; the message comes again before the later ones."""
+def test_a_commit_that_fails_keeps_the_order(stores: Stores, kind: str, settles: bool) -> None:
+    """
+    The acknowledgment was recorded and aborted; the message comes again before the later ones, also if the abort has
+    taken effect before the loop looks.
+    """
 
     async def work() -> None:
         async with stores.open() as client:
@@ -178,10 +192,16 @@ def test_a_commit_that_fails_keeps_the_order(stores: Stores, kind: str) -> None:
 
                 @asynccontextmanager
                 async def transaction() -> AsyncIterator[Transaction]:
-                    async with client.transaction() as txn:
-                        yield txn
-                        if failing.pop() if failing else False:
-                            raise TransactionConflict(txn.id, "as a test wants it")
+                    txn = client.transaction()
+                    try:
+                        async with txn:
+                            yield txn
+                            if failing.pop() if failing else False:
+                                raise TransactionConflict(txn.id, "as a test wants it")
+                    except TransactionConflict:
+                        if settles:
+                            await settled_while_paused(client, consumer, txn)
+                        raise
 
                 async def bill(order: Message, txn: Transaction) -> None:
                     if not failing:

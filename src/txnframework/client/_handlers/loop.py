@@ -249,9 +249,13 @@ class HandlerLoop:
         With an order: wait for the end of the transaction that holds the messages, as after a commit that failed.
 
         They are then finished, or delivered again. Later messages of their keys are given back, so that they do not
-        overtake them.
+        overtake them. The same if the transaction has ended already, and they wait for their redelivery.
         """
-        pending = [one for one in messages if self._key(one) is not None and self._messages.is_held(one)]
+        pending = [
+            one
+            for one in messages
+            if self._key(one) is not None and (self._messages.is_held(one) or not self._messages.has(one))
+        ]
         if not pending:
             return
         failures = 0
