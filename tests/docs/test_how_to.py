@@ -181,10 +181,10 @@ QUIET = {
 """For each alert a series at which it stays quiet."""
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+@pytest.mark.promtool
 def test_alerts_fire(tmp_path: Path) -> None:
     """Each alert fires where it should, and only there, as Prometheus' own tool evaluates the rules."""
-    assert PROMTOOL is not None
+    assert PROMTOOL is not None, "install Prometheus, which has promtool"
     rules = HOW_TO.parent / "monitoring" / "alerts.yml"
     names = re.findall(r"- alert: Txnframework(\w+)", rules.read_text(encoding="utf-8"))
     assert set(names) == set(FIRING) == set(QUIET)
