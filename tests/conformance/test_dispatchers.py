@@ -1,14 +1,14 @@
-"""Every dispatcher that is installed keeps the rules of its subscription type, and so does the one of the docs."""
+"""Every dispatcher that is installed keeps the rules of its subscription type, and so does the template of plugins."""
 
 from __future__ import annotations
 
 import runpy
-from pathlib import Path
+from importlib.resources import files
 
 from txnframework.testing import DispatcherHarness, DispatcherSuite
 from txnframework_dispatchers.plugin import txnframework_dispatchers
 
-EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "examples" / "relay.py"))
+EXAMPLE = runpy.run_path(str(files("txnframework.cli") / "plugin_template" / "plugin.py"))
 PROVIDERS = {
     provider.name: provider for provider in (*txnframework_dispatchers(), *EXAMPLE["txnframework_dispatchers"]())
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from pathlib import Path
+from importlib.resources import files
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from txnframework.plugin import PluginRegistry, Provider, hookimpl, load_plugins
 if TYPE_CHECKING:
     from conftest import Stores
 
-RELAY: Any = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "examples" / "relay.py"))["RelayDispatcher"]
+RELAY: Any = runpy.run_path(str(files("txnframework.cli") / "plugin_template" / "plugin.py"))["RelayDispatcher"]
 
 
 def with_type(name: str, kind: Any) -> PluginRegistry:

@@ -125,6 +125,18 @@ def test_a_plugin_installs_alone_and_is_found(folder: Path, built: Path, sboms: 
     assert {canonicalize_name(one) for one in asked_for} <= components.keys()
 
 
+def test_a_new_plugin_installs_and_passes(built: Path, tmp_path: Path) -> None:
+    """What the installed command writes builds as it is, is found by its entry point, and passes its tests."""
+    python = installed(tmp_path / "venv", built, "txnframework[cli,testing]")
+    run(python.with_name("txnframework"), "new-plugin", "turns", folder=tmp_path)
+    plugin = tmp_path / "txnframework-turns"
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", folder=plugin)
+    (wheel,) = (plugin / "dist").glob("*.whl")
+    run(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, "--no-deps", wheel)
+    assert json.loads(run(python, "-c", FOUND))["plugins"] == [["dispatcher", "turns"]]
+    assert "known deviations: none" in run(python, "-m", "pytest", folder=plugin)
+
+
 def materials_of(python: Path, sbom: Path) -> dict[str, str]:
     """Write what is installed there as CycloneDX; return the version of each distribution in it."""
     # The library's own check against the schema takes longer than all the rest.

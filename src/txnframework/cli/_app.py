@@ -31,7 +31,7 @@ EPILOG = "Exit status: 0 success, 1 failure or a negative result, 2 invalid usag
 
 def _own(module: str, name: str, help_: str) -> Command:
     def load() -> click.Command:
-        command: click.Command = getattr(import_module(f"txnframework.cli.{module}"), name)
+        command: click.Command = getattr(import_module(f"txnframework.cli.{module}"), name.replace("-", "_"))
         return command
 
     return Command(name, help_, load)
@@ -46,6 +46,7 @@ OWN = (
     _own("_configuration", "init", "Write a commented configuration file."),
     _own("_maintenance", "maintain", "Run one round of background maintenance."),
     _own("_metrics", "metrics", "Export metrics about the stores for Prometheus."),
+    _own("_plugin_template", "new-plugin", "Write a distribution with a plugin, to start from."),
     _own("_configuration", "plugins", "List the installed plugins."),
     _own("_restore", "restore", "Repair metadata and ledger after restoring one from a backup."),
     _own("_serve", "serve", "Serve topics to clients of another system."),

@@ -1,4 +1,4 @@
-"""A subscription type of one's own: everything in order, and consumers take over from each other."""
+"""The subscription type ``relay``: everything in order, and consumers take over from each other."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ class RelayDispatcher:
         self._outstanding: dict[Position, int] = {}
 
     def attach(self, consumer: ConsumerInfo) -> None:
+        """Add a consumer; its turn comes last."""
         self._permits.setdefault(consumer.consumer_id, consumer.permits)
 
     def detach(self, consumer_id: int) -> frozenset[Position]:
+        """Remove a consumer; return what it was given and has not done."""
         if self._permits.pop(consumer_id, None) is None:
             return frozenset()
         return frozenset(position for position, holder in self._outstanding.items() if holder == consumer_id)
 
     def permit(self, consumer_id: int, messages: int) -> None:
+        """Let a consumer take ``messages`` more."""
         if consumer_id in self._permits:
             self._permits[consumer_id] += messages
 
     def assign(self, waiting: tuple[Candidate, ...]) -> tuple[Assignment, ...]:
+        """Assign the first waiting messages to the consumer whose turn it is."""
         able = (consumer for consumer, permits in self._permits.items() if permits)
         taker = next(iter(self._outstanding.values()), None) or next(able, None)
         if taker is None or taker not in self._permits:  # what a consumer left is not overtaken
@@ -44,14 +48,17 @@ class RelayDispatcher:
         return tuple(Assignment(taker, position) for position in given)
 
     def released(self, positions: frozenset[Position]) -> None:
+        """Forget messages that are done, or that will be assigned again."""
         for position in positions:
             self._outstanding.pop(position, None)
 
 
 async def open_relay(_: DispatcherContext) -> IDispatcher:
+    """Create the dispatcher of one subscription on one segment."""
     return RelayDispatcher()
 
 
 @hookimpl
 def txnframework_dispatchers() -> list[Provider[DispatcherContext, IDispatcher]]:
+    """Provide ``relay``."""
     return [Provider("relay", open_relay, RelayDispatcher)]
