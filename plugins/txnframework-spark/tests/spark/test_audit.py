@@ -17,13 +17,15 @@ from rich.console import Console
 
 import txnframework
 from txnframework.broker import EVERYTHING, CompactionResult, Copied, copies
+from txnframework.errors import SubscriptionNotFound
 from txnframework.model.compacted import encode_whole
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.names import TopicName
 from txnframework_spark import process
-from txnframework_spark.jobs.audit.acknowledgments import Flow
+from txnframework_spark.jobs.audit.acknowledgments import Flow, check_flow, load_cursors
 from txnframework_spark.jobs.audit.audit import AuditJob
+from txnframework_spark.jobs.audit.deployment import load_deployment
 from txnframework_spark.jobs.audit.findings import CHECKS
 from txnframework_spark.jobs.audit.report import AuditResult
 from txnframework_spark.jobs.session import JobProgress
@@ -53,7 +55,7 @@ def segment_of(topic: str) -> str:
 
 def fill(stores: Any) -> dict[str, TxnID]:
     """Make transactions over two topics, of which some records are deleted, and compacted copies; return the ids."""
-    stores.create("left", "right", "lost", "damaged", "stray", "counted", "copied", segments=1)
+    stores.create("left", "right", "lost", "damaged", "stray", "counted", "copied", "gone", segments=1)
     ended: dict[str, TxnID] = {}
     with txnframework.blocking.open({"metadata": {"url": stores.url}, "ledger": {"url": stores.url}}) as client:
         both = client.producer("left"), client.producer("right")
@@ -165,6 +167,7 @@ def test_a_healthy_deployment_passes_and_each_corruption_is_found(
     process.run(stores.host.close())
     broken = stores.copy(tmp_path / "broken")
     lost, out, cursor = segment_of("lost"), "segment://public/default/out/0000-7fff-0", "/cursor/%in%0000-7fff%/g"
+    sql(broken, "DELETE FROM managed_ledgers WHERE name = ?", segment_of("gone"))
     sql(broken, "DELETE FROM entries WHERE place = ?", place_of(broken, lost, 3))
     damaged = "UPDATE entries SET data = substr(data, 1, 90) || x'ff' || substr(data, 92) WHERE place = ?"
     sql(broken, damaged, place_of(broken, segment_of("damaged"), 2))
@@ -186,6 +189,7 @@ def test_a_healthy_deployment_passes_and_each_corruption_is_found(
     committed_by = {(check, name) for check, name, _, _ in found if check == "batch-without-commit"}
     assert committed_by == {("batch-without-commit", name) for name in ledgers if "/in/" in name}
     assert {one for one in found if one[0] != "batch-without-commit"} == {
+        ("missing-ledger", segment_of("gone"), -1, ""),
         ("damaged-entry", lost, 3, str(ids["lost 3"])),
         ("damaged-entry", segment_of("damaged"), 2, ""),
         ("wrong-count", segment_of("counted"), -1, ""),
@@ -206,3 +210,27 @@ def test_a_healthy_deployment_passes_and_each_corruption_is_found(
     shown = pq.read_table(broken.directory / "report" / "findings.parquet").to_pylist()
     assert [row["check"] for row in shown] == [finding.check for finding in after.found]
     assert str(stray) in (broken.directory / "report" / "index.html").read_text()
+
+
+def test_an_output_behind_an_open_transaction_is_not_missing(
+    spark: SparkSession, stores: Any, run_available: Any
+) -> None:
+    """The open transaction hides it from readers. An output that only the open transaction has is missing."""
+    asked = StoreOptions(metadata=stores.url)
+    with txnframework.blocking.open({"metadata": {"url": stores.url}, "ledger": {"url": stores.url}}) as client:
+        producer = client.producer("out")
+        with client.transaction() as txn:
+            for key in (b"a", b"b", b"c", b"d", b"late"):
+                producer.send(b"open", key=key, txn=txn)
+            stores.publish(["a", "b", "c", "d"])
+            run_available(lambda frame: frame.where("key != 'd'").select("key", "value"))
+            assert stores.read() == {}
+            cursors = process.run(load_cursors(stores.host, process.run(load_deployment(stores.host)).ends))
+            found = check_flow(spark, asked, FLOW, cursors)
+            assert [(one.check, one.name) for one in found] == [("missing-output", str(FLOW.source))]
+            assert "'d'" in found[0].detail
+
+
+def test_a_flow_of_an_unknown_subscription_is_refused(stores: Any, audit: Audit) -> None:
+    with pytest.raises(SubscriptionNotFound):
+        audit(stores, flows=(FLOW,))

@@ -7,6 +7,9 @@ from txnframework.model.entries import EntryMessage, encode_entry
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import LedgerEntry, LedgerSummary
 from txnframework.model.positions import Position
+from txnframework.model.records import HistoryDocument
+from txnframework.model.transactions import Application, CommittedBatch, SourceRange
+from txnframework_spark.jobs.audit.acknowledgments import check_batches
 from txnframework_spark.jobs.audit.deployment import Deployment, Piece, cut
 from txnframework_spark.jobs.audit.findings import AuditFinding
 from txnframework_spark.jobs.audit.pieces import BRANCH, ENTRY, READ, Tally
@@ -72,3 +75,28 @@ def test_an_earlier_report_is_compared_with_the_first_entries_only() -> None:
     assert earlier.check(now, pieces) == [lost], "ledger 2 was trimmed, as all before ledger 3"
     pieces[place][1]["digest"] = digest(2).digest
     assert [one.ledger for one in earlier.check(now, pieces)] == [3, 4]
+    assert earlier.check(now, {}, {place}) == [lost], "ledger 3 was trimmed after it was listed"
+
+
+def test_batches_that_an_earlier_application_of_the_query_has_forgotten_are_not_judged() -> None:
+    def committed(first: int, last: int) -> tuple[CommittedBatch, ...]:
+        return tuple(CommittedBatch("q", version, (range_of(version),)) for version in range(first, last))
+
+    def range_of(version: int) -> SourceRange:
+        return SourceRange("in", "g", {}, {SEGMENT: Position(3, version)})
+
+    def application(name: str, *batches: CommittedBatch) -> Application:
+        return Application(name, "r", (), "q", batches[-1].version, None, batches)
+
+    def acknowledged(version: int) -> tuple[str, str, HistoryDocument]:
+        start, end = str(Position(3, version - 1)), str(Position(3, version))
+        return "in", "g", HistoryDocument(segment=SEGMENT, query="q", batch=version, start=start, end=end)
+
+    # The history of a topic that is rarely written reaches back further than what the application remembers.
+    histories = [acknowledged(3), *map(acknowledged, range(50, 155))]
+    first, second = application("first", *committed(50, 150)), application("second", *committed(150, 155))
+    assert check_batches(histories, [first, second]) == []
+    assert check_batches(histories, [second, first]) == []
+    lost = application("second", *committed(151, 155))
+    assert [one.entry for one in check_batches(histories, [first, lost])] == [150]
+    assert [one.entry for one in check_batches([acknowledged(3)], [second])] == [3]

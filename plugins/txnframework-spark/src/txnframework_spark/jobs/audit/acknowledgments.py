@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,6 +18,7 @@ from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import Position
 from txnframework.model.records import HistoryDocument
 from txnframework.model.transactions import Application
+from txnframework_spark.jobs.audit.checks import HEADERS, reading_headers
 from txnframework_spark.jobs.audit.deployment import Deployment
 from txnframework_spark.jobs.audit.findings import FINDINGS_MAX, AuditFinding
 from txnframework_spark.options.parser import StoreOptions
@@ -119,21 +121,18 @@ def check_batches(
     An application remembers its last batches only, so an older range, and a range of a query that no application
     remembers, is not judged.
     """
-    committed = {
-        (batch.query, batch.version): {
-            (source.topic, source.subscription, segment, end)
-            for source in batch.ranges
-            for segment, end in source.end.items()
-        }
-        for application in applications
-        for batch in application.committed
-    }
+    committed: dict[tuple[str, int], set[tuple[str, str, str, Position]]] = defaultdict(set)
     oldest: dict[str, int] = {}
-    for query, version in committed:
-        oldest[query] = min(version, oldest.get(query, version))
     for application in applications:
-        if len(application.committed) < _COMMITTED_MAX:
-            oldest.update(dict.fromkeys((application.query, *(one.query for one in application.committed)), -1))
+        for batch in application.committed:
+            committed[batch.query, batch.version].update(
+                (source.topic, source.subscription, segment, end)
+                for source in batch.ranges
+                for segment, end in source.end.items()
+            )
+        for query, version in _remembered(application).items():
+            # A query may have had another application before: what either of them has forgotten is not judged.
+            oldest[query] = max(version, oldest.get(query, version))
     found = []
     for topic, subscription, one in histories:
         known = committed.get((one.query, one.batch), set())
@@ -153,6 +152,17 @@ def check_batches(
     return found
 
 
+def _remembered(application: Application) -> dict[str, int]:
+    """Return the first batch of each query from which on an application remembers all that it has committed."""
+    queries = {application.query, *(batch.query for batch in application.committed)}
+    if len(application.committed) < _COMMITTED_MAX:
+        return dict.fromkeys(queries, -1)
+    first: dict[str, int] = {}
+    for batch in application.committed:
+        first[batch.query] = min(batch.version, first.get(batch.query, batch.version))
+    return first
+
+
 def check_flow(
     spark: SparkSession, stores: StoreOptions, flow: Flow, cursors: Mapping[tuple[str, str], Cursor]
 ) -> list[AuditFinding]:
@@ -162,7 +172,8 @@ def check_flow(
     given = {name: value for name, value in asdict(stores).items() if value}
     rows = spark.read.format("txnframework").options(**given, includeHeaders="true")
     source = rows.option("subscribe", str(flow.source)).load().withColumn("match", f.expr(flow.match))
-    target = rows.option("subscribe", str(flow.target)).load().select(f.expr(flow.target_match).alias("match"))
+    outputs = spark.read.format("txnframework").options(**given, includeHeaders="true", subscribe=str(flow.target))
+    match = f.expr(flow.target_match).alias("match")
     done = _acknowledged(spark, flow, cursors)
     at = f.struct("offset.ledger", "offset.entry")
     inside = f.exists("deleted", lambda one: (one["first"] <= at) & (at <= one["last"]))
@@ -170,9 +181,17 @@ def check_flow(
         "partial", lambda one: (one["entry"] == at) & f.array_contains(one["indexes"], f.col("offset.index"))
     )
     acknowledged = source.join(f.broadcast(done), "segment").where((at <= f.col("mark")) | inside | partly)
+    missing = acknowledged.where(f.col("match").isNotNull()).join(outputs.load().select(match), "match", "left_anti")
+    if missing.isEmpty():
+        return []
+    # An open transaction hides later outputs in its segment, although their own transactions are committed.
+    every = outputs.options(isolationLevel="read_uncommitted", includeTransaction="true").load()
+    headers = spark.range(0, 1, 1, 1).mapInArrow(reading_headers(stores), HEADERS)
+    ended = every.join(headers, every["__txn"] == headers["txn"], "left").where(
+        f.col("__txn").isNull() | (f.col("state") == "COMMITTED")
+    )
     found = (
-        acknowledged.where(f.col("match").isNotNull())
-        .join(target, "match", "left_anti")
+        missing.join(ended.select(match), "match", "left_anti")
         .selectExpr("segment", "offset.ledger", "offset.entry", "cast(match as string) as match")
         .orderBy("segment", "ledger", "entry")
         .limit(FINDINGS_MAX)

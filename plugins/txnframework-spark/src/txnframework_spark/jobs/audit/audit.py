@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from txnframework.broker import Digest, HashSum, Host
+from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import ICopyableLedgerStore
 from txnframework.model.store_copy import RememberedSequence
 from txnframework_spark import process
@@ -24,7 +25,14 @@ from txnframework_spark.jobs.audit.acknowledgments import (
     load_histories,
 )
 from txnframework_spark.jobs.audit.checks import branches_of, check_copies, check_transactions
-from txnframework_spark.jobs.audit.deployment import Deployment, Piece, cut, load_deployment
+from txnframework_spark.jobs.audit.deployment import (
+    Deployment,
+    Piece,
+    check_ledgers,
+    cut,
+    load_deployment,
+    unchanged_copies,
+)
 from txnframework_spark.jobs.audit.findings import FINDINGS_MAX, AuditFinding, by_check
 from txnframework_spark.jobs.audit.page import render
 from txnframework_spark.jobs.audit.pieces import FOUND, FOUND_ROWS, GONE, READ, auditing
@@ -91,8 +99,9 @@ class AuditJob:
         """Return the earlier report, if there is one, or raise the error of invalid usage; reads no ledger."""
         require_new(self.folder)
         for flow in self.flows:
-            for topic in (flow.source, flow.target):
-                process.run(host.topics.layout(topic))
+            process.run(host.topics.layout(flow.target))
+            if flow.subscription not in process.run(host.topics.layout(flow.source)).subscriptions:
+                raise SubscriptionNotFound(str(flow.source), flow.subscription)
         return None if self.since is None else Earlier.load(self.since, host.metadata.identity)
 
     def _audited(
@@ -113,19 +122,21 @@ class AuditJob:
             with progress.tasks("reading", spark, meter):
                 read = [row.asDict() for row in rows.where(f"kind IN ('{READ}', '{GONE}')").collect()]
                 damages = [row.asDict() for row in rows.where(f"kind = '{FOUND}'").limit(FINDINGS_MAX).collect()]
-            places = _by_ledger(read, pieces)
-            findings = process.run(_damages(host, damages))
+            gone = {(row["name"], row["ledger"]) for row in read if row["kind"] == GONE}
+            places = _by_ledger(read, pieces, gone)
+            findings = process.run(_damages(host, damages)) + process.run(check_ledgers(host, deployment))
             findings += check_counts(deployment, places, {(row["name"], row["ledger"]) for row in damages})
             if earlier is not None:
-                findings += earlier.check(deployment.ledgers, places)
+                findings += earlier.check(deployment.ledgers, places, gone)
             with progress.step("checking transactions"):
                 findings += check_transactions(spark, rows, self.stores, host)
                 branches = branches_of(rows)
                 branches.write.parquet((partial / TRANSACTIONS).as_uri())
                 transactions = spark.read.parquet((partial / TRANSACTIONS).as_uri()).select("txn").distinct().count()
             with progress.step("checking compacted copies"):
-                gone = {pieces[row["piece"]].copy_of or row["name"] for row in read if row["kind"] == GONE}
-                findings += check_copies(rows, deployment, process.run(_unchanged(host, deployment)) - gone)
+                left_out = {pieces[row["piece"]].copy_of or row["name"] for row in read if row["kind"] == GONE}
+                left_out |= {segment for segment in deployment.kept if deployment.lacks_copy(segment)}
+                findings += check_copies(rows, deployment, process.run(unchanged_copies(host, deployment)) - left_out)
         finally:
             rows.unpersist()
         with progress.step("checking acknowledgments"):
@@ -172,10 +183,9 @@ class AuditJob:
 Places = dict[tuple[str, int], list[dict[str, Any]]]
 
 
-def _by_ledger(read: Sequence[dict[str, Any]], pieces: Sequence[Piece]) -> Places:
-    """Return the rows of the pieces that were read, by ledger; a ledger that is partly gone is left out."""
+def _by_ledger(read: Sequence[dict[str, Any]], pieces: Sequence[Piece], gone: set[tuple[str, int]]) -> Places:
+    """Return the rows of the pieces that were read, by ledger, without those of ledgers that are partly gone."""
     found: Places = defaultdict(list)
-    gone = {(row["name"], row["ledger"]) for row in read if row["kind"] == GONE}
     for row in read:
         place = (row["name"], row["ledger"])
         if place not in gone:
@@ -252,10 +262,3 @@ async def _remembered(host: Host, name: str) -> dict[tuple[int, int], str]:
                 found[one.position.ledger_id, one.position.entry_id] = str(one.branch.txn_id)
         after = page[-1]
     return found
-
-
-async def _unchanged(host: Host, deployment: Deployment) -> set[str]:
-    """Return the segments whose compaction is still the one that was planned."""
-    return {
-        segment for segment, kept in deployment.kept.items() if await host.compaction.attempts.result(segment) == kept
-    }

@@ -14,6 +14,7 @@ from txnframework.model.layout import Layout
 from txnframework.model.ledger import LedgerSummary
 from txnframework.model.names import SEGMENT, TopicName
 from txnframework.model.positions import EARLIEST, Position
+from txnframework_spark.jobs.audit.findings import AuditFinding
 
 PAGE: Final = 100
 _OPENED_AT_A_TIME: Final = 16
@@ -72,6 +73,10 @@ class Deployment:
         """The number of messages to read, copies included."""
         return sum(one.messages for one in self.ledgers.values())
 
+    def lacks_copy(self, segment: str) -> bool:
+        """Whether a part of the compacted copy of a segment was not found."""
+        return not set(self.kept[segment].ledgers) <= {name for name, _ in self.ledgers}
+
     def first_ledger(self, name: str) -> int:
         """Return the first ledger of a managed ledger that is left."""
         return min(ledger for found, ledger in self.ledgers if found == name)
@@ -128,6 +133,32 @@ async def _load_segment(host: Host, name: str, found: Deployment) -> None:
         return
     if kept is not None:
         found.kept[name] = kept
+
+
+async def check_ledgers(host: Host, deployment: Deployment) -> list[AuditFinding]:
+    """
+    Return the segments and compacted copies that records name and that are not stored.
+
+    Ledgers are made before a record names them, and a topic is marked as deleted before its ledgers are removed. So a
+    record that is unchanged after the listing names ledgers that must be there.
+    """
+    stored = {name for name, _ in deployment.ledgers}
+    found = []
+    for layout in deployment.layouts:
+        for name in (str(layout.name_of(number)) for number in layout.made()):
+            if name not in stored and not await host.topics.deletion.is_deleted(name, layout.life):
+                found.append(AuditFinding("missing-ledger", name, detail=f"it is a segment of {layout.topic}"))
+    for segment in await unchanged_copies(host, deployment):
+        for name in set(deployment.kept[segment].ledgers) - stored:
+            found.append(AuditFinding("missing-ledger", name, detail=f"it is a compacted copy of {segment}"))
+    return found
+
+
+async def unchanged_copies(host: Host, deployment: Deployment) -> set[str]:
+    """Return the segments whose compaction is still the one that was loaded."""
+    return {
+        segment for segment, kept in deployment.kept.items() if await host.compaction.attempts.result(segment) == kept
+    }
 
 
 async def _load_ledger(host: Host, name: str, found: Deployment) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 CHECKS: Final = {
+    "missing-ledger": "every segment and every compacted copy that a record names is stored",
     "missing-entry": "a ledger has all its entries, without gaps",
     "damaged-entry": "every entry has its form and its checksum",
     "wrong-count": "a ledger's entries have the messages and the bytes that the ledger states",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -152,12 +152,14 @@ class Earlier:
         self,
         now: Mapping[tuple[str, int], LedgerSummary],
         pieces: Mapping[tuple[str, int], Iterable[Mapping[str, Any]]],
+        gone: Collection[tuple[str, int]] = (),
     ) -> list[AuditFinding]:
         """
         Return the ledgers whose earlier entries have changed.
 
         A ledger that is gone was trimmed or deleted, unless an older one of the same name is left. ``pieces``: the rows
-        of the pieces that were read, with ``last`` and ``hash``.
+        of the pieces that were read, with ``last`` and ``hash``. ``gone``: the ledgers that were trimmed or deleted
+        after they were listed, which are not compared.
         """
         found = []
         oldest: dict[str, int] = {}
@@ -169,6 +171,8 @@ class Earlier:
                     found.append(
                         AuditFinding("changed-ledger", name, ledger, detail=f"its {entries} entries are missing")
                     )
+                continue
+            if (name, ledger) in gone:
                 continue
             total = HashSum()
             for piece in pieces.get((name, ledger), ()):
