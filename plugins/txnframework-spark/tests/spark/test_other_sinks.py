@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +151,43 @@ def test_topics_and_a_delta_table_take_part_in_one_batch(stores: Stores, tmp_pat
     assert run(write) is None
     assert stores.read("even") + stores.read("odd") == once(values(0, 60))
     assert Counter(DeltaTable(table).to_pyarrow_table()["value"].to_pylist()) == once(values(0, 60))
+
+
+def test_a_second_transaction_of_a_batch_is_refused(stores: Stores, run: Any) -> None:
+    """It would be taken for a repetition of the first one, and its rows would be dropped. A failed one may repeat."""
+    second: list[Callable[[DataFrame, int], None]] = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.persist()
+        options = {"metadata": stores.url, "txnAppId": "app"}
+        with suppress(OSError), transaction(rows, batch_id, **options) as txn:
+            txn.write(rows, "out")
+            raise OSError("first try")
+        with transaction(rows, batch_id, **options) as txn:
+            txn.write(rows, "out")
+            if second[-1] is nested:
+                nested(rows, batch_id)
+        if second[-1] is after:
+            after(rows, batch_id)
+
+    def nested(rows: DataFrame, batch_id: int) -> None:
+        with transaction(rows, batch_id, metadata=stores.url, txnAppId="app") as txn:
+            txn.write(rows, "out")
+
+    def after(rows: DataFrame, batch_id: int) -> None:
+        with transaction(rows, batch_id, metadata=stores.url, txnAppId="other") as txn:
+            txn.write(rows, "out")
+
+    stores.publish(values(0, 5))
+    for one, written in ((nested, 0), (after, 5)):
+        second.append(one)
+        told = run(write)
+        assert told is not None
+        assert "batch 0 has a transaction already" in told
+        assert len(stores.rows("out")) == written
+    second.append(write)
+    assert run(write) is None
+    assert stores.read() == once(values(0, 5))
 
 
 def append_once(table: str, rows: pa.Table, txnAppId: str, txnVersion: str) -> None:  # noqa: N803 - the options' names

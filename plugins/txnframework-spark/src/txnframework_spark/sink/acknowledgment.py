@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+_ENDED: Final = "txnframework.batchEnded"
 _ONLY_THERE: Final = (
     "call this only in a foreachBatch function, with the DataFrame and the batch id that Spark passes to it"
 )
@@ -45,7 +46,10 @@ def acknowledge(batch: DataFrame, batch_id: int, **stores: str) -> bool:
     facts = batch_facts(batch, batch_id)
     options = SinkOptions(OptionParser(stores, STORE_OPTIONS, "acknowledge").stores())
     host = process.host(options.stores)
-    return process.run(acknowledge_batch(host, options, facts))
+    acknowledged = process.run(acknowledge_batch(host, options, facts))
+    if acknowledged:
+        mark_ended(batch, facts)
+    return acknowledged
 
 
 def txn_options(batch: DataFrame, batch_id: int) -> dict[str, str]:
@@ -69,6 +73,25 @@ async def acknowledge_batch(host: Host, options: SinkOptions, facts: MicroBatch)
     txn_id = await retry_unavailable(host, lambda: begin(host, batch, options.transaction_timeout_ms))
     await commit_staged(host, options, [Staged(str(txn_id), 0, 0, facts, facts.query)], facts.batch)
     return True
+
+
+def is_ended(batch: DataFrame, facts: MicroBatch) -> bool:
+    """Return whether this call of the function has begun or ended the transaction of the batch already."""
+    found: str | None = batch.sparkSession.sparkContext.getLocalProperty(_ENDED)
+    return found == _named(facts)
+
+
+def mark_ended(batch: DataFrame, facts: MicroBatch | None) -> None:
+    """
+    Remember that the batch has a transaction; None: it has none, because the transaction was aborted.
+
+    The mark is a property of the query's thread. A later batch has another name, and a repeated batch another run.
+    """
+    batch.sparkSession.sparkContext.setLocalProperty(_ENDED, "" if facts is None else _named(facts))
+
+
+def _named(facts: MicroBatch) -> str:
+    return f"{facts.run}/{facts.batch}"
 
 
 def batch_facts(batch: DataFrame, batch_id: int) -> MicroBatch:

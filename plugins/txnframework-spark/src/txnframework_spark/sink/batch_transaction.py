@@ -29,7 +29,7 @@ from txnframework_spark.microbatch.batch import batch_id as named
 from txnframework_spark.options.parser import parse_topic
 from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.process import retry_unavailable
-from txnframework_spark.sink.acknowledgment import batch_facts
+from txnframework_spark.sink.acknowledgment import batch_facts, is_ended, mark_ended
 from txnframework_spark.sink.branch_writer import layout_of, open_attempt_writer, write_batches
 from txnframework_spark.sink.commit import Staged, abort_staged, commit_staged
 from txnframework_spark.sink.rows import check_sink_columns
@@ -114,9 +114,15 @@ def transaction(batch: DataFrame, batch_id: int, **options: str) -> Iterator[Bat
     :raises BatchNotCommitted: the transaction has ended during the batch; nothing of the topics counts.
     :raises Fenced: a newer run took over; nothing of the topics counts.
     :raises Diverged: checkpoint and subscription contradict each other; nothing of the topics counts.
-    :raises Unsupported: the caller is not a ``foreachBatch`` function.
+    :raises Unsupported: the caller is not a ``foreachBatch`` function, or the batch has a transaction already. A second
+        one would be taken for a repetition of the first one, and its rows would be dropped.
     """
     facts = batch_facts(batch, batch_id)
+    if is_ended(batch, facts):
+        raise Unsupported(
+            f"batch {batch_id} has a transaction already, or was acknowledged; write all topics in one"
+            " transaction() block, which also acknowledges the batch"
+        )
     parsed = SinkOptions.of_stream(options)
     if parsed.topic is not None or not parsed.transactional:
         raise Unsupported("transaction() accepts neither topic, which write() names, nor transactional=false")
@@ -124,12 +130,15 @@ def transaction(batch: DataFrame, batch_id: int, **options: str) -> Iterator[Bat
     this = named(parsed.application_id or facts.query, facts)
     txn_id = process.run(retry_unavailable(host, lambda: begin(host, this, parsed.transaction_timeout_ms)))
     opened = BatchTransaction(host, parsed, facts, txn_id)
+    mark_ended(batch, facts)
     try:
         yield opened
+        opened.commit()
     except BaseException:
+        # Also after a commit with an unknown outcome, as Spark does with a sink; a committed one stays committed.
         opened.abort()
+        mark_ended(batch, None)
         raise
-    opened.commit()
 
 
 def _staging(options: SinkOptions, txn_id: TxnID, name: str) -> Callable[[Batches], Batches]:
