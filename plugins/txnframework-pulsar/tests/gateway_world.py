@@ -47,13 +47,13 @@ class World:
     def __init__(self, domain: str, **options: Any) -> None:
         self.domain = domain
         self.client: Client
-        self.url = ""
-        self._options = options
+        self.url = self.admin_url = ""
         self._limits = options.pop("limits", Limits(MESSAGE_BYTES_MAX))
         self.gateways: list[Client] = []
         """The clients of the gateways that were started."""
         self._loop = LoopThread()
-        self._stores = f"memory://pulsar-{next(_numbers)}"
+        self.stores = options.pop("stores", f"memory://pulsar-{next(_numbers)}")
+        self._options = options
         self._exits = AsyncExitStack()
         self._gateway = AsyncExitStack()
         self._clients = ExitStack()
@@ -90,7 +90,9 @@ class World:
             client = await self._gateway.enter_async_context(self._open())
             self.gateways.append(client)
             options = ServerOptions(port=port, domain=self.domain, **self._options)
-            return await self._gateway.enter_async_context(serving(client, options, self._limits))
+            urls = await self._gateway.enter_async_context(serving(client, options, self._limits))
+            self.admin_url = urls.admin or ""
+            return urls.broker
 
         self.url = self.run(started())
 
@@ -106,7 +108,7 @@ class World:
         async def started() -> str:
             client = await exits.enter_async_context(self._open())
             options = ServerOptions(port=0, domain=self.domain, **self._options)
-            return await exits.enter_async_context(serving(client, options, self._limits))
+            return (await exits.enter_async_context(serving(client, options, self._limits))).broker
 
         url = self.run(started())
         self._others.callback(lambda: self.run(exits.aclose()))
@@ -118,7 +120,7 @@ class World:
         self.start()
 
     def _open(self) -> Any:
-        config = {"metadata": {"url": self._stores}, "ledger": {"url": self._stores}}
+        config = {"metadata": {"url": self.stores}, "ledger": {"url": self.stores}}
         return txnframework.open(config, registry=REGISTRY)
 
     def topic(self, name: str) -> str:

@@ -49,6 +49,13 @@ def test_behaviours_of_the_client_for_java(world: World, tmp_path: Path) -> None
     assert done.stdout.endswith("done\n"), done.stdout + done.stderr
 
 
+def test_admin_client_for_java(tmp_path: Path) -> None:
+    with World("topic", admin=("127.0.0.1", 0)) as world:
+        java = [*compiled("Administration", tmp_path), world.admin_url, world.url]
+        done = subprocess.run(java, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert done.stdout.endswith("done\n"), done.stdout + done.stderr
+
+
 class Killed:
     """A process that is killed and started again."""
 

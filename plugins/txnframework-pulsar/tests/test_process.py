@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pulsar
 import pytest
 import trustme
@@ -52,6 +53,15 @@ def test_the_program_on_the_page(tmp_path: Path) -> None:
     read = [sys.executable, "-m", "txnframework", "topic", "consume", "topic://public/default/orders"]
     done = subprocess.run(read, cwd=tmp_path, check=True, timeout=PATIENCE_S, capture_output=True, text=True)
     assert "order 1" in done.stdout
+
+
+def test_admin_api_ends_with_the_gateway(tmp_path: Path) -> None:
+    with gateway(tmp_path, "--admin", "127.0.0.1:0") as (_, process):
+        assert process.stdout is not None
+        (url,) = re.findall(r"http://\S+", process.stdout.readline())
+        assert httpx.get(f"{url}/admin/v2/brokers/health", timeout=PATIENCE_S).text == "ok"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:

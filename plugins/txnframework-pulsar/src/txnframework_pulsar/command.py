@@ -34,6 +34,7 @@ EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default="",
     help="Address by which clients reach the gateway. Default: the address of --listen.",
 )
+@click.option("--admin", metavar="HOST:PORT", help="Serve the admin REST API too, at this address.")
 @click.option(
     "--domain",
     type=click.Choice(TOPIC_DOMAINS),
@@ -51,6 +52,7 @@ def pulsar(
     loaded: LoadedPlugins,
     listen: str,
     advertise: str,
+    admin: str | None,
     domain: str,
     creates: bool,
     tokens: Path | None,
@@ -68,8 +70,18 @@ def pulsar(
     host, port = _address(listen, "--listen")
     if advertise:
         _address(advertise, "--advertise")
-    options = ServerOptions(host, port, advertise, domain, creates, _tokens(tokens), _tls(tls_certificate, tls_key))
-    if host not in LOOPBACK and not options.tokens:
+    options = ServerOptions(
+        host,
+        port,
+        advertise,
+        domain,
+        creates,
+        _tokens(tokens),
+        _tls(tls_certificate, tls_key),
+        None if admin is None else _address(admin, "--admin"),
+    )
+    hosts = {host} if options.admin is None else {host, options.admin[0]}
+    if not (hosts <= LOOPBACK or options.tokens):
         click.echo("Note: everyone who can reach this address can read and change everything. Add --tokens.", err=True)
     with_client(loaded, config, lambda client: _serve(client, options), stays=True)
 
@@ -78,8 +90,10 @@ async def _serve(client: Client, options: ServerOptions) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with serving(client, options) as url:
-        click.echo(f"Pulsar clients connect to {url} (stop with Ctrl-C)")
+    async with serving(client, options) as urls:
+        click.echo(f"Pulsar clients connect to {urls.broker} (stop with Ctrl-C)")
+        if urls.admin is not None:
+            click.echo(f"The admin REST API is at {urls.admin}")
         await ended.wait()
 
 

@@ -7,13 +7,15 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from txnframework.client import Client
 from txnframework.errors import InvalidInput
 from txnframework.model.names import TOPIC
 from txnframework_pulsar.access import Access
+from txnframework_pulsar.admin.application import admin_application
+from txnframework_pulsar.admin.server import serving_admin
 from txnframework_pulsar.connection import Connection
 from txnframework_pulsar.handles import Gateway
 from txnframework_pulsar.limits import Limits
@@ -36,6 +38,7 @@ class ServerOptions:
     * ``creates``: whether topics that clients name are created.
     * ``tokens``: clients must show one of these; empty: every client is accepted.
     * ``tls``: the certificate and its key; None: connections are not encrypted.
+    * ``admin``: the host and the port of the REST API; None: it is not served.
     """
 
     host: str = "127.0.0.1"
@@ -45,22 +48,42 @@ class ServerOptions:
     creates: bool = True
     tokens: tuple[str, ...] = ()
     tls: ssl.SSLContext | None = None
+    admin: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayURLs:
+    """Where clients reach a gateway, and its REST API (None: it is not served)."""
+
+    broker: str
+    admin: str | None
 
 
 @asynccontextmanager
-async def serving(client: Client, options: ServerOptions, limits: Limits | None = None) -> AsyncIterator[str]:
+async def serving(client: Client, options: ServerOptions, limits: Limits | None = None) -> AsyncIterator[GatewayURLs]:
     """
-    Serve the topics of a client to Pulsar clients; yields the URL of the gateway.
+    Serve the topics of a client to Pulsar clients; yields the URLs of the gateway.
 
     At the end connections are closed. Open transactions of clients are aborted when ``client`` closes.
 
-    :raises InvalidInput: the address cannot be used.
+    :raises InvalidInput: an address cannot be used.
     """
-    listening = _listening(options.host, options.port)
-    port = listening.getsockname()[1]
-    address = options.advertised or f"{f'[{options.host}]' if ':' in options.host else options.host}:{port}"
+    async with AsyncExitStack() as exits:
+        listening = exits.enter_context(_listening("--listen", options.host, options.port))
+        admin = None if options.admin is None else exits.enter_context(_listening("--admin", *options.admin))
+        yield await exits.enter_async_context(_serving(client, options, limits, listening, admin))
 
-    url = f"pulsar+ssl://{address}" if options.tls is not None else f"pulsar://{address}"
+
+@asynccontextmanager
+async def _serving(
+    client: Client,
+    options: ServerOptions,
+    limits: Limits | None,
+    listening: socket.socket,
+    admin: socket.socket | None,
+) -> AsyncIterator[GatewayURLs]:
+    encrypted = options.tls is not None
+    url = f"pulsar{'+ssl' if encrypted else ''}://{options.advertised or _address_of(options.host, listening)}"
     chosen = limits or Limits(client.host.config.client.message_bytes_max)
     connections: dict[asyncio.Task[None], Connection] = {}
 
@@ -73,7 +96,8 @@ async def serving(client: Client, options: ServerOptions, limits: Limits | None 
     transactions = Transactions(client, topics, options.domain, chosen.transactions_max)
     producers = TopicProducers(client, topics, TopicEpochs(client), chosen)
     schemas = Schemas(client, topics)
-    gateway = Gateway(client, topics, transactions, producers, chosen, Access(options.tokens), schemas, turn)
+    access = Access(options.tokens)
+    gateway = Gateway(client, topics, transactions, producers, chosen, access, schemas, turn)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -92,7 +116,13 @@ async def serving(client: Client, options: ServerOptions, limits: Limits | None 
     try:
         await turn.start()
         server = await asyncio.start_server(connected, sock=listening, ssl=options.tls)
-        yield url
+        if admin is None or options.admin is None:
+            yield GatewayURLs(url, None)
+        else:
+            app = admin_application(client, topics, turn, access)
+            address = _address_of(options.admin[0], admin)
+            async with serving_admin(app, admin, options.tls):
+                yield GatewayURLs(url, f"http{'s' if encrypted else ''}://{address}")
     finally:
         (listening if server is None else server).close()
         for task in tuple(connections):
@@ -104,9 +134,13 @@ async def serving(client: Client, options: ServerOptions, limits: Limits | None 
         await turn.stop()
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _address_of(host: str, listening: socket.socket) -> str:
+    return f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+def _listening(option: str, host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise InvalidInput(f"--listen: cannot listen at {host}:{port}: {error.strerror}") from error
+        raise InvalidInput(f"{option}: cannot listen at {host}:{port}: {error.strerror}") from error

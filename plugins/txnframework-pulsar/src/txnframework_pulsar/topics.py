@@ -62,9 +62,7 @@ class Topics:
         """Answer where a topic is served: here, or at the gateway that has the turn."""
         if not is_coordinator(asked.topic):
             self.named(asked.topic)
-        url = self._turn.holder
-        if not url:
-            raise Refused(pb.SERVICE_NOT_READY, "no gateway serves at this moment")
+        url = self.serving_url()
         encrypted = url.startswith(ENCRYPTED)
         kind = pb.LookupTopicResponse.CONNECT if self._turn.is_held else pb.LookupTopicResponse.REDIRECT
         answer = pb.LookupTopicResponse(
@@ -77,16 +75,30 @@ class Topics:
         )
         return pb.Command(lookup_topic_response=answer)
 
+    def serving_url(self) -> str:
+        """
+        Return the URL of the gateway that serves.
+
+        :raises Refused: none serves at this moment.
+        """
+        if not self._turn.holder:
+            raise Refused(pb.SERVICE_NOT_READY, "no gateway serves at this moment")
+        return self._turn.holder
+
+    async def in_namespace(self, namespace: str = "") -> list[TopicName]:
+        """Return the topics of a namespace, or all topics, in the order of their names."""
+        found: list[TopicName] = []
+        while True:
+            page = await self._client.list_topics(
+                namespace, domain=self._domain, after=found[-1] if found else None, topics_max=TOPICS_PAGE
+            )
+            found += (one.topic for one in page)
+            if len(page) < TOPICS_PAGE:
+                return found
+
     async def listed(self, asked: pb.GetTopicsOfNamespace) -> pb.Command:
         """Answer which topics a namespace has; clients match their patterns themselves."""
         answer = pb.GetTopicsOfNamespaceResponse(request_id=asked.request_id, filtered=False, changed=True)
-        after: TopicName | None = None
-        while asked.mode != pb.GetTopicsOfNamespace.NON_PERSISTENT:
-            page = await self._client.list_topics(
-                asked.namespace, domain=self._domain, after=after, topics_max=TOPICS_PAGE
-            )
-            answer.topics.extend(pulsar_name(one.topic) for one in page)
-            if len(page) < TOPICS_PAGE:
-                break
-            after = page[-1].topic
+        if asked.mode != pb.GetTopicsOfNamespace.NON_PERSISTENT:
+            answer.topics.extend(pulsar_name(one) for one in await self.in_namespace(asked.namespace))
         return pb.Command(get_topics_of_namespace_response=answer)
