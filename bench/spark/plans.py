@@ -20,6 +20,7 @@ from txnframework.model.entries import EntryMessage, encode_entry
 from txnframework.model.ledger import Append
 from txnframework.model.names import TopicName
 from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.admission import BatchLimit
 from txnframework_spark.source.planner import InputPlanner
 
 ENTRY_MESSAGES = 1_000
@@ -73,7 +74,7 @@ async def _planned(file: Path, messages: int, ledger_entries_max: int) -> list[f
             start, took = await planner.initial(), []
             for _ in range(BATCHES):
                 begun = time.perf_counter()
-                start = await planner.latest(start, BATCH)
+                start = await planner.latest(start, BatchLimit(BATCH))
                 took.append(time.perf_counter() - begun)
             return took
         finally:

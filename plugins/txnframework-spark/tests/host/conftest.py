@@ -36,6 +36,8 @@ from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.sink.branch_writer import BranchWriter
 from txnframework_spark.sink.commit import Staged, commit_staged
+from txnframework_spark.source.admission import BatchLimit
+from txnframework_spark.source.backlog import COUNT_MAX
 from txnframework_spark.source.offsets import Offset, from_json
 from txnframework_spark.source.planner import InputPlanner
 
@@ -123,7 +125,7 @@ class Run:
             # What was published is announced to other hosts a few steps of the loop later.
             await asyncio.sleep(0)
         before = await self.planner.initial() if start is None else from_json(start)
-        return before, await self.planner.latest(before, messages_max)
+        return before, await self.planner.latest(before, BatchLimit(messages_max or COUNT_MAX))
 
     async def read(self, batch: int, start: Offset, end: Offset) -> list[str]:
         """Run the read tasks; return what they read."""

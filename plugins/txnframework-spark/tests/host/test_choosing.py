@@ -13,6 +13,7 @@ from txnframework.errors import TopicNotFound
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import InvalidOption, TopicLost
 from txnframework_spark.options.source import SourceOptions
+from txnframework_spark.source.admission import NO_LIMIT, BatchLimit
 from txnframework_spark.source.offsets import from_json
 from txnframework_spark.source.planner import InputPlanner
 
@@ -79,7 +80,7 @@ def test_a_new_query_that_stops_at_what_is_there_begins_at_the_end_too(play: Pla
         await planner.fix_targets()
         await planner.take(begins=True)
         start = await planner.initial()
-        assert await planner.latest(start, None) is start
+        assert await planner.latest(start) is start
         assert await planner.partitions(start, start) == []
         await planner.close()
 
@@ -181,19 +182,50 @@ def test_a_batch_waits_until_enough_has_come_but_not_for_ever(play: Play) -> Non
         await world.publish("a", "b")
         run = await world.run(source={"subscribe": "in", "startingOffsets": "earliest", "minOffsetsPerTrigger": "3"})
         start = await run.planner.initial()
-        assert await run.planner.latest(start, None, 3) is start
-        assert await run.planner.latest(start, None, 3) is start
-        assert await run.planner.latest(start, None) is not start
+        assert await run.planner.latest(start, NO_LIMIT, 3) is start
+        assert await run.planner.latest(start, NO_LIMIT, 3) is start
+        assert await run.planner.latest(start) is not start
         await world.publish("c")
         await run.plan(None)
-        end = await run.planner.latest(start, None, 3)
+        end = await run.planner.latest(start, NO_LIMIT, 3)
         assert len(await run.read(0, start, end)) == 3
         impatient = {"minOffsetsPerTrigger": "9", "maxTriggerDelay": "1ms"}
         run = await world.run(source={"subscribe": "in", "startingOffsets": "earliest", **impatient})
         start = await run.planner.initial()
-        while (end := await run.planner.latest(start, None, 9)) is start:
+        while (end := await run.planner.latest(start, NO_LIMIT, 9)) is start:
             pass
         assert len(await run.read(0, start, end)) == 3
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("aligned", ["true", "false"])
+def test_a_batch_has_about_as_many_bytes_as_it_may(play: Play, aligned: str) -> None:
+    """The messages of one topic are ten times as large; a batch has at least one message, however large it is."""
+
+    async def scenario(world: Any) -> None:
+        await world.host.topics.create(TopicName.parse("large"), 1)
+        for number in range(20):
+            await world.publish(f"{number:04}")
+            await world.publish(f"{number:02000}", topic="large")
+        sizes = [await size_of(world, topic) for topic in ("in", "large")]
+        options = {"subscribe": "in,large", "startingOffsets": "earliest", "alignSegments": aligned}
+        run = await world.run(source=options)
+        start, _ = await run.plan(None)
+        for bytes_max, rows in ((sum(sizes) // 2, 20), (sum(sizes) // 4, 10), (sum(sizes), 40), (1, 1)):
+            end = await run.planner.latest(start, BatchLimit(bytes=bytes_max))
+            assert 0.7 * rows <= len(await run.read(0, start, end)) <= rows
+        end = await run.planner.latest(start, BatchLimit(4, sum(sizes) // 2))
+        assert len(await run.read(0, start, end)) == 4
+        # The rest of the small topic, whose messages were stored in the same ledger.
+        end = start
+        while (after := await run.planner.latest(end, BatchLimit(bytes=sum(sizes) // 8))) is not end:
+            assert 1 <= len(await run.read(0, end, after)) <= 5
+            end = after
+
+    async def size_of(world: Any, topic: str) -> int:
+        ledger = (await world.host.segment(f"segment://public/default/{topic}/0000-ffff-0")).ledger
+        return sum(one.bytes for one in await ledger.ledgers(-1, 10))
 
     play(scenario)
 
@@ -257,7 +289,7 @@ def test_a_topic_that_is_not_to_be_read_any_more_and_is_in_the_checkpoint(
         await run.replay(0, start, end)
         await world.publish("c", topic="more")
         run = await world.run(source={**left, "startingOffsets": "earliest", **group})
-        for asked in (run.planner.latest(end, None), run.planner.partitions(start, end)):
+        for asked in (run.planner.latest(end), run.planner.partitions(start, end)):
             with pytest.raises(
                 InvalidOption, match=r"the checkpoint contains an offset in topic://public/default/more"
             ):

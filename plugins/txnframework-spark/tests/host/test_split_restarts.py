@@ -40,7 +40,7 @@ def test_a_lost_checkpoint_after_a_split_goes_on_at_the_childrens_cursors(play: 
         await trim_behind(world, layout, "klmnopqr")
         second = await world.run("q2")
         start = await second.planner.initial()
-        end = await second.planner.latest(start, None)
+        end = await second.planner.latest(start)
         assert sorted(await second.read(0, start, end)) == list("klmnopqr")
         await second.commit(0, await second.stage(0, list("klmnopqr")))
         assert sorted(await world.read()) == [f"{value}!" for value in "abcdefghijklmnopqr"]
@@ -61,7 +61,7 @@ def test_available_now_goes_on_with_the_children_at_once(play: Play, given: dict
         again = await world.run(source=source)
         await again.planner.fix_targets()
         before = from_json(offset)
-        assert sorted(await again.read(1, before, await again.planner.latest(before, None))) == ["c", "d", "e", "f"]
+        assert sorted(await again.read(1, before, await again.planner.latest(before))) == ["c", "d", "e", "f"]
 
     play(scenario)
 
@@ -78,7 +78,7 @@ def test_a_split_is_met_as_soon_as_the_layout_tells_it(play: Play) -> None:
         await world.host.topics.split(TOPIC, 0)
         await world.publish("c", "d", "e", "f")
         await run.planner.watcher.refresh(TOPIC)
-        assert sorted(await run.read(1, before, await run.planner.latest(before, None))) == ["c", "d", "e", "f"]
+        assert sorted(await run.read(1, before, await run.planner.latest(before))) == ["c", "d", "e", "f"]
 
     play(scenario)
 
@@ -98,7 +98,7 @@ def test_the_end_of_a_segment_whose_last_transaction_is_open_is_asked_for_once(p
         for segment in (0, 1):
             await world.host.topics.split(out, segment)
         await run.planner.watcher.refresh(out)
-        assert await run.planner.latest(offset, None) == offset
+        assert await run.planner.latest(offset) == offset
         asked = []
         ends_at = run.planner.watcher._ends_at
 
@@ -108,7 +108,7 @@ def test_the_end_of_a_segment_whose_last_transaction_is_open_is_asked_for_once(p
 
         run.planner.watcher._ends_at = counted
         for _ in range(5):
-            assert await run.planner.latest(offset, None) == offset
+            assert await run.planner.latest(offset) == offset
         assert asked == []
         await writer.commit(0, staged)
         again = await world.run(source=source, sink={"topic": "in", "txnAppId": "other"})
@@ -130,7 +130,7 @@ def test_latest_is_behind_what_the_children_hold_as_well(play: Play) -> None:
         await world.publish("c", "d", "e", "f")
         run = await world.run(source={**UNGROUPED, "startingOffsets": "latest"})
         start = await run.planner.initial()
-        assert await run.planner.latest(start, None) == start
+        assert await run.planner.latest(start) == start
         await world.publish("g")
         start, end = await run.plan(start.to_json())
         assert await run.read(0, start, end) == ["g"]
@@ -146,7 +146,7 @@ def test_what_came_after_latest_is_read_also_when_a_split_came_first(play: Play)
         await world.host.topics.split(TOPIC, 0)
         await world.publish("c", "d", "e", "f")
         await run.planner.watcher.refresh(TOPIC)
-        assert sorted(await run.read(0, start, await run.planner.latest(start, None))) == ["c", "d", "e", "f"]
+        assert sorted(await run.read(0, start, await run.planner.latest(start))) == ["c", "d", "e", "f"]
 
     play(scenario)
 
@@ -162,7 +162,7 @@ def test_a_first_batch_that_meets_a_split_is_replayed_with_the_same_range(play: 
         await world.host.topics.split(TOPIC, 0)
         await world.publish("c", "d", "e", "f")
         await run.planner.watcher.refresh(TOPIC)
-        end = await run.planner.latest(start, None)
+        end = await run.planner.latest(start)
         assert sorted(await run.read(0, start, end)) == ["c", "d", "e", "f"]
         await run.commit(0, await run.stage(0, ["c", "d", "e", "f"]))
         again = await world.run("q2")

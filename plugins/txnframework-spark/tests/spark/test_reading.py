@@ -72,6 +72,11 @@ def test_the_progress_of_a_stream_tells_its_lag(run_available: Callable[..., Any
     lags = [json.loads(one.sources[0].latestOffset)["lag"]["messages"] for one in query.recentProgress]
     assert lags[0] == 20 - query.recentProgress[0].numInputRows
     assert lags[-1] == 0
+    stores.publish([str(number) for number in range(20, 40)])
+    query = run_available(source={"groupId": "g", "maxBytesPerTrigger": "500"})
+    batches = [one.numInputRows for one in query.recentProgress if one.numInputRows]
+    assert sum(batches) == 20
+    assert len(batches) > 1
 
 
 def test_enough_is_waited_for(run_available: Callable[..., Any], stores: Any) -> None:

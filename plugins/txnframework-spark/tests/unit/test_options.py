@@ -49,6 +49,7 @@ def test_a_sink_option_is_unknown_to_a_source() -> None:
         ({"subscribe": "a,a"}, "subscribe"),
         ({"subscribe": "persistent://public/default/a"}, "subscribe"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
+        ({"subscribe": "a", "maxBytesPerTrigger": "64m"}, "maxBytesPerTrigger"),
         ({"subscribe": "a", "failOnDataLoss": "perhaps"}, "failOnDataLoss"),
         ({"subscribe": "a", "topics": "b"}, "topics"),
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "assign"),

@@ -22,6 +22,7 @@ from txnframework_spark.options.selection import (
 
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "alignSegments",
@@ -58,9 +59,10 @@ class SourceOptions:
 
     ``group_id`` None: nothing is acknowledged, and only the checkpoint records progress. ``starting``: the start of a
     query without ``group_id``, or of a new subscription. ``max_offsets_per_trigger``: messages of one micro-batch over
-    all segments, exceeded only to complete an entry. ``align_segments``: a limited batch reads all segments up to the
-    same time of the store's clock. ``allow_unacknowledged``: continue although no sink acknowledges the messages that
-    are read with ``group_id``. ``one_sided``: the given options that only streams, or only batches, accept.
+    all segments, exceeded only to complete an entry. ``max_bytes_per_trigger``: about the bytes of its entries.
+    ``align_segments``: a limited batch reads all segments up to the same time of the store's clock.
+    ``allow_unacknowledged``: continue although no sink acknowledges the messages that are read with ``group_id``.
+    ``one_sided``: the given options that only streams, or only batches, accept.
     """
 
     stores: StoreOptions
@@ -69,6 +71,7 @@ class SourceOptions:
     starting: Bounds | None = None
     ending: Bounds | None = None
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = _MAX_TRIGGER_DELAY_MS
     align_segments: bool = True
@@ -101,6 +104,7 @@ class SourceOptions:
             starting=parse_bounds(options, "starting", selection),
             ending=parse_bounds(options, "ending", selection),
             max_offsets_per_trigger=options.number("maxOffsetsPerTrigger"),
+            max_bytes_per_trigger=options.number("maxBytesPerTrigger"),
             min_offsets_per_trigger=options.number("minOffsetsPerTrigger"),
             max_trigger_delay_ms=delay_ms or _MAX_TRIGGER_DELAY_MS,
             align_segments=options.flag("alignSegments", True),

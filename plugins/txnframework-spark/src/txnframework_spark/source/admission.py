@@ -1,4 +1,6 @@
-"""The size of one micro-batch: ``maxOffsetsPerTrigger``, ``minOffsetsPerTrigger`` and ``maxTriggerDelay``.
+"""
+The size of one micro-batch: ``maxOffsetsPerTrigger``, ``maxBytesPerTrigger``, ``minOffsetsPerTrigger`` and
+``maxTriggerDelay``.
 
 Alignment: a limited batch reads all segments up to the same time. A segment stores its entries in order. A query that
 reads each segment up to the same time, by the store's clock, sees the same rows as a query that was never interrupted.
@@ -11,12 +13,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from txnframework.broker import Host
 from txnframework.model.positions import Position
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.backlog import BacklogCounter, UnreadMessages
+from txnframework_spark.source.backlog import COUNT_MAX, BacklogCounter, UnreadMessages
 from txnframework_spark.source.batch_plan import shares
 
 R = TypeVar("R")
@@ -124,6 +127,17 @@ async def _each(work: Mapping[str, Callable[[str], Awaitable[R]]]) -> dict[str, 
 Ends = Mapping[str, Position]
 
 
+@dataclass(frozen=True, slots=True)
+class BatchLimit:
+    """The most messages of a batch, exceeded only to complete an entry, and about the most bytes of its entries."""
+
+    messages: int = COUNT_MAX
+    bytes: int = COUNT_MAX
+
+
+NO_LIMIT: Final = BatchLimit()
+
+
 @dataclass(slots=True)
 class Admission:
     """Decides the end of each segment in a batch, from counts and times of entries, without reading the entries."""
@@ -158,17 +172,17 @@ class Admission:
         return waiting >= messages_min
 
     async def admitted(
-        self, starts: Ends, ends: Ends, messages_max: int | None, parents: Collection[str]
+        self, starts: Ends, ends: Ends, limit: BatchLimit, parents: Collection[str]
     ) -> dict[str, Position]:
         """
-        Return the end of each segment: about ``messages_max`` messages over all of them, by whole entries.
+        Return the end of each segment: about as many messages over all of them as the limit allows, by whole entries.
 
         :param parents: segments whose children wait until these are finished. Messages of children were stored after
             those of their parents, and are read in a later batch. So with ``alignSegments`` no segment is read beyond
             the time up to which the parents are read.
         """
         parents = parents if self.options.align_segments else ()
-        if messages_max is None and not any(starts[name] < ends[name] for name in parents):
+        if limit == NO_LIMIT and not any(starts[name] < ends[name] for name in parents):
             return dict(ends)
         waiting = {
             name: await self._backlog.waiting(name, at, ends[name]) for name, at in starts.items() if at < ends[name]
@@ -180,13 +194,13 @@ class Admission:
         # A parent with only its end left is finished first; its children are then read with all other segments.
         if not any(name in empty for name in parents):
             left = {name: one for name, one in waiting.items() if one.messages}
-            taken = await self._taken(left, messages_max, parents)
+            taken = await self._taken(left, limit, parents)
         taken |= empty
         self._backlog.admit(taken)
         return {name: taken[name][0] if name in taken else at for name, at in starts.items()}
 
     async def _taken(
-        self, waiting: Mapping[str, UnreadMessages], messages_max: int | None, parents: Collection[str]
+        self, waiting: Mapping[str, UnreadMessages], limit: BatchLimit, parents: Collection[str]
     ) -> Admitted:
         bounds = [one.stored_ms for name, one in waiting.items() if name in parents and one.stored_ms is not None]
         if bounds:
@@ -197,11 +211,28 @@ class Admission:
                 if taken[name][1]
             }
         total = sum(one.messages for one in waiting.values())
-        if messages_max is None or total <= messages_max:
+        messages_max = min(limit.messages, await self._fitting(waiting, limit.bytes))
+        if total <= messages_max:
             return {name: (one.upto, one.messages) for name, one in waiting.items()}
         if self.options.align_segments:
             return await Alignment(self._backlog, waiting).divided(messages_max)
         return await self._shared(waiting, messages_max)
+
+    async def _fitting(self, waiting: Mapping[str, UnreadMessages], bytes_max: int) -> int:
+        """
+        Return how many messages have about ``bytes_max`` bytes, if each segment gives its part of the batch.
+
+        Ledgers count messages and bytes, but no bytes of a range. So the average size in a segment's ledgers is used.
+        """
+        if bytes_max == COUNT_MAX:
+            return COUNT_MAX
+        sizes = await _each({name: partial(self._size, one) for name, one in waiting.items()})
+        total = sum(sizes.values())
+        messages = sum(one.messages for one in waiting.values())
+        return COUNT_MAX if total <= bytes_max else max(1, int(messages * bytes_max / total))
+
+    async def _size(self, one: UnreadMessages, name: str) -> float:
+        return one.messages * await self._backlog.message_bytes(name, one.after, one.upto)
 
     async def _shared(self, waiting: Mapping[str, UnreadMessages], messages_max: int) -> Admitted:
         """Divide a batch in proportion to the waiting messages, regardless of their times."""

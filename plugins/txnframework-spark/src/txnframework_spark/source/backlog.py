@@ -17,6 +17,8 @@ from txnframework.model.positions import EARLIEST, EntryRange, Position
 from txnframework_spark.source.offsets import Frontier, SegmentOffset
 
 COUNT_MAX: Final = 1 << 62
+_LEDGERS_MAX: Final = 10
+"""The most ledgers of a segment whose average size of messages is determined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,14 @@ class BacklogCounter:
     async def count(self, name: str, after: Position, upto: Position, messages_max: int = COUNT_MAX) -> MessageCount:
         """Return the end of ``messages_max`` messages, by whole entries and at least one entry."""
         return await (await self._ledger(name)).count(EntryRange(after, upto), messages_max)
+
+    async def message_bytes(self, name: str, after: Position, upto: Position) -> float:
+        """Return the average size of the messages in the ledgers that a range begins in and reaches next."""
+        ledger = await self._ledger(name)
+        summaries = await ledger.ledgers(max(after.ledger_id, 0) - 1, _LEDGERS_MAX)
+        within = [one for one in summaries if one.last > after and one.ledger_id <= upto.ledger_id]
+        messages = sum(one.messages for one in within)
+        return sum(one.bytes for one in within) / messages if messages else 0
 
     async def until(self, name: str, after: Position, upto: Position, stored_ms: int) -> Position:
         """Return the position after the last entry stored at ``stored_ms`` or before, limited to the range."""

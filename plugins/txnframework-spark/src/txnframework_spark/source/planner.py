@@ -17,7 +17,7 @@ from txnframework_spark.errors import Diverged, InvalidOption
 from txnframework_spark.microbatch.registration import Range, Registration
 from txnframework_spark.options.selection import Bounds, Edge
 from txnframework_spark.options.source import SourceOptions
-from txnframework_spark.source.admission import Admission
+from txnframework_spark.source.admission import NO_LIMIT, Admission, BatchLimit
 from txnframework_spark.source.backlog import lag_of
 from txnframework_spark.source.batch_plan import (
     parents_of_unbegun,
@@ -102,7 +102,7 @@ class InputPlanner:
             frontier[str(topic)] = await self._readable(layout, await self._named_places(layout), self._initial_place)
         return Offset(frontier, initial=True)
 
-    async def latest(self, start: Offset, messages_max: int | None, messages_min: int | None = None) -> Offset:
+    async def latest(self, start: Offset, limit: BatchLimit = NO_LIMIT, messages_min: int | None = None) -> Offset:
         """Return the end of the next batch from ``start``.
 
         The result is ``start`` itself if there is nothing new, or if fewer than ``messages_min`` messages wait and
@@ -129,7 +129,7 @@ class InputPlanner:
         parents = [
             name for topic, layout in layouts.items() for name in parents_of_unbegun(layout, frontier[str(topic)])
         ]
-        ends = await self.admission.admitted(starts, ends, messages_max, parents)
+        ends = await self.admission.admitted(starts, ends, limit, parents)
         self.admission.begin()
         self.planned = {
             topic: {name: SegmentOffset(ends[name], offset.incarnation) for name, offset in segments.items()}

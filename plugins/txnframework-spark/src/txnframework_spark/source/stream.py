@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
@@ -24,6 +25,8 @@ from txnframework_spark.microbatch.batch import current_task
 from txnframework_spark.microbatch.pause import PARTITIONING, PLANNING, Pauses
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.process import retry_unavailable
+from txnframework_spark.source.admission import NO_LIMIT, BatchLimit
+from txnframework_spark.source.backlog import COUNT_MAX
 from txnframework_spark.source.offsets import from_json
 from txnframework_spark.source.partitions import SegmentPartition
 from txnframework_spark.source.planner import InputPlanner
@@ -62,21 +65,26 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return process.run(retry_unavailable(planner.host, planner.initial)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return ``maxOffsetsPerTrigger``, else ``minOffsetsPerTrigger``: a Python source can have only one limit."""
-        most, least = self._options.max_offsets_per_trigger, self._options.min_offsets_per_trigger
-        if most is not None:
-            return ReadMaxRows(most)
+        """Return one of the limits, because Spark takes only one; ``latestOffset`` applies all of them."""
+        given = self._options
+        if given.max_offsets_per_trigger is not None:
+            return ReadMaxRows(given.max_offsets_per_trigger)
+        if given.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(given.max_bytes_per_trigger)
+        least = given.min_offsets_per_trigger
         return ReadAllAvailable() if least is None else ReadMinRows(least)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch, or ``start`` itself if there is nothing new."""
         planner = self._planner()
         Pauses.from_environment().reach(PLANNING, None)
-        messages_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        # If Spark asks for everything, as with trigger(once=True), the minimum does not apply.
-        messages_min = None if isinstance(limit, ReadAllAvailable) else self._options.min_offsets_per_trigger
-        before = from_json(start)
-        after = process.run(retry_unavailable(planner.host, lambda: planner.latest(before, messages_max, messages_min)))
+        given, before = self._options, from_json(start)
+        most, least = NO_LIMIT, None
+        # If Spark asks for everything, as with trigger(once=True), no limit applies.
+        if not isinstance(limit, ReadAllAvailable):
+            most = BatchLimit(given.max_offsets_per_trigger or COUNT_MAX, given.max_bytes_per_trigger or COUNT_MAX)
+            least = given.min_offsets_per_trigger
+        after = process.run(retry_unavailable(planner.host, lambda: planner.latest(before, most, least)))
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802

@@ -23,6 +23,7 @@ from txnframework_spark.options.sink import SinkOptions
 from txnframework_spark.process import retry_unavailable
 from txnframework_spark.sink.branch_writer import open_attempt_writer
 from txnframework_spark.sink.commit import Staged, commit_staged
+from txnframework_spark.source.admission import BatchLimit
 from txnframework_spark.source.offsets import Offset, from_json
 from txnframework_spark.source.partitions import SegmentPartition
 from txnframework_spark.source.planner import InputPlanner
@@ -164,7 +165,7 @@ class SimulatedDriver:
         if len(kept.offsets) > number:
             end = from_json(kept.offsets[number])
         else:
-            end = await self.planner.latest(start, PLANNED_MAX)
+            end = await self.planner.latest(start, BatchLimit(PLANNED_MAX))
             if end == start:
                 return False
             await self.checkpoint.store_offset(number, end.to_json())
