@@ -26,6 +26,7 @@ from txnframework_spark.errors import (
     describe_error,
 )
 from txnframework_spark.progress import StateProgress, lag, state
+from txnframework_spark.schema_ids import decode_by_schema_id, schema_id, with_schema_id
 from txnframework_spark.session import REDACTION, check_java, require_this_interpreter
 
 __all__ = [
@@ -48,8 +49,11 @@ __all__ = [
     "UnknownOption",
     "Unsupported",
     "check_java",
+    "decode_by_schema_id",
     "describe_error",
     "lag",
     "require_this_interpreter",
+    "schema_id",
     "state",
+    "with_schema_id",
 ]

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.functions import lit
 
 import txnframework
+from txnframework_spark import schema_id, with_schema_id
 from txnframework_spark.testing.stores import Stores
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 PAGE = Path(__file__).parents[4] / "docs" / "how-to" / "spark-recipes.md"
 KAFKA = "key binary, value binary, headers array<struct<key: string, value: binary>>"
@@ -44,9 +46,28 @@ def recipe(spark: SparkSession, stores: Stores, tmp_path: Path) -> Callable[[str
         kafka = f'.format("parquet").schema("{KAFKA}")', f'.load("{tmp_path}/kafka")'
         if 'format("kafka")' in program:
             program = program.replace('.format("kafka")', kafka[0]).replace(".load()", kafka[1])
+        if "import from_avro, to_avro" in program:
+            names.update(from_avro=read_json, to_avro=write_json)
+            program = re.sub("^from pyspark.sql.avro.*$", "", program, flags=re.M)
         exec(compile(program, f"{PAGE.name}: {heading}", "exec"), names)
 
     return run
+
+
+def read_json(data: Column, schema: str, options: dict[str, str] | None = None) -> Column:
+    """Return what ``from_avro`` returns; the missing fields of an older schema have their defaults."""
+    from pyspark.sql import functions as f
+
+    decoded = f.from_json(data.cast("string"), "pieces bigint, price bigint")
+    assert (options is None) == ("price" in schema)
+    return decoded if options is None else decoded.withField("price", f.lit(1).cast("bigint"))
+
+
+def write_json(column: Column, schema: str) -> Column:
+    from pyspark.sql import functions as f
+
+    assert "price" in schema
+    return f.to_json(column).cast("binary")
 
 
 def test_orders_from_kafka_to_everywhere(
@@ -95,3 +116,27 @@ def test_late_data(stores: Stores, recipe: Callable[[str], None], capsys: pytest
     recipe("Late data")
     assert sorted(json.loads(value)["count"] for value in stores.read("hours").elements()) == [1, 2]
     assert capsys.readouterr().out.splitlines() == ["0 late clicks were dropped", "1 late clicks were dropped"]
+
+
+def test_avro_with_a_schema_id(
+    spark: SparkSession, stores: Stores, recipe: Callable[[str], None], tmp_path: Path
+) -> None:
+    """Values of two schemas are decoded; one of a third schema, one without an id and a null one are passed on."""
+    stores.create("sales", "doubled", "unknown-sales")
+    strange = [b"\0\0\0\0\x09{}", b"\0\0\0\7", b"{}", b"", None]
+    given = [b'\0\0\0\0\x07{"pieces":1}', b'\0\0\0\0\x08{"pieces":2,"price":5}', *strange]
+    frame = spark.createDataFrame([(b"k", one) for one in given], "key binary, value binary")
+    frame.write.format("txnframework").options(metadata=stores.url, topic="sales").mode("append").save()
+    recipe("Avro or protobuf with a schema id")
+    with txnframework.blocking.open({"metadata": {"url": stores.url}, "ledger": {"url": stores.url}}) as client:
+        assert sorted(message.value for message in client.reader("doubled")) == [
+            b'\0\0\0\0\x08{"pieces":2,"price":1}',
+            b'\0\0\0\0\x08{"pieces":4,"price":5}',
+        ]
+        assert Counter(message.value for message in client.reader("unknown-sales")) == Counter(strange)
+
+
+def test_a_schema_id_has_four_bytes(spark: SparkSession) -> None:
+    numbers = [0, 1, 0x7FFF_FFFF, 0xFFFF_FFFF]
+    row = spark.range(1).select([schema_id(with_schema_id(number, lit(b"x"))) for number in numbers])
+    assert list(row.first()) == numbers
