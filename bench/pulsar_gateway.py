@@ -1,9 +1,10 @@
 """
-Measure the gateway for Pulsar clients: ``python bench/pulsar_gateway.py [--messages N] [--connections N]``.
+Measure the gateway for Pulsar clients: ``python bench/pulsar_gateway.py [--beside FOLDER] [--messages N]``.
 
 Messages are sent and received by Pulsar's own client for Python. It has no transactions, so these are measured by
 commands of the protocol: a transaction begins, sends a message and commits. The gateway is a process of its own, on a
-SQLite database in a temporary folder, and everything runs on this machine.
+SQLite database in a temporary folder, and everything runs on this machine. With ``--beside``, a broker of Apache Pulsar
+is measured in turn with the gateway; its program is kept in the folder. Both sync to disk what they confirm.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import tempfile
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import pulsar
+from pulsar_broker import pulsar_broker
 
 from txnframework_pulsar.wire import messages_pb2 as pb
 from txnframework_pulsar.wire.frames import SIZE_BYTES, command_frame, message_frame, parse_frame, size_of
@@ -111,8 +114,8 @@ def rate(count: int, work: Callable[[], object]) -> float:
     return count / (perf_counter() - began)
 
 
-def messages(url: str, count: int) -> None:
-    """Print the rates of Pulsar's client for Python."""
+def message_rates(url: str, count: int) -> dict[str, float]:
+    """Return the rates of Pulsar's client for Python, in messages per second."""
     quiet = logging.getLogger("bench")
     quiet.setLevel(logging.CRITICAL)
     client = pulsar.Client(url, logger=quiet)
@@ -134,15 +137,19 @@ def messages(url: str, count: int) -> None:
     options = {"block_if_queue_full": True, "max_pending_messages": 1_000}
     single = client.create_producer(TOPIC, batching_enabled=False, **options)
     batching = client.create_producer(TOPIC, batching_enabled=True, **options)
-    print(f"send, one at a time             {rate(count // 10, one_by_one):10,.0f} messages/s")
-    print(f"send, 1,000 in flight           {rate(count, lambda: all_at_once(single)):10,.0f} messages/s")
-    print(f"send, 1,000 in flight, batches  {rate(count, lambda: all_at_once(batching)):10,.0f} messages/s")
-    print(f"receive and acknowledge         {rate(2 * count + count // 10, receive):10,.0f} messages/s")
+    rates = {
+        "messages/s sent one at a time": rate(count // 10, one_by_one),
+        "messages/s sent, 1,000 in flight": rate(count, lambda: all_at_once(single)),
+        "messages/s sent, 1,000 in flight, in batches": rate(count, lambda: all_at_once(batching)),
+        "messages/s received and acknowledged": rate(2 * count + count // 10, receive),
+    }
     client.close()
+    return rates
 
 
-async def transactions(url: str, count: int) -> None:
-    """Print the rates of transactions that send one message each."""
+async def transaction_rates(url: str, count: int) -> dict[str, float]:
+    """Return the rates of transactions that send one message each."""
+    rates = {}
     for clients in CLIENTS:
         connections = [await Connection.open(url) for _ in range(clients)]
         await gather(one.produce() for one in connections)
@@ -154,24 +161,26 @@ async def transactions(url: str, count: int) -> None:
 
         began = perf_counter()
         await gather(run(one) for one in connections)
-        found = clients * each / (perf_counter() - began)
-        print(f"transactions, {clients:2} clients        {found:10,.0f} transactions/s")
+        rates[f"transactions/s of {clients} client(s)"] = clients * each / (perf_counter() - began)
         for one in connections:
             one.close()
+    return rates
 
 
-async def memory(url: str, process: subprocess.Popen[str], count: int) -> None:
-    """Print what a connection takes in the gateway."""
+async def connection_kib(url: str, process: subprocess.Popen[str], count: int) -> dict[str, float]:
+    """Return what a connection takes in the gateway."""
     before = resident_bytes(process)
     connections = [await Connection.open(url) for _ in range(count)]
     connected = resident_bytes(process)
     for one in connections:
         await one.produce()
     producing = resident_bytes(process)
-    print(f"memory of a connection          {(connected - before) / count / 1_024:10,.1f} KiB ({count:,} connections)")
-    print(f"  with a producer               {(producing - before) / count / 1_024:10,.1f} KiB")
     for one in connections:
         one.close()
+    return {
+        f"KiB of a connection, of {count:,}": (connected - before) / count / 1_024,
+        "KiB of a connection with a producer": (producing - before) / count / 1_024,
+    }
 
 
 def resident_bytes(process: subprocess.Popen[str]) -> int:
@@ -182,18 +191,43 @@ async def gather(works: Iterator[Awaitable[None]]) -> None:
     await asyncio.gather(*works)
 
 
+def rates_at(url: str, chosen: argparse.Namespace) -> dict[str, float]:
+    return message_rates(url, chosen.messages) | asyncio.run(transaction_rates(url, chosen.transactions))
+
+
+def of_gateway(chosen: argparse.Namespace) -> dict[str, float]:
+    with gateway() as (url, process):
+        # First, as memory that was used before is used again.
+        memory = asyncio.run(connection_kib(url, process, chosen.connections))
+        return rates_at(url, chosen) | memory
+
+
+def of_broker(chosen: argparse.Namespace) -> dict[str, float]:
+    with pulsar_broker(chosen.beside) as url:
+        return rates_at(url, chosen)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the gateway for Pulsar clients.")
     parser.add_argument("--messages", type=int, default=20_000)
     parser.add_argument("--transactions", type=int, default=1_000)
     parser.add_argument("--connections", type=int, default=1_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--beside", type=Path, metavar="FOLDER", help="also measure a broker, kept in this folder")
     chosen = parser.parse_args()
-    began = perf_counter()
-    with gateway() as (url, process):
-        print(f"the gateway started in          {perf_counter() - began:10,.1f} s")
-        asyncio.run(memory(url, process, chosen.connections))  # first, as memory that was used before is used again
-        messages(url, chosen.messages)
-        asyncio.run(transactions(url, chosen.transactions))
+    found: dict[str, list[dict[str, float]]] = {"gateway": []}
+    if chosen.beside is not None:
+        found["broker"] = []
+    for number in range(chosen.rounds):
+        print(f"round {number + 1} of {chosen.rounds}", file=sys.stderr)
+        found["gateway"].append(of_gateway(chosen))
+        if chosen.beside is not None:
+            found["broker"].append(of_broker(chosen))
+    print(f"{'median':46}" + "".join(f"{name:>12}" for name in found) + (f"{'ratio':>8}" if len(found) > 1 else ""))
+    for what in found["gateway"][0]:
+        medians = [median(one[what] for one in rounds) for rounds in found.values() if what in rounds[0]]
+        ratio = f"{medians[0] / medians[1]:8.2f}" if len(medians) > 1 else ""
+        print(f"{what:46}" + "".join(f"{one:12,.1f}" for one in medians) + ratio)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ class TestSubscriptions:
         assert admin.put(f"{path}/new", json=LATEST).status_code == 204
         assert admin.put(f"{path}/default").status_code == 204
         assert admin.put(f"{path}/some", json=place(ids[3])).status_code == 204
-        assert admin.put(f"{path}/all", json=LATEST).status_code == 412
+        assert admin.put(f"{path}/all", json=LATEST).status_code == 409
         assert admin.get(f"{TOPICS}/orders/subscriptions").json() == ["all", "default", "new", "some"]
         assert [backlog(admin, one) for one in ("all", "default", "new", "some")] == [5, 0, 0, 2]
         assert admin.delete(f"{path}/all").status_code == 204

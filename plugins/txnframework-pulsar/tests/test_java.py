@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 import pulsar
+import pytest
 from gateway_world import World
 
 from txnframework_sql.testing.servers.postgresql import PostgresServer
@@ -43,17 +44,29 @@ def compiled(name: str, folder: Path) -> list[str]:
     return ["java", "-cp", os.pathsep.join((jars(), str(folder))), name]
 
 
-def test_behaviours_of_the_client_for_java(world: World, tmp_path: Path) -> None:
-    java = [*compiled("Behaviours", tmp_path), world.url]
-    done = subprocess.run(java, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+def require_done(name: str, folder: Path, *arguments: str) -> None:
+    """Run a program that says when it is done."""
+    done = subprocess.run(
+        [*compiled(name, folder), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     assert done.stdout.endswith("done\n"), done.stdout + done.stderr
+
+
+def test_behaviours_of_the_client_for_java(world: World, tmp_path: Path) -> None:
+    require_done("Behaviours", tmp_path, world.url)
 
 
 def test_admin_client_for_java(tmp_path: Path) -> None:
     with World("topic", admin=("127.0.0.1", 0)) as world:
-        java = [*compiled("Administration", tmp_path), world.admin_url, world.url]
-        done = subprocess.run(java, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert done.stdout.endswith("done\n"), done.stdout + done.stderr
+        require_done("Administration", tmp_path, world.admin_url, world.url)
+
+
+@pytest.mark.parametrize("url", [url for url in [os.environ.get("TXN_PULSAR_BROKER")] if url])
+def test_broker_does_the_same(url: str, tmp_path: Path) -> None:
+    """The programs expect what a new broker of Apache Pulsar does, if one is named: its URL for HTTP, then its own."""
+    http, broker = url.split(",")
+    require_done("Behaviours", tmp_path, broker)
+    require_done("Administration", tmp_path, http, broker)
 
 
 class Killed:

@@ -15,6 +15,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import click
 
 from txnframework.cli._store_metrics import SCRAPE_TIMEOUT_S, StatusReader, StatusSnapshot, metrics_of, up_of
+from txnframework.cli.addresses import parse_address
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, MissingExtra, TxnFrameworkError
@@ -56,7 +57,7 @@ def metrics(loaded: LoadedPlugins, listen: str | None, wait_ms: int, config: Pat
     if listen is None:
         click.echo(with_client(loaded, config, _exposition), nl=False)
         return
-    host, port = _address(listen)
+    host, port = parse_address(listen, "--listen", "127.0.0.1:9464")
     with_client(loaded, config, lambda client: _serve(client, host, port, wait_ms))
 
 
@@ -146,13 +147,6 @@ async def serving(client: Client, host: str, port: int, wait_ms: int) -> AsyncIt
         # Threads of the server may wait for this loop, to answer a scrape.
         await asyncio.to_thread(running.__exit__, None, None, None)
         await reader.close()
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
-        raise InvalidInput(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:9464")
-    return host.strip("[]"), int(port)
 
 
 def _require_exporter() -> None:

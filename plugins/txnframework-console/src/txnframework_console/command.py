@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from rich.live import Live
 
 from txnframework.cli import terminal
+from txnframework.cli.addresses import parse_address
 from txnframework.cli.output import output_option, print_json, print_records
 from txnframework.cli.stores import LoadedPlugins, config_option, settings_of, with_client
 from txnframework.client import Client, open
@@ -19,7 +20,7 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput
 from txnframework_console.connection import Connection, OpenClient
 from txnframework_console.guards import LOOPBACK, new_token
-from txnframework_console.server import parse_address, serve
+from txnframework_console.server import serve
 from txnframework_console.terminal.keys import pressed_keys
 from txnframework_console.terminal.loop import Screen, read_once
 from txnframework_console.terminal.screen import FRAME_LINES
@@ -63,7 +64,7 @@ def console(
     The page works while the stores are down, and recovers with them. It has no encryption and no login: everyone who
     can reach the address can read it.
     """
-    address = parse_address(listen)
+    address = parse_address(listen, "--listen", "127.0.0.1:8470")
     if (f"[{address[0]}]" if ":" in address[0] else address[0]) not in LOOPBACK:
         click.echo("Note: everyone who can reach this address can read the pages. They are not encrypted.", err=True)
     token = new_token() if allow_changes else None

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import uvicorn
 
+from txnframework.cli.addresses import listening_socket, shown_address
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import InvalidInput
 from txnframework_console.app import ConsoleApp
 from txnframework_console.connection import Connection, OpenClient
 from txnframework_console.guards import allowed_hosts
@@ -33,27 +33,6 @@ class ConsoleServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Return the host and the port of ``HOST:PORT``."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
-        raise InvalidInput(f"--listen {text}: write HOST:PORT, such as 127.0.0.1:8470")
-    return host.strip("[]"), int(port)
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """
-    Return a socket that listens at an address; port 0 chooses a free one.
-
-    :raises InvalidInput: the address cannot be used.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise InvalidInput(f"--listen: cannot listen at {host}:{port}: {error.strerror}") from error
-
-
 async def serve(
     open_client: OpenClient,
     address: tuple[str, int],
@@ -67,7 +46,7 @@ async def serve(
     :raises TxnFrameworkError: the stores cannot be opened, for another reason than that they do not answer.
     """
     environment = SystemEnvironment()
-    with listening_socket(*address) as listening:
+    with listening_socket(*address, "--listen") as listening:
         host, port = address[0], listening.getsockname()[1]
         hosts = allowed_hosts(host, port, further_hosts)
         async with Connection(open_client, environment) as connection:
@@ -81,7 +60,7 @@ async def serve(
                 server_header=False,
                 timeout_graceful_shutdown=GRACE_S,
             )
-            say(f"Console: http://{f'[{host}]' if ':' in host else host}:{port}/ (stop with Ctrl-C)")
+            say(f"Console: http://{shown_address(host, listening)}/ (stop with Ctrl-C)")
             if token is not None:
                 say(f"Token for changes: {token}")
             await ConsoleServer(config, console).serve([listening])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from txnframework.cli.addresses import parse_address
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput
@@ -98,10 +99,7 @@ async def _serve(client: Client, options: ServerOptions) -> None:
 
 
 def _address(text: str, option: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
-        raise InvalidInput(f"{option} {text}: write HOST:PORT, such as 127.0.0.1:6650")
-    return host.strip("[]"), int(port)
+    return parse_address(text, option, "127.0.0.1:6650")
 
 
 def _tokens(file: Path | None) -> tuple[str, ...]:

@@ -67,9 +67,11 @@ class Connection:
         self._room = asyncio.Event()
         self._heard = asyncio.get_running_loop().time()
         self._watching: asyncio.TimerHandle | None = None
+        self._serving: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
-        """Serve the client until it leaves."""
+        """Serve the client until it leaves, or ``stop`` is called."""
+        self._serving = asyncio.current_task()
         try:
             await self._handshake()
             await self._commands()
@@ -81,6 +83,7 @@ class Connection:
             _LOG.info("a connection is closed: %s", reason)
             self._peer.write(pb.Command(error=pb.Error(request_id=NO_REQUEST, error=code, message=reason)))
         finally:
+            self._serving = None
             self._writer.close()
             try:
                 await self._end()
@@ -106,6 +109,12 @@ class Connection:
         except asyncio.CancelledError:
             self.abort()
             raise
+
+    def stop(self) -> None:
+        """Let ``serve`` end; what it does at the end is not interrupted."""
+        if self._serving is not None:
+            self._serving.cancel()
+            self._serving = None
 
     def abort(self) -> None:
         """End the connection at once."""

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
+from txnframework.cli.addresses import listening_socket, shown_address
 from txnframework.client import Client
-from txnframework.errors import InvalidInput
 from txnframework.model.names import TOPIC
 from txnframework_pulsar.access import Access
 from txnframework_pulsar.admin.application import admin_application
@@ -69,8 +69,8 @@ async def serving(client: Client, options: ServerOptions, limits: Limits | None 
     :raises InvalidInput: an address cannot be used.
     """
     async with AsyncExitStack() as exits:
-        listening = exits.enter_context(_listening("--listen", options.host, options.port))
-        admin = None if options.admin is None else exits.enter_context(_listening("--admin", *options.admin))
+        listening = exits.enter_context(listening_socket(options.host, options.port, "--listen"))
+        admin = None if options.admin is None else exits.enter_context(listening_socket(*options.admin, "--admin"))
         yield await exits.enter_async_context(_serving(client, options, limits, listening, admin))
 
 
@@ -83,7 +83,7 @@ async def _serving(
     admin: socket.socket | None,
 ) -> AsyncIterator[GatewayURLs]:
     encrypted = options.tls is not None
-    url = f"pulsar{'+ssl' if encrypted else ''}://{options.advertised or _address_of(options.host, listening)}"
+    url = f"pulsar{'+ssl' if encrypted else ''}://{options.advertised or shown_address(options.host, listening)}"
     chosen = limits or Limits(client.host.config.client.message_bytes_max)
     connections: dict[asyncio.Task[None], Connection] = {}
 
@@ -120,27 +120,15 @@ async def _serving(
             yield GatewayURLs(url, None)
         else:
             app = admin_application(client, topics, turn, access)
-            address = _address_of(options.admin[0], admin)
+            address = shown_address(options.admin[0], admin)
             async with serving_admin(app, admin, options.tls):
                 yield GatewayURLs(url, f"http{'s' if encrypted else ''}://{address}")
     finally:
         (listening if server is None else server).close()
-        for task in tuple(connections):
-            task.cancel()
+        for one in tuple(connections.values()):
+            one.stop()
         if connections:
             await asyncio.wait(set(connections))
         transactions.close()
         # After the connections: what they had begun to store comes before what the next gateway stores.
         await turn.stop()
-
-
-def _address_of(host: str, listening: socket.socket) -> str:
-    return f"{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-
-
-def _listening(option: str, host: str, port: int) -> socket.socket:
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise InvalidInput(f"{option}: cannot listen at {host}:{port}: {error.strerror}") from error

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from txnframework.client import Client, MessageID
-from txnframework.errors import InvalidInput, SubscriptionNotFound
+from txnframework.errors import Conflict, InvalidInput, SubscriptionNotFound
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
 from txnframework_pulsar.admin.requests import RequestedMessage, answer, body_of, done, is_set
@@ -48,7 +48,7 @@ class SubscriptionResources:
         asked = place_of((await body_of(request, RequestedMessage, RequestedMessage())).to_wire())
         topic, layout = await self._topics.opened(topic_in(request))
         if name in layout.subscriptions:
-            raise Refused(pb.CONSUMER_BUSY, f"subscription {name} of {topic} exists")
+            raise Conflict(f"subscription {name} of {topic} exists")
         if isinstance(asked, str):
             await self._client.subscribe(topic, name, start="earliest" if asked == "earliest" else "latest")
             return done()
