@@ -37,6 +37,7 @@ COMMANDS = {
     "explain": (EVIL,),
     "init": (),
     "metrics": (),
+    "new-plugin": (EVIL,),
     "plugins": (),
     "restore": ("--dry-run", "--restored", EVIL),
     "server": (EVIL,),
