@@ -27,7 +27,7 @@ from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.producers import ProducerHandle, refusal
 from txnframework_pulsar.wire import messages_pb2 as pb
-from txnframework_pulsar.wire.batches import BadMessage
+from txnframework_pulsar.wire.batches import BadMessage, Outgoing, runs
 from txnframework_pulsar.wire.frames import message_frame
 
 STORED = MessageID("segment://public/default/orders/0000-7fff-3", Position(0, 0, 0))
@@ -52,10 +52,10 @@ class Held:
     def __init__(self) -> None:
         self.sends: list[asyncio.Future[MessageID]] = []
 
-    async def send(self, *_: object, **__: object) -> MessageID:
+    async def send_many(self, *_: object, **__: object) -> tuple[MessageID, ...]:
         found: asyncio.Future[MessageID] = asyncio.get_running_loop().create_future()
         self.sends.append(found)
-        return await found
+        return (await found,)
 
 
 async def settled() -> None:
@@ -126,6 +126,50 @@ def test_a_failure_that_passes_ends_the_producer() -> None:
         assert (len(peer.commands), done) == (2, [0, 1, 2, 3])
 
     asyncio.run(check())
+
+
+def test_messages_of_a_batch_are_stored_together() -> None:
+    """Unless something else than their contents differs, or a sequence id is left out."""
+
+    def message(sequence_id: int, key: bytes | None = None, delay: int | None = None, **headers: bytes) -> Outgoing:
+        return Outgoing(b"%d" % sequence_id, key, headers, sequence_id, delay)
+
+    groups = [
+        [message(1), message(2), message(3)],
+        [message(5)],
+        [message(6, b"k"), message(7, b"k")],
+        [message(8, b"l")],
+        [message(9, b"l", 1)],
+        [message(10, b"l", 1, h=b"1"), message(11, b"l", 1, h=b"1")],
+        [message(12, b"l", 1, h=b"2")],
+    ]
+    assert list(runs(one for group in groups for one in group)) == groups
+    assert list(runs([])) == []
+
+
+def test_batch_over_several_segments(scalable: World) -> None:
+    """Messages of some keys, and of none, are each delivered once, in the order of their key."""
+    topic = scalable.topic("orders")
+    scalable.run(scalable.client.create_topic(topic, segments=4))
+    pulsar_topic = "persistent://public/default/orders"
+    client = scalable.connect()
+    producer = client.create_producer(
+        pulsar_topic, batching_enabled=True, batching_type=pulsar.BatchingType.Default, batching_max_publish_delay_ms=50
+    )
+    sent: dict[str | None, list[bytes]] = {}
+    for number in range(200):
+        key = (None, "a", "b", "c")[number // 10 % 4]
+        content = b"%d" % number
+        sent.setdefault(key, []).append(content)
+        producer.send_async(content, None, **({} if key is None else {"partition_key": key}))
+    producer.flush()
+    reader = client.create_reader(pulsar_topic, pulsar.MessageId.earliest)
+    found: dict[str | None, list[bytes]] = {}
+    for _ in range(200):
+        message = reader.read_next(PATIENCE_MS)
+        found.setdefault(message.partition_key() or None, []).append(message.data())
+    assert sorted(found.pop(None)) == sorted(sent.pop(None))
+    assert found == sent
 
 
 def test_messages_keep_their_order_after_a_failure(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from txnframework.client import MessageID, Producer, TransactionPart
@@ -15,7 +15,7 @@ from txnframework_pulsar.ids import UINT64, pulsar_id
 from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.wire import messages_pb2 as pb
-from txnframework_pulsar.wire.batches import Outgoing, unpack
+from txnframework_pulsar.wire.batches import Outgoing, runs, unpack
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class ProducerHandle:
             raise Refused(pb.SERVICE_NOT_READY, "the producer was closed")
         messages = unpack(metadata, payload, self._limits.message_bytes_max)
         # The coroutines start in this order, as tasks do, and the framework's producer keeps it.
-        sends = [self._store(one, txn) for one in messages]
+        sends = [self._store(group, txn) for group in runs(messages)]
         pending = _Pending(done)
         self._pending.append(pending)
         task = asyncio.ensure_future(self._confirm(command, sends, pending))
@@ -122,26 +122,29 @@ class ProducerHandle:
             self._ended = self._closing = True
             self._peer.end_producer(self._producer_id)
 
-    def _store(self, message: Outgoing, txn: TransactionPart | None) -> asyncio.Task[MessageID]:
+    def _store(self, group: Sequence[Outgoing], txn: TransactionPart | None) -> asyncio.Task[tuple[MessageID, ...]]:
+        first = group[0]
         return asyncio.ensure_future(
-            self.opened.send(
-                message.value,
-                key=message.key,
-                headers=message.headers,
-                sequence_id=message.sequence_id,
+            self.opened.send_many(
+                [one.value for one in group],
+                key=first.key,
+                headers=first.headers,
+                sequence_id=first.sequence_id,
                 txn=txn,
-                deliver_at_ms=message.deliver_at_ms,
+                deliver_at_ms=first.deliver_at_ms,
             )
         )
 
-    async def _confirm(self, command: pb.Send, sends: list[asyncio.Task[MessageID]], pending: _Pending) -> None:
+    async def _confirm(
+        self, command: pb.Send, sends: list[asyncio.Task[tuple[MessageID, ...]]], pending: _Pending
+    ) -> None:
         outcomes = await asyncio.gather(*sends, return_exceptions=True)
         failed = next((one for one in outcomes if isinstance(one, BaseException)), None)
         if failed is not None:
             error = failed if isinstance(failed, Exception) else OutcomeUnknown("the send was cancelled")
             self._answer(pending, refusal(command, error))
             return
-        first = next((one for one in outcomes if isinstance(one, MessageID)), None)
+        first = next((one[0] for one in outcomes if isinstance(one, tuple)), None)
         receipt = pb.SendReceipt(
             producer_id=self._producer_id,
             sequence_id=command.sequence_id,

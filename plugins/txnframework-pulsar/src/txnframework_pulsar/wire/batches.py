@@ -6,6 +6,7 @@ import base64
 import binascii
 import struct
 import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import cramjam
@@ -42,6 +43,23 @@ class Outgoing:
     sequence_id: int
     deliver_at_ms: int | None = None
     count: int = 1
+
+
+def runs(messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Yield messages in groups that can be stored by one call: all is equal but contents, and sequence ids count on."""
+    group: list[Outgoing] = []
+    for one in messages:
+        if group and not _continues(group[-1], one):
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def _continues(last: Outgoing, following: Outgoing) -> bool:
+    common = (last.key, last.headers, last.deliver_at_ms) == (following.key, following.headers, following.deliver_at_ms)
+    return common and following.sequence_id == last.sequence_id + 1
 
 
 def unpack(metadata: pb.MessageMetadata, payload: bytes, bytes_max: int) -> list[Outgoing]:
