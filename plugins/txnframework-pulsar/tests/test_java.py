@@ -34,26 +34,28 @@ url = "{url}"
 """
 
 
-def jars() -> str:
-    return str(Path(os.environ["TXN_PULSAR_JARS"]) / "*")
+def compiled(name: str, folder: Path, jars: str = "TXN_PULSAR_JARS") -> list[str]:
+    """Compile a program, and return the command that runs it; ``jars``: the variable that names their folder."""
+    found = str(Path(os.environ[jars]) / "*")
+    subprocess.run(["javac", "-cp", found, "-d", str(folder), str(JAVA / f"{name}.java")], check=True)
+    return ["java", "-cp", os.pathsep.join((found, str(folder))), name]
 
 
-def compiled(name: str, folder: Path) -> list[str]:
-    """Compile a program, and return the command that runs it."""
-    subprocess.run(["javac", "-cp", jars(), "-d", str(folder), str(JAVA / f"{name}.java")], check=True)
-    return ["java", "-cp", os.pathsep.join((jars(), str(folder))), name]
-
-
-def require_done(name: str, folder: Path, *arguments: str) -> None:
+def require_done(name: str, folder: Path, *arguments: str, jars: str = "TXN_PULSAR_JARS") -> None:
     """Run a program that says when it is done."""
     done = subprocess.run(
-        [*compiled(name, folder), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+        [*compiled(name, folder, jars), *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert done.stdout.endswith("done\n"), done.stdout + done.stderr
 
 
 def test_behaviours_of_the_client_for_java(world: World, tmp_path: Path) -> None:
     require_done("Behaviours", tmp_path, world.url)
+
+
+@pytest.mark.skipif("TXN_PULSAR5_JARS" not in os.environ, reason="names no folder with the jars of client 5")
+def test_behaviours_of_client_5_for_java(world: World, tmp_path: Path) -> None:
+    require_done("Scalable", tmp_path, world.url, jars="TXN_PULSAR5_JARS")
 
 
 def test_admin_client_for_java(tmp_path: Path) -> None:

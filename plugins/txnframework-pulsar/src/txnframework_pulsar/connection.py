@@ -35,9 +35,17 @@ NO_REQUEST = 2**64 - 1
 """The request of an error that answers none."""
 
 OF_TRANSACTIONS = frozenset(
-    {"tc_client_connect_request", "new_txn", "add_partition_to_txn", "add_subscription_to_txn", "end_txn"}
+    {
+        "tc_client_connect_request",
+        "watch_tc_assignments",
+        "new_txn",
+        "add_partition_to_txn",
+        "add_subscription_to_txn",
+        "end_txn",
+    }
 )
-OF_THE_SERVING = OF_TRANSACTIONS | {"producer", "subscribe"}
+UNANSWERED = frozenset({"redeliver_unacknowledged_messages", "scalable_topic_close", "watch_tc_assignments_close"})
+OF_THE_SERVING = OF_TRANSACTIONS | {"producer", "subscribe", "scalable_topic_subscribe"}
 """The requests that only the gateway carries out whose turn it is; for the errors, clients look it up again."""
 
 Handler = Callable[[Any], Awaitable[pb.Command | None]]
@@ -134,7 +142,11 @@ class Connection:
         if command.connect.proxy_to_broker_url:
             raise Refused(pb.NOT_ALLOWED_ERROR, "this gateway is no proxy")
         self._user = self._gateway.access.user_of(command.connect)
-        flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+        flags = pb.FeatureFlags(
+            supports_get_partitioned_metadata_without_auto_creation=True,
+            supports_scalable_topics=True,
+            supports_tc_metadata_discovery=True,
+        )
         connected = pb.Connected(
             server_version=SERVER_VERSION,
             protocol_version=min(PROTOCOL_VERSION, command.connect.protocol_version),
@@ -253,6 +265,7 @@ class Connection:
 
     def _handlers(self) -> dict[str, Handler]:
         handles, topics, transactions = self._handles, self._gateway.topics, self._gateway.transactions
+        scalable = self._gateway.scalable
         return {
             "partition_metadata": topics.partitions,
             "lookup_topic": topics.lookup,
@@ -273,6 +286,11 @@ class Connection:
             "add_partition_to_txn": lambda one: transactions.add_partitions(one, self._user),
             "add_subscription_to_txn": lambda one: transactions.add_subscriptions(one, self._user),
             "end_txn": lambda one: transactions.end(one, self._user),
+            "scalable_topic_lookup": scalable.lookup,
+            "scalable_topic_close": _nothing,
+            "scalable_topic_subscribe": handles.subscribe_stream,
+            "watch_tc_assignments": scalable.coordinators,
+            "watch_tc_assignments_close": _nothing,
         }
 
     def _require_turn(self, name: str) -> None:
@@ -293,10 +311,20 @@ class Connection:
             self._peer.write(answer)
 
 
+async def _nothing(_: Any) -> None:
+    """Do nothing, where a client no longer wants what it is never told."""
+
+
 def _failure(name: str, request: Any, code: pb.ErrorCode, reason: str) -> pb.Command | None:
     """Return the answer to a request that failed."""
-    if name == "redeliver_unacknowledged_messages":
+    if name in UNANSWERED:
         return None
+    if name == "watch_tc_assignments":
+        watched = pb.WatchCoordinatorsUpdate(watch_id=request.watch_id, error=code, message=reason)
+        return pb.Command(watch_tc_assignments_update=watched)
+    if name == "scalable_topic_lookup":
+        update = pb.ScalableTopicUpdate(session_id=request.session_id, error=code, message=reason)
+        return pb.Command(scalable_topic_update=update)
     if name in ("new_txn", "add_partition_to_txn", "add_subscription_to_txn", "end_txn"):
         return failed_answer(f"{name}_response", request, code, reason)
     number = request.request_id
@@ -318,4 +346,7 @@ def _failure(name: str, request: Any, code: pb.ErrorCode, reason: str) -> pb.Com
         answer = getattr(command, f"{name}_response")
         answer.request_id, answer.error_code, answer.error_message = number, code, reason
         return command
+    if name == "scalable_topic_subscribe":
+        subscribed = pb.ScalableTopicSubscribeResponse(request_id=number, error=code, message=reason)
+        return pb.Command(scalable_topic_subscribe_response=subscribed)
     return pb.Command(error=pb.Error(request_id=number, error=code, message=reason))

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from txnframework.client import Client
+from txnframework.errors import Conflict
+from txnframework.model.names import check_new_name
 from txnframework_pulsar.access import Access
 from txnframework_pulsar.consumers import ConsumerHandle
 from txnframework_pulsar.deliveries import Deliveries
@@ -18,6 +20,7 @@ from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.producers import ProducerHandle
 from txnframework_pulsar.readers import NOTHING, ReaderHandle, ReadStart, start_of
+from txnframework_pulsar.scalable import ScalableTopics
 from txnframework_pulsar.schemas import Schemas
 from txnframework_pulsar.topic_producers import TopicProducers
 from txnframework_pulsar.topics import Topics
@@ -46,6 +49,7 @@ class Gateway:
     limits: Limits
     access: Access
     schemas: Schemas
+    scalable: ScalableTopics
     turn: ServingTurn
 
 
@@ -59,6 +63,8 @@ class Handles:
         self._consumers: dict[int, ConsumerHandle | ReaderHandle] = {}
         # Where readers continue that sought, by topic and subscription: their client subscribes again.
         self._sought: dict[tuple[str, str], ReadStart] = {}
+        # The topics and subscriptions of stream consumers, which then subscribe exclusively.
+        self._streams: set[tuple[str, str]] = set()
         self._opening: dict[tuple[str, int], asyncio.Task[object]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         peer.leave = self._leave_soon
@@ -115,21 +121,36 @@ class Handles:
         self._peer.write(_success(command.request_id))
         opened.start()
 
+    async def subscribe_stream(self, asked: pb.ScalableTopicSubscribe) -> pb.Command:
+        """Answer which segments a stream consumer receives: all, while no earlier one of its subscription does."""
+        check_new_name(asked.subscription, "subscription name")
+        if len(self._streams) >= self._gateway.limits.handles_max:
+            raise Refused(pb.TOO_MANY_REQUESTS, "this connection has too many stream consumers")
+        answer = await self._gateway.scalable.assignment(asked)
+        for segment in answer.scalable_topic_subscribe_response.assignment.segments:
+            self._streams.add((segment.segment_topic, asked.subscription))
+        return answer
+
     async def _consumer(self, command: pb.Subscribe) -> ConsumerHandle:
         kind = TYPES.get(command.sub_type)
+        if kind == "exclusive" and (command.topic, command.subscription) in self._streams:
+            kind = "failover"
         if kind is None or command.key_shared_meta.key_shared_mode == pb.KeySharedMeta.STICKY:
             raise Refused(pb.NOT_ALLOWED_ERROR, "this type of subscription is not supported")
         topic, layout = await self._gateway.topics.opened(command.topic, create=command.force_topic_creation)
         if command.HasField("schema"):
             await self._gateway.schemas.version_of(topic, layout, command.schema, first=True)
-        consumer = await self._gateway.client.consumer(
-            topic,
-            command.subscription,
-            type=kind,
-            start="earliest" if command.initial_position == pb.Subscribe.EARLIEST else "latest",
-            priority=command.priority_level,
-            stand_by=False if kind == "exclusive" else None,
-        )
+        try:
+            consumer = await self._gateway.client.consumer(
+                topic,
+                command.subscription,
+                type=kind,
+                start="earliest" if command.initial_position == pb.Subscribe.EARLIEST else "latest",
+                priority=command.priority_level,
+                stand_by=False if kind == "exclusive" else None,
+            )
+        except Conflict as error:
+            raise Refused(pb.CONSUMER_BUSY, str(error)) from error
         return ConsumerHandle(self._peer, self._gateway.client, consumer, topic, command, Deliveries(layout))
 
     async def _reader(self, command: pb.Subscribe) -> ReaderHandle:

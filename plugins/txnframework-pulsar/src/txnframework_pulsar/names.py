@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.errors import InvalidName
-from txnframework.model.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, PERSISTENT, TOPIC_DOMAINS, TopicName
+from txnframework.model.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, PERSISTENT, TOPIC, TOPIC_DOMAINS, TopicName
 
 COORDINATOR_TOPIC = "persistent://pulsar/system/transaction_coordinator_assign"
 """The topic by whose name clients find the transaction coordinators; it is never stored."""
@@ -38,3 +38,8 @@ def topic_of(text: str, domain: str) -> TopicName:
 def pulsar_name(topic: TopicName) -> str:
     """Return the name under which Pulsar clients know a topic."""
     return f"{PERSISTENT}://{topic.tenant}/{topic.namespace}/{topic.name}"
+
+
+def scalable_name(topic: TopicName) -> str:
+    """Return the name under which clients of Pulsar 5 know a topic."""
+    return f"{TOPIC}://{topic.tenant}/{topic.namespace}/{topic.name}"

@@ -19,6 +19,7 @@ from txnframework_pulsar.admin.server import serving_admin
 from txnframework_pulsar.connection import Connection
 from txnframework_pulsar.handles import Gateway
 from txnframework_pulsar.limits import Limits
+from txnframework_pulsar.scalable import ScalableTopics
 from txnframework_pulsar.schemas import Schemas
 from txnframework_pulsar.topic_epochs import TopicEpochs
 from txnframework_pulsar.topic_producers import TopicProducers
@@ -97,7 +98,8 @@ async def _serving(
     producers = TopicProducers(client, topics, TopicEpochs(client), chosen)
     schemas = Schemas(client, topics)
     access = Access(options.tokens)
-    gateway = Gateway(client, topics, transactions, producers, chosen, access, schemas, turn)
+    scalable = ScalableTopics(topics)
+    gateway = Gateway(client, topics, transactions, producers, chosen, access, schemas, scalable, turn)
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
