@@ -92,6 +92,7 @@ class Connection:
             self._peer.write(pb.Command(error=pb.Error(request_id=NO_REQUEST, error=code, message=reason)))
         finally:
             self._serving = None
+            self._peer.flush()
             self._writer.close()
             try:
                 await self._end()
@@ -161,6 +162,7 @@ class Connection:
             frame = await self._frame(self._limits.frame_bytes_max)
             self._heard = asyncio.get_running_loop().time()
             await self._handle(frame)
+            self._peer.flush()
             await self._writer.drain()
 
     def _watch(self) -> None:

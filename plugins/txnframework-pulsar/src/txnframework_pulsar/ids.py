@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from txnframework.client import MessageID
 from txnframework.errors import InvalidInput
@@ -18,6 +19,8 @@ SEGMENT_BITS = 23
 COUNTER_BITS = 47
 """With the 16 bits of a coordinator 63: clients leave out the id of a transaction that is negative to them."""
 INT64_MAX = 2**63 - 1
+SEGMENTS_REMEMBERED = 4_096
+"""Of so many segments the number is known; it is asked for with each message."""
 UINT64 = 2**64
 
 
@@ -29,6 +32,7 @@ class SegmentPosition:
     position: Position
 
 
+@lru_cache(maxsize=SEGMENTS_REMEMBERED)
 def segment_id_of(segment: str) -> int:
     """Return the number of a segment within its topic; a persistent topic has one segment."""
     name = parse_name(segment)
