@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 
 import txnframework
 from txnframework import Client, blocking
+from txnframework.broker import Event
 from txnframework.model import Action, End
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
@@ -206,3 +209,32 @@ def test_alerts_fire(tmp_path: Path) -> None:
     for command in (["check", "rules", str(rules)], ["test", "rules", str(file)]):
         done = subprocess.run([PROMTOOL, *command], capture_output=True, text=True, check=False, timeout=240)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_json_logs() -> None:
+    """An event is one line of JSON with its facts; the page shows such a line, with all fields."""
+    formatter = runpy.run_path(str(HOW_TO.parent / "examples" / "json_logs.py"))["JsonLines"]()
+    facts = {"transaction": "7", "process": "worker@web-2:93", "owner": "billing@web-3:4711"}
+    record = logging.makeLogRecord({"name": "txnframework.events", "levelname": "WARNING", "msg": "aborted"})
+    vars(record).update(event="orphan_aborted", facts=facts)
+    written = json.loads(formatter.format(record))
+    assert written["event"] == "orphan_aborted"
+    assert facts.items() <= written.items()
+    page = (HOW_TO / "logs.md").read_text(encoding="utf-8")
+    assert json.loads(page.split("```text\n")[1].split("\n")[0]).keys() == written.keys()
+
+
+def test_the_page_of_logs_has_every_event() -> None:
+    page = (HOW_TO / "logs.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \| (?:INFO|WARNING)", page, re.M) == [one.value for one in Event]
+
+
+def test_metrics_of_a_process(tmp_path: Path) -> None:
+    """The program of metrics.md runs, on a port that is free."""
+    pytest.importorskip("prometheus_client")
+    page = (HOW_TO / "metrics.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    assert program.count("start_http_server(9465,") == 1
+    command = [sys.executable, "-c", program.replace("start_http_server(9465,", "start_http_server(0,")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr

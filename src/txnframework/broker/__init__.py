@@ -25,6 +25,7 @@ from txnframework.broker.dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
 from txnframework.broker.dispatch.subscription_shares import SubscriptionShare
 from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker.events import Event, log_event
 from txnframework.broker.host import Host, open_host
 from txnframework.broker.inspection import (
     HeldLease,
@@ -83,6 +84,7 @@ __all__ = [
     "Dispatches",
     "DomainPlugins",
     "DurableCounts",
+    "Event",
     "FamilyStatus",
     "ForwardingProxy",
     "HangingTransaction",
@@ -132,6 +134,7 @@ __all__ = [
     "first_completed",
     "held_leases",
     "holder_of",
+    "log_event",
     "observing",
     "open_host",
     "plugins_of",

@@ -297,6 +297,7 @@ class Host:
             coordinator=await self._coordinator_of(ref.segment),
             store=self.metadata,
             environment=self.environment,
+            process=self.sessions.process,
             bounds=self.config.subscriptions,
             outcomes=self.own_transactions.outcomes,
         )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Coroutine
+from logging import WARNING
 from typing import Any
 
 from txnframework.broker.coordination import Holder, held_leases
+from txnframework.broker.events import Event, log_event
 from txnframework.environment import Environment
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -18,7 +20,7 @@ from txnframework.interfaces import ILease, IMetadataStore, ITransactionCoordina
 from txnframework.model.ids import TxnID
 from txnframework.model.paths import leases_range
 from txnframework.model.positions import Limit
-from txnframework.model.transactions import Action, End, OpenQuery, session_name
+from txnframework.model.transactions import Action, End, OpenQuery, Transaction, session_name
 from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed
 
 NAME_BITS = 64
@@ -48,7 +50,7 @@ class Sessions:
     ) -> None:
         self._store = store
         self._environment = environment
-        self._process = process
+        self.process = process
         self._wake = wake
         self._aborted = aborted
         self._own: tuple[str, ILease] | None = None
@@ -63,9 +65,9 @@ class Sessions:
         async with self._acquiring:
             if self._own is None:
                 name = self._requested = self._requested or session_name(
-                    self._process, self._environment.random_bits(NAME_BITS)
+                    self.process, self._environment.random_bits(NAME_BITS)
                 )
-                holder = Holder("", self._process, self._store.session)
+                holder = Holder("", self.process, self._store.session)
                 lease = await self._store.acquire_lease(session_lease(name), str(holder))
                 self._own, self._requested = (name, lease), None
                 self._run(self._forget_when_lost(lease))
@@ -90,7 +92,7 @@ class Sessions:
                 # transaction.
                 living = await held_leases(self._store, SESSION)
                 orphans = [one for one in page if one.session is not None and self._is_gone(one.session, living)]
-                aborting = [self.abort(coordinator, one.txn_id) for one in orphans]
+                aborting = [self._abort_orphan(coordinator, one) for one in orphans]
                 for answer in await asyncio.gather(*aborting, return_exceptions=True):
                     if isinstance(answer, TxnFrameworkError):
                         failed = answer
@@ -102,15 +104,22 @@ class Sessions:
         if failed is not None:
             raise failed
 
-    async def abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
-        """Abort a transaction of any principal, unless it has ended."""
+    async def _abort_orphan(self, coordinator: ITransactionCoordinator, orphan: Transaction) -> None:
+        if await self.abort(coordinator, orphan.txn_id):
+            txn_id, owner = str(orphan.txn_id), orphan.process or str(orphan.session)
+            sentence = f"{self.process} aborted transaction {txn_id}, because {owner} has ended"
+            log_event(WARNING, Event.ORPHAN_ABORTED, sentence, transaction=txn_id, process=self.process, owner=owner)
+
+    async def abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> bool:
+        """Abort a transaction of any principal; return False if it had ended otherwise, or is forgotten."""
         try:
             await coordinator.end(End(txn_id, Action.ABORT, operator=True))
         except (InvalidTransactionState, TransactionNotFound):
-            return
+            return False
         except EndTransactionTimeout:
             pass  # it is decided, and a sweep settles the remaining participants
         self._aborted(txn_id)
+        return True
 
     async def is_living(self, session: str) -> bool:
         """Return whether the process that began a session is alive, as far as its lease shows."""
@@ -146,7 +155,9 @@ class Sessions:
     async def _forget_when_lost(self, lease: ILease) -> None:
         await lease.lost()
         if self._own is not None and self._own[1] is lease:
-            self._own = None
+            name, self._own = self._own[0], None
+            sentence = f"{self.process} lost its session {name}: its open transactions are aborted"
+            log_event(WARNING, Event.SESSION_LOST, sentence, session=name, process=self.process)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from logging import INFO
 
 from txnframework.broker.coordination import Holder
 from txnframework.broker.dispatch.attachments import Attachment, SubscriptionRef
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.delivery_counts import DeliveryCountCache
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts, SegmentDispatch
+from txnframework.broker.events import Event, log_event
 from txnframework.broker.segments import dispatching_lease
 from txnframework.broker.stores import HostContext
 from txnframework.errors import (
@@ -29,6 +32,9 @@ from txnframework.runtime.concurrency import KeyedLock
 from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import RetryingTasks
 
+HOLDERS_MAX = 1_000
+"""The most leases whose holders are remembered, for the log."""
+
 
 class Dispatches:
     """Opens a dispatch, with its lease, for the first consumer, and closes the dispatch after the last one."""
@@ -44,6 +50,8 @@ class Dispatches:
         self._store = context.metadata
         self._process = context.process
         self._parts = parts
+        # The processes that held the leases which were refused here, until this process holds them.
+        self._holders: OrderedDict[tuple[str, str], Holder] = OrderedDict()
         self._remembered = DeliveryCountCache(context.config.subscriptions.redelivery_counts_max)
         self._open: dict[tuple[str, str], SegmentDispatch] = {}
         # Changes of a dispatch are serialized: a consumer must not attach to a dispatch that is being closed.
@@ -146,6 +154,7 @@ class Dispatches:
         try:
             lease = await self._hold(key, request)
         except LeaseHeld as held:
+            self._note_holder(key, held)
             raise SubscriptionOwnedElsewhere(ref.segment, ref.subscription, held.holder) from held
         except (OutcomeUnknown, asyncio.CancelledError):
             self._releasing.start(partial(self._release_unused, key))
@@ -158,7 +167,25 @@ class Dispatches:
             self._remembered.keep(key, earlier)
             await self._end(key, dispatch)
             raise
+        self._log_begin(ref, request)
         return dispatch
+
+    def _note_holder(self, key: tuple[str, str], held: LeaseHeld) -> None:
+        self._holders.pop(key, None)
+        self._holders[key] = Holder.parse(held.holder)
+        if len(self._holders) > HOLDERS_MAX:
+            self._holders.popitem(last=False)
+
+    def _log_begin(self, ref: SubscriptionRef, request: AttachRequest) -> None:
+        """Log that this process dispatches a segment which another process dispatched, or shares with others."""
+        earlier = self._holders.pop(ref.key, None)
+        facts = {"segment": ref.segment, "subscription": ref.subscription, "process": self._process}
+        sentence = f"{self._process} dispatches {ref.segment} to {ref.subscription}"
+        if earlier is not None:
+            name = earlier.process or earlier.session
+            log_event(INFO, Event.SEGMENT_TAKEN_OVER, f"{sentence}, after {name}", **facts, earlier=name)
+        elif request.shares:
+            log_event(INFO, Event.SEGMENT_TAKEN, f"{sentence}, which it shares with others", **facts)
 
     async def _hold(self, key: tuple[str, str], request: AttachRequest) -> ILease:
         """
@@ -180,6 +207,7 @@ class Dispatches:
             elif request.replaces and earlier.consumer == request.name:
                 record = await self._store.get(held.key)
                 if record is not None:
+                    self._note_holder(key, held)
                     await self._store.break_lease(lease, record.version)
             else:
                 raise

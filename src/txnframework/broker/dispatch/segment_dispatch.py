@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from logging import WARNING
 
 from txnframework.broker.coordinators.own_transactions import KnownOutcomes
 from txnframework.broker.dispatch.ack_progress import AckProgress
@@ -19,6 +20,7 @@ from txnframework.broker.dispatch.durable_counts import DurableCounts
 from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.broker.dispatch.read_ahead import ReadAhead
 from txnframework.broker.dispatch.refresh import RefreshTrigger
+from txnframework.broker.events import Event, log_event
 from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease
 from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
@@ -43,6 +45,7 @@ class DispatchParts:
     coordinator: ITransactionCoordinator | None
     store: IMetadataStore
     environment: Environment
+    process: str
     bounds: SubscriptionsSection
     outcomes: KnownOutcomes
 
@@ -269,6 +272,10 @@ class SegmentDispatch:
         if self.ended is not None:
             return
         self.ended = error
+        if isinstance(error, LeaseLost):
+            name, process = self._parts.subscription.name, self._parts.process
+            sentence = f"{process} no longer dispatches {self.segment} to {name}: its lease was lost"
+            log_event(WARNING, Event.LEASE_LOST, sentence, segment=self.segment, subscription=name, process=process)
         self.consumers.notify(lambda listener: listener.ended(error))
         self.consumers.by_id.clear()
 

@@ -28,11 +28,13 @@ class SharingView:
 
     * ``members``: the sessions of the processes that share it, in the same order for every process.
     * ``holders``: for each segment that is dispatched, the session of the process that does, member or not.
+    * ``processes``: for each member, the name of its process.
     """
 
     session: str
     members: tuple[str, ...]
     holders: Mapping[str, str]
+    processes: Mapping[str, str]
 
     def divided(self, segments: Iterable[str], own: frozenset[str]) -> dict[str, str]:
         """
@@ -59,13 +61,16 @@ def view_of(topic: TopicName, subscription: str, session: str, leases: HeldLease
     the earlier process still holds are counted as held by the later one.
     """
     names: dict[str, str] = {}
+    processes: dict[str, str] = {}
     members = []
     for name, record in leases.items():
         member = member_of(name, topic, subscription)
         if member is not None:
             members.append(member)
-            if consumer := Holder.parse(holder_of(record)).consumer:
-                names[consumer] = member
+            holder = Holder.parse(holder_of(record))
+            processes[member] = holder.process or member
+            if holder.consumer:
+                names[holder.consumer] = member
     members.sort(key=lambda one: (key_hash(f"{topic} {one}".encode()), one))
     holders: dict[str, str] = {}
     for name, record in leases.items():
@@ -74,7 +79,7 @@ def view_of(topic: TopicName, subscription: str, session: str, leases: HeldLease
             holder = Holder.parse(holder_of(record))
             named = names.get(holder.consumer)
             holders[segment] = holder.session if holder.session in members or named is None else named
-    return SharingView(session, tuple(members), holders)
+    return SharingView(session, tuple(members), holders, processes)
 
 
 class SubscriptionShare:

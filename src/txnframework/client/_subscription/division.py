@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from functools import partial
+from logging import INFO
 
-from txnframework.broker import Host, RetryingTasks, SubscriptionShare, finished_at
+from txnframework.broker import Event, Host, RetryingTasks, SubscriptionShare, finished_at, log_event
 from txnframework.client._subscription.attachments import SegmentAttachments
 from txnframework.client._subscription.feed import Feed
 from txnframework.client._subscription.options import ConsumerOptions
@@ -95,6 +96,7 @@ class Division:
         leaving |= {name for name, feed in feeds.items() if feed.is_running and descends(name, leaving)}
         for name, feed in tuple(feeds.items()):
             if name in leaving and feed.given_up_ms is None:
+                self._log_giving_up(name)
                 until_ms = now_ms + self._host.config.subscriptions.handover_timeout_ms
                 feed.retire(until_ms)
                 self._tasks.start(partial(self._look_again_at, until_ms))
@@ -106,6 +108,20 @@ class Division:
             followed = any(feed.is_running and descends(one, (name,)) for one, feed in feeds.items())
             if name in leaving and not followed and feeds[name].is_quiet(now_ms):
                 await self._attachments.lose(feeds[name])
+
+    def _log_giving_up(self, segment: str) -> None:
+        share = self._shares.get(topic_of(segment))
+        view = None if share is None else share.view
+        if view is None:
+            return
+        heir = self._divided.get(topic_of(segment), {}).get(segment, view.session)
+        if heir != view.session:
+            name = self._options.subscription
+            process, to = (view.processes.get(one, one) for one in (view.session, heir))
+            sentence = f"{process} gives {segment} of {name} up to {to}"
+            log_event(
+                INFO, Event.SEGMENT_GIVEN_UP, sentence, segment=segment, subscription=name, process=process, to=to
+            )
 
     def _is_given_up(self, segment: str, feed: Feed) -> bool:
         """Return whether another process is to dispatch a segment that this process dispatches."""

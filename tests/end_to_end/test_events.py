@@ -1,0 +1,157 @@
+"""Takeovers, lost leases, rebalances and aborted orphans: each is logged once, with the processes that it is about."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client
+from txnframework.testing.clock import VirtualEnvironment, run_ready
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+
+@pytest.fixture
+def clock(memory: Stores) -> VirtualEnvironment:
+    """The time of every process of the test."""
+    memory.environment = VirtualEnvironment()
+    return memory.environment
+
+
+@pytest.fixture
+def events(caplog: pytest.LogCaptureFixture) -> Events:
+    return Events(caplog)
+
+
+class Events:
+    """The events that were logged since the last look."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog = caplog
+        caplog.set_level(logging.INFO, "txnframework.events")
+
+    def take(self) -> list[tuple[str, dict[str, str]]]:
+        """Return event and facts of each, and forget them; each fact is in the sentence."""
+        found: list[tuple[str, dict[str, str]]] = []
+        for record in self._caplog.records:
+            if record.name == "txnframework.events":
+                event, facts = vars(record)["event"], vars(record)["facts"]
+                assert all(value in record.getMessage() for value in facts.values())
+                found.append((event, facts))
+        self._caplog.clear()
+        return sorted(found, key=str)
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"client": {"name": name}}
+
+
+def process_of(client: Client) -> str:
+    """Return the name of a client's process, host and process id, as logs and lists show it."""
+    return client.host.environment.process_name(client.host.config.client.name)
+
+
+async def settled(clock: VirtualEnvironment) -> None:
+    """Let everything happen that follows."""
+    for _ in range(20):
+        await run_ready()
+    await clock.advance(10)
+
+
+def kill(client: Client) -> None:
+    """Stop a process: its session ends, and it writes nothing any more."""
+    for store in (client.host.metadata, client.host.ledgers):
+        dying: Any = store
+        dying.crash()
+
+
+def about(segment: str, client: Client, **more: str) -> dict[str, str]:
+    return {"segment": segment, "subscription": "billing", "process": process_of(client), **more}
+
+
+def test_takeovers(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+    """A consumer that stands by says after whom it goes on, and nothing while it waits."""
+
+    async def work() -> None:
+        async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
+            await one.create_topic("orders")
+            for client in (one, two):
+                await client.consumer("orders", "billing", type="failover", start="earliest", balance=False)
+            await settled(clock)
+            assert events.take() == []
+            (segment,) = one.host.dispatches.segments_of("billing")
+            kill(one)
+            await settled(clock)
+            of_two = [event for event in events.take() if event[1]["process"] == process_of(two)]
+            assert of_two == [("segment_taken_over", about(segment, two, earlier=process_of(one)))]
+
+    memory.run(work())
+
+
+def test_rebalances(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+    """Who shares a subscription says what it takes, and what it gives up to whom."""
+
+    async def work() -> None:
+        async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
+            await one.create_topic("orders", segments=2)
+            await one.consumer("orders", "billing", type="shared", start="earliest")
+            await settled(clock)
+            both = sorted(one.host.dispatches.segments_of("billing"))
+            assert events.take() == [("segment_taken", about(each, one)) for each in both]
+            await two.consumer("orders", "billing", type="shared")
+            await settled(clock)
+            (moved,) = two.host.dispatches.segments_of("billing")
+            assert events.take() == [
+                ("segment_given_up", about(moved, one, to=process_of(two))),
+                ("segment_taken", about(moved, two)),
+            ]
+
+    memory.run(work())
+
+
+def test_lost_leases(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+    """A process that was cut off for too long says so for the segment and for its transactions, and goes on."""
+
+    async def work() -> None:
+        async with memory.open(**named("one")) as one:
+            await one.create_topic("orders")
+            await one.consumer("orders", "billing", type="exclusive", start="earliest")
+            await one.transaction().begin()
+            (segment,) = one.host.dispatches.segments_of("billing")
+            session = await one.host.sessions.own()
+            assert events.take() == []
+            store: Any = one.host.metadata
+            store.cut()
+            store._server.end_session(store.session)
+            await settled(clock)
+            assert events.take() == [
+                ("lease_lost", about(segment, one)),
+                ("session_lost", {"session": session, "process": process_of(one)}),
+            ]
+            store.restore()
+
+    memory.run(work())
+
+
+def test_orphans(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+    """A transaction whose process died is named with it by the process that aborts it."""
+
+    async def work() -> None:
+        async with memory.open(**named("dead")) as dead, memory.open(**named("alive")) as alive:
+            txn = dead.transaction()
+            await txn.begin()
+            await alive.transaction().begin()  # opens its coordinator, so that it sweeps
+            await settled(clock)
+            events.take()
+            kill(dead)
+            for _ in range(5):
+                await clock.advance(1_000)
+                await settled(clock)
+            orphan = {"transaction": str(txn.id), "process": process_of(alive), "owner": process_of(dead)}
+            found = [facts for event, facts in events.take() if event == "orphan_aborted"]
+            assert found == [orphan]
+
+    memory.run(work())
