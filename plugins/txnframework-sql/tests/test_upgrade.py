@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -191,3 +193,27 @@ def test_upgrade_from_0001(url: str) -> None:
     result = CliRunner().invoke(sql, ["upgrade", "--url", url], catch_exceptions=False)
     assert f"schema {REVISION} now, 0001 before" in result.output
     assert asyncio.run(make(url)) == before
+
+
+def test_an_upgrade_can_be_seen_before(url: str) -> None:
+    """It shows the revisions and the statements, and changes nothing; as JSON too, as what it did then."""
+
+    def run(*arguments: str) -> Any:
+        done = CliRunner().invoke(sql, [*arguments, "--url", url, "--output", "json"])
+        assert done.exit_code == 0, done.output
+        (found,) = json.loads(done.stdout)
+        return found
+
+    shown = CliRunner().invoke(sql, ["upgrade", "--url", url, "--dry-run"]).stdout
+    assert f"schema none, would be {REVISION}" in shown
+    assert "CREATE TABLE records" in shown
+    before = run("upgrade", "--dry-run")
+    assert before["statements"] in shown
+    assert [one["revision"] for one in before["changes"]] == ["0001", REVISION]
+    assert (before["schema"], before["upgraded"]) == ("none", False)
+    assert not path_of(url).exists()
+    assert run("upgrade")["upgraded"]
+    after = run("status")
+    assert (after["schema"], after["changes"]) == ("current", [])
+    assert after["revision"] == after["needed"] == REVISION
+    asyncio.run(make(url))

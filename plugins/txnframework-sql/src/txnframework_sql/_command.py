@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 
+from txnframework.cli.output import output_option, print_json
 from txnframework.config import load_config
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput
 from txnframework_sql._backends import is_postgresql, postgresql_needed
 from txnframework_sql._options import DatabaseOptions
-from txnframework_sql._revisions import Schema
+from txnframework_sql._revisions import Schema, revisions_after, upgrade_script
 from txnframework_sql.schema import REVISION
 from txnframework_sql.sqlite import SqliteConnection, locate
 from txnframework_sql.sqlite import _schema as file_schema
@@ -53,29 +54,49 @@ def sql() -> None:
 @sql.command()
 @_config
 @_url
-def status(config: Path | None, url: str | None) -> None:
+@output_option
+def status(config: Path | None, url: str | None, output: str) -> None:
     """Show the schema of each database."""
-    for each in _urls(config, url):
-        found = asyncio.run(_schema_status(each))
-        click.echo(f"{found.shown_url}: {_described(found)}")
+    found = [asyncio.run(_schema_status(each)) for each in _urls(config, url)]
+    if output == "json":
+        print_json([_facts(one) for one in found])
+        return
+    for one in found:
+        click.echo(f"{one.shown_url}: {_described(one)}")
 
 
 @sql.command()
 @_config
 @_url
-def upgrade(config: Path | None, url: str | None) -> None:
+@click.option("--dry-run", is_flag=True, help="Show the revisions and the statements without running them.")
+@output_option
+def upgrade(config: Path | None, url: str | None, dry_run: bool, output: str) -> None:
     """
     Upgrade each database to the schema of this release.
 
     Before the upgrade, stop all processes that use the database, and back it up. The upgrade is one transaction: if it
     fails, nothing is changed.
     """
+    upgraded = []
     for each in _urls(config, url):
-        found = asyncio.run(_schema_status(each, f"sql-{SystemEnvironment().random_bits(64):016x}"))
-        if found.schema is Schema.CURRENT:
+        identity = None if dry_run else f"sql-{SystemEnvironment().random_bits(64):016x}"
+        found = asyncio.run(_schema_status(each, identity))
+        facts = _facts(found) | {"upgraded": not dry_run and found.schema is not Schema.CURRENT}
+        if dry_run:
+            facts["statements"] = _statements(found, each)
+        if output == "json":
+            upgraded.append(facts)
+        elif found.schema is Schema.CURRENT:
             click.echo(f"{found.shown_url}: schema {found.revision}, already up to date")
+        elif dry_run:
+            click.echo(f"{found.shown_url}: schema {found.revision or 'none'}, would be {REVISION}")
+            for revision, what in revisions_after(found.revision).items():
+                click.echo(f"  {revision}  {what}")
+            click.echo(f"\n{facts['statements']}")
         else:
             click.echo(f"{found.shown_url}: schema {REVISION} now, {found.revision or 'none'} before")
+    if output == "json":
+        print_json(upgraded)
 
 
 @sql.command()
@@ -115,6 +136,24 @@ async def _grants(url: str, role: str, commits_only: bool) -> tuple[str, ...]:
         return rights.grants(role, pool.schema, pool.shown_url, commits_only=commits_only)
     finally:
         await pool.close()
+
+
+def _facts(found: SchemaStatus) -> dict[str, object]:
+    """Return the facts about a database: ``revision`` is the one found, and ``changes`` lead to ``needed``."""
+    changes = {} if found.schema is Schema.CURRENT else revisions_after(found.revision)
+    return {
+        "url": found.shown_url,
+        "schema": found.schema.value,
+        "revision": found.revision,
+        "needed": REVISION,
+        "changes": [{"revision": revision, "what": what} for revision, what in changes.items()],
+    }
+
+
+def _statements(found: SchemaStatus, url: str) -> str:
+    if found.schema is Schema.CURRENT:
+        return ""
+    return upgrade_script(found.revision, "postgresql" if is_postgresql(url) else "sqlite").strip()
 
 
 def _described(found: SchemaStatus) -> str:

@@ -68,6 +68,14 @@ def known_revisions() -> frozenset[str]:
     return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
+def revisions_after(found: str | None) -> dict[str, str]:
+    """Return the revisions that follow one, or all, in their order, each with what it does."""
+    from alembic.script import ScriptDirectory
+
+    walked = reversed(tuple(ScriptDirectory.from_config(_config()).walk_revisions()))
+    return {one.revision: " ".join(one.doc.split()) for one in walked if found is None or one.revision > found}
+
+
 def upgrade_over(connection: Connection) -> None:
     """Upgrade a database to the revision of this release, within the connection's transaction."""
     from alembic import command
@@ -77,18 +85,18 @@ def upgrade_over(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-def upgrade_script(found: str | None) -> str:
+def upgrade_script(found: str | None, dialect: str = "postgresql") -> str:
     """
-    Return the statements that upgrade a PostgreSQL database from one revision, or from nothing.
+    Return the statements that upgrade a database from one revision, or from nothing, to the one of this release.
 
-    Alembic renders the statements and does not execute them, because it would need another driver. The result is the
-    revision of this release. A revision therefore must not read data in Python.
+    Alembic renders the statements and does not execute them; for PostgreSQL, because it would need another driver. A
+    revision therefore must not read data in Python.
     """
     from alembic import command
 
     config = _config()
     config.output_buffer = StringIO()
-    config.attributes["dialect"] = "postgresql"
+    config.attributes["dialect"] = dialect
     command.upgrade(config, "head" if found is None else f"{found}:head", sql=True)
     return config.output_buffer.getvalue()
 
