@@ -25,6 +25,8 @@ from txnframework_console.guards import allowed_hosts
 from txnframework_memory import MemoryLedgerStore, MemoryMetadataStore
 
 BASE = "http://127.0.0.1:8470"
+SECRET = "pL4inS3cret"
+"""The password in the URLs of the stores."""
 TOKEN = "the token of this run"
 LOG_FAMILY = {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}
 PATIENCE_S = 120
@@ -81,7 +83,7 @@ async def served(
     token: str | None = None, *, log_family: bool = False, consumes: bool = False
 ) -> AsyncIterator[Served]:
     """Serve a console of empty stores in memory, in virtual time."""
-    url = f"memory://console-{next(_names)}"
+    url = f"memory://user:{SECRET}@console-{next(_names)}"
     # Consumers, and the log-driven family, wait for time to pass.
     environment = AdvanceableEnvironment() if consumes else VirtualEnvironment()
     config = {
