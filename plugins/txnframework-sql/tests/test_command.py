@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput
 from txnframework_sql import MetadataOptions, _revisions, open_metadata_store
-from txnframework_sql._command import sql
+from txnframework_sql.command import sql
 from txnframework_sql.schema import REVISION
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput, StoreMismatch, UnknownFormat
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
-from txnframework_sql._command import sql
+from txnframework_sql.command import sql
 from txnframework_sql.schema import REVISION, VERSION_TABLE, metadata
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -24,7 +24,7 @@ def txnframework_commands() -> Iterable[Command]:
 
 
 def _sql() -> click.Command:
-    from txnframework_sql._command import sql
+    from txnframework_sql.command import sql
 
     return sql
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from txnframework.errors import InvalidInput
 from txnframework.model import Append
 from txnframework.model.metadata import Expect, Key, Put
-from txnframework_sql._command import sql
+from txnframework_sql.command import sql
 
 if TYPE_CHECKING:
     from conftest import Stores
