@@ -16,7 +16,7 @@ KEPT, LOST = "segment://public/default/in/0000-ffff-0", "segment://public/defaul
 def test_a_lost_segment_and_a_lost_copy_are_found_and_a_deleted_topic_is_not(play: Play) -> None:
     async def scenario(world: Any) -> None:
         host = world.host
-        for topic in ("lost", "deleted", "split"):
+        for topic in ("lost", "split", "persistent://public/default/old"):
             await host.topics.create(TopicName.parse(topic), 1)
         await host.topics.split(TopicName.parse("split"), 0)
         await world.publish("a", "b")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Audit = Callable[..., AuditResult]
+HOUR_MS = 3_600_000
 FLOW = Flow(TopicName.parse("in"), "g", TopicName.parse("out"))
 
 
@@ -219,7 +220,8 @@ def test_an_output_behind_an_open_transaction_is_not_missing(
     asked = StoreOptions(metadata=stores.url)
     with txnframework.blocking.open({"metadata": {"url": stores.url}, "ledger": {"url": stores.url}}) as client:
         producer = client.producer("out")
-        with client.transaction() as txn:
+        # Neither ends by itself on a busy machine.
+        with client.transaction(timeout_ms=HOUR_MS, outlives_client=True) as txn:
             for key in (b"a", b"b", b"c", b"d", b"late"):
                 producer.send(b"open", key=key, txn=txn)
             stores.publish(["a", "b", "c", "d"])

@@ -9,7 +9,7 @@ import re
 import shutil
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,6 +188,45 @@ def test_a_second_transaction_of_a_batch_is_refused(stores: Stores, run: Any) ->
     second.append(write)
     assert run(write) is None
     assert stores.read() == once(values(0, 5))
+
+
+def test_a_task_that_is_repeated_in_a_transaction_counts_once(stores: Stores, run: Any) -> None:
+    """Its first attempt fails when all of its rows are written."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        def fail_first(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark.taskcontext import TaskContext
+
+            yield from batches
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() == 0:
+                raise RuntimeError("the first attempt fails")
+
+        with transaction(batch, batch_id, metadata=stores.url, txnAppId="app") as txn:
+            assert txn.write(batch.mapInArrow(fail_first, "value string"), "out") == batch.count()
+
+    stores.publish(values(0, 10))
+    assert run(write) is None
+    assert stores.read() == once(values(0, 10))
+
+
+def test_available_now_ends_where_it_began_although_segments_split(stores: Stores, run: Any) -> None:
+    """All of eight segments split while they are read; what their children get later is for the next start."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        with transaction(batch, batch_id, metadata=stores.url, txnAppId="app") as txn:
+            txn.write(batch, "out")
+        if batch_id == 1:
+            stores.split_all("in")
+            stores.publish(values(40, 60))
+
+    for _ in range(2):
+        stores.split_all("in")
+    stores.publish(values(0, 40))
+    assert run(write) is None
+    assert stores.read() == once(values(0, 40))
+    assert run(write) is None
+    assert stores.read() == once(values(0, 60))
 
 
 def append_once(table: str, rows: pa.Table, txnAppId: str, txnVersion: str) -> None:  # noqa: N803 - the options' names
