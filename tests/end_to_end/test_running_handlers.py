@@ -216,6 +216,44 @@ def test_a_commit_that_fails_keeps_the_order(stores: Stores, kind: str, settles:
     stores.run(work())
 
 
+@pytest.mark.parametrize("settles", [False, True], ids=["at once", "settled"])
+@pytest.mark.parametrize("kind", ORDERED)
+def test_a_batch_that_fails_after_its_acknowledgment_keeps_the_order(stores: Stores, kind: str, settles: bool) -> None:
+    """Its messages are then handled alone, or come again, before the later ones."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await prepared(client, b"a1", b"a2", b"a3", b"a4", b"a5", b"a6")
+            committed: list[bytes | None] = []
+            async with await joined(client, kind) as consumer:
+                failing = [True]
+
+                @asynccontextmanager
+                async def transaction() -> AsyncIterator[Transaction]:
+                    txn = client.transaction()
+                    try:
+                        async with txn:
+                            yield txn
+                            if failing.pop() if failing else False:
+                                raise Failing
+                    except Failing:
+                        if settles:
+                            await settled_while_paused(client, consumer, txn)
+                        raise
+
+                async def bill(orders: tuple[Message, ...], txn: Transaction) -> None:
+                    if not failing:
+                        committed.extend(order.value for order in orders)
+                    if len(committed) == 6:
+                        consumer.stop()
+
+                await consumer.run_batches(bill, messages_max=2, transaction=transaction, concurrency=3)
+            assert committed == [b"a1", b"a2", b"a3", b"a4", b"a5", b"a6"]
+        assert await lag(stores) == 0
+
+    stores.run(work())
+
+
 @dataclass(frozen=True)
 class Work:
     txn: Transaction

@@ -190,6 +190,7 @@ class HandlerLoop:
             step = next_step(error, len(messages), failures, self._options.retries_max)
             _LOG.warning("handling %s failed (%s follows)", _named(messages), step.value, exc_info=error)
             if step is NextStep.SPLIT:
+                await self._follow_up(job, messages)
                 for one in messages:
                     await self._handle_alone(job, one)
                 return
@@ -246,7 +247,8 @@ class HandlerLoop:
 
     async def _follow_up(self, job: _Job, messages: tuple[Message[Any], ...]) -> None:
         """
-        With an order: wait for the end of the transaction that holds the messages, as after a commit that failed.
+        With an order: wait for the end of the transaction that holds the messages, as after a commit that failed, or a
+        block of the application that failed behind the acknowledgments.
 
         They are then finished, or delivered again. Later messages of their keys are given back, so that they do not
         overtake them. The same if the transaction has ended already, and they wait for their redelivery.
