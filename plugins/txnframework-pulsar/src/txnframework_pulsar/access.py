@@ -24,6 +24,11 @@ class Access:
     def __init__(self, tokens: Iterable[str] = ()) -> None:
         self._users = {one.encode(): hashlib.sha256(one.encode()).hexdigest()[:16] for one in tokens}
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether clients must show a token."""
+        return bool(self._users)
+
     def user_of(self, connect: pb.Connect) -> str:
         """
         Return the user that a client is.

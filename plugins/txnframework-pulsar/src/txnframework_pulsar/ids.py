@@ -91,4 +91,6 @@ def txn_bits(txn_id: TxnID) -> tuple[int, int]:
 
 def txn_of(most: int, least: int) -> TxnID | None:
     """Return the transaction of an id in Pulsar's form; None: the gateway gave no such id."""
-    return TxnID(least >> COUNTER_BITS, least & (1 << COUNTER_BITS) - 1) if most == 0 else None
+    if most != 0 or not 0 <= least <= INT64_MAX:
+        return None
+    return TxnID(least >> COUNTER_BITS, least & (1 << COUNTER_BITS) - 1)

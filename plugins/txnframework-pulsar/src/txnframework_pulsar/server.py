@@ -121,7 +121,9 @@ async def _serving(
         if admin is None or options.admin is None:
             yield GatewayURLs(url, None)
         else:
-            app = admin_application(client, topics, turn, access)
+            app = admin_application(
+                client, topics, turn, access, (options.admin[0], options.advertised.rpartition(":")[0])
+            )
             address = shown_address(options.admin[0], admin)
             async with serving_admin(app, admin, options.tls):
                 yield GatewayURLs(url, f"http{'s' if encrypted else ''}://{address}")

@@ -75,6 +75,9 @@ public class Administration {
         }
         client.close();
 
+        client = PulsarClient.builder().serviceUrl(http).enableTransaction(true).build();
+        client.newTransaction().build().get().abort().get();
+        client.close();
         client = PulsarClient.builder().serviceUrl(url).enableTransaction(true).build();
         Transaction txn = client.newTransaction().withTransactionTimeout(60, TimeUnit.SECONDS).build().get();
         client.newProducer().topic(TOPIC).sendTimeout(0, TimeUnit.SECONDS).create().newMessage(txn)
@@ -89,6 +92,15 @@ public class Administration {
         txn.commit().get();
         equal(admin.topics().getStats(TOPIC).getMsgInCounter(), 6L);
         client.close();
+
+        String named = "persistent://public/default/a b+c\u00e9";
+        admin.topics().createNonPartitionedTopic(named);
+        for (String subscription : List.of("one/two", "a b+c", "100%", "\u00e9")) {
+            admin.topics().createSubscription(named, subscription, MessageId.latest);
+            equal(admin.topics().getSubscriptions(named), List.of(subscription));
+            admin.topics().deleteSubscription(named, subscription);
+        }
+        admin.topics().delete(named);
 
         admin.topics().delete(TOPIC, true);
         equal(admin.topics().getList("public/default").contains(TOPIC), false);

@@ -1,19 +1,20 @@
-"""The ASGI application: who may use it, its resources, and its answers to errors."""
+"""The ASGI application: its resources, and its answers to errors."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from txnframework.client import Client
 from txnframework.errors import TxnFrameworkError
 from txnframework_pulsar.access import Access
+from txnframework_pulsar.admin.guard import Guard
 from txnframework_pulsar.admin.requests import answer, refusal
 from txnframework_pulsar.admin.subscriptions import SubscriptionResources
 from txnframework_pulsar.admin.system import SystemResources
@@ -25,42 +26,11 @@ from txnframework_pulsar.turn import ServingTurn
 
 _LOG = logging.getLogger(__name__)
 
-BEARER = "Bearer "
 
-
-class Guard:
-    """
-    ASGI middleware that lets in requests with a valid token, and no browsers.
-
-    A site that a person visits may ask for addresses of this machine. Browsers say so in headers that programs do not
-    send.
-    """
-
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app = app
-        self._access = access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        refused = self._refusal(Request(scope))
-        await (self._app if refused is None else refused)(scope, receive, send)
-
-    def _refusal(self, request: Request) -> Response | None:
-        if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
-            return answer({"reason": "the gateway is not used from other sites"}, 403)
-        given = request.headers.get("authorization", "")
-        try:
-            self._access.user_with(given.removeprefix(BEARER).encode())
-        except Refused as error:
-            return refusal(error)
-        return None
-
-
-def admin_application(client: Client, topics: Topics, turn: ServingTurn, access: Access) -> Starlette:
-    """Return the application."""
+def admin_application(
+    client: Client, topics: Topics, turn: ServingTurn, access: Access, hosts: Collection[str]
+) -> Starlette:
+    """Return the application; ``hosts`` are the names of the gateway."""
     resources = (
         SystemResources(client, topics),
         TopicResources(client, topics),
@@ -69,7 +39,7 @@ def admin_application(client: Client, topics: Topics, turn: ServingTurn, access:
     )
     return Starlette(
         routes=[route for one in resources for route in one.routes()],
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(Guard, access=access, hosts=hosts)],
         exception_handlers={
             TxnFrameworkError: _refused,
             Refused: _refused,
@@ -87,8 +57,9 @@ async def _refused(_: Request, error: Exception) -> Response:
 async def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), error
     if error.status_code in (404, 405):
-        return answer({"reason": f"the gateway has no {request.method} {request.url.path}"}, error.status_code)
-    return answer({"reason": error.detail}, error.status_code)
+        reason = f"the gateway has no {request.method} {request.url.path}"
+        return answer({"reason": reason}, error.status_code, error.headers)
+    return answer({"reason": error.detail}, error.status_code, error.headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

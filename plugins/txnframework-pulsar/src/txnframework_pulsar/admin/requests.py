@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar
+from urllib.parse import unquote, unquote_plus
 
 import msgspec
 from starlette.requests import Request
@@ -24,21 +26,66 @@ from txnframework_pulsar.wire import messages_pb2 as pb
 T = TypeVar("T")
 BODY_BYTES_MAX = 64 * 1024
 DONE = 204
+INT32_MAX = 2**31 - 1
+Number = Annotated[int, msgspec.Meta(ge=-INT64_MAX, le=INT64_MAX)]
 
 
 class RequestedMessage(msgspec.Struct, rename="camel"):
-    """A message id in a request; ``is_excluded``: begin after the message, not with it."""
+    """A message id in a request; ``excluded``: begin after the message, not with it."""
 
-    ledger_id: int = INT64_MAX
-    entry_id: int = INT64_MAX
-    batch_index: int = -1
-    is_excluded: bool = False
+    ledger_id: Number = INT64_MAX
+    entry_id: Number = INT64_MAX
+    batch_index: Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)] = -1
+    excluded: bool = False
 
     def to_wire(self) -> pb.MessageId:
         """Return the id as clients send it."""
         return pb.MessageId(
             ledger_id=self.ledger_id % UINT64, entry_id=self.entry_id % UINT64, batch_index=self.batch_index
         )
+
+
+class RequestedPartitions(msgspec.Struct):
+    """The number of partitions in a request; clients that have properties for the topic send this, others a number."""
+
+    partitions: int
+
+
+def word(request: Request, name: str) -> str:
+    """
+    Return a word of a request's path. Pulsar's clients write ``+`` for a space.
+
+    :raises InvalidName: the word is not UTF-8.
+    """
+    return _unquoted(request.path_params[name], unquote_plus)
+
+
+def subscription_in(request: Request) -> str:
+    """
+    Return the subscription of a request's path. Pulsar's client for Java escapes it twice.
+
+    :raises InvalidName: it is not UTF-8.
+    """
+    return _unquoted(_unquoted(request.path_params["subscription"], unquote), unquote_plus)
+
+
+def _unquoted(given: str, how: Callable[..., str]) -> str:
+    try:
+        return how(given, errors="strict")
+    except UnicodeDecodeError as error:
+        raise InvalidName(given, "it is not UTF-8") from error
+
+
+def number(request: Request, name: str) -> int:
+    """
+    Return a number of a request's path.
+
+    :raises InvalidInput: it is not a number, or has more than 64 bits.
+    """
+    try:
+        return msgspec.convert(word(request, name), Number, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"a number in the path cannot be used: {error}") from error
 
 
 async def body_of(request: Request, kind: type[T], default: T) -> T:
@@ -65,9 +112,9 @@ def is_set(request: Request, name: str) -> bool:
     return request.query_params.get(name, "").lower() == "true"
 
 
-def answer(content: Any, status: int = 200) -> Response:
+def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return an answer with JSON."""
-    return Response(msgspec.json.encode(content), status, media_type="application/json")
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
 
 
 def done() -> Response:
@@ -84,7 +131,12 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (InvalidInput, 400),
     (Conflict, 409),
 )
-_REFUSED = {pb.AUTHENTICATION_ERROR: 401, pb.SERVICE_NOT_READY: 503, pb.CONSUMER_BUSY: 412}
+_REFUSED = {
+    pb.AUTHENTICATION_ERROR: 401,
+    pb.SERVICE_NOT_READY: 503,
+    pb.CONSUMER_BUSY: 412,
+    pb.TRANSACTION_NOT_FOUND: 404,
+}
 
 
 def refusal(error: TxnFrameworkError | Refused) -> Response:
@@ -93,4 +145,4 @@ def refusal(error: TxnFrameworkError | Refused) -> Response:
         status = _REFUSED.get(error.code, 400)
     else:
         status = next((status for kind, status in _STATUS if isinstance(error, kind)), 503)
-    return answer({"reason": str(error)}, status)
+    return answer({"reason": str(error)}, status, {"www-authenticate": "Bearer"} if status == 401 else None)

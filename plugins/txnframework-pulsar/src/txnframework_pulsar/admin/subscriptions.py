@@ -10,7 +10,7 @@ from txnframework.client import Client, MessageID
 from txnframework.errors import Conflict, InvalidInput, SubscriptionNotFound
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
-from txnframework_pulsar.admin.requests import RequestedMessage, answer, body_of, done, is_set
+from txnframework_pulsar.admin.requests import RequestedMessage, answer, body_of, done, is_set, number, subscription_in
 from txnframework_pulsar.admin.topics import TOPIC, topic_in
 from txnframework_pulsar.deliveries import Deliveries
 from txnframework_pulsar.faults import Refused
@@ -33,7 +33,7 @@ class SubscriptionResources:
         return [
             Route(f"{TOPIC}/subscriptions", self._listed),
             Route(f"{SUBSCRIPTION}/skip_all", self._skip_all, methods=["POST"]),
-            Route(f"{SUBSCRIPTION}/resetcursor/{{time_ms:int}}", self._seek_time, methods=["POST"]),
+            Route(f"{SUBSCRIPTION}/resetcursor/{{time_ms}}", self._seek_time, methods=["POST"]),
             Route(f"{SUBSCRIPTION}/resetcursor", self._seek_message, methods=["POST"]),
             Route(SUBSCRIPTION, self._create, methods=["PUT"]),
             Route(SUBSCRIPTION, self._delete, methods=["DELETE"]),
@@ -44,7 +44,7 @@ class SubscriptionResources:
         return answer(sorted(layout.subscriptions))
 
     async def _create(self, request: Request) -> Response:
-        name = request.path_params["subscription"]
+        name = subscription_in(request)
         asked = place_of((await body_of(request, RequestedMessage, RequestedMessage())).to_wire())
         topic, layout = await self._topics.opened(topic_in(request))
         if name in layout.subscriptions:
@@ -72,7 +72,7 @@ class SubscriptionResources:
 
     async def _seek_time(self, request: Request) -> Response:
         topic, name = await self._found(request)
-        await self._client.seek(topic, name, request.path_params["time_ms"])
+        await self._client.seek(topic, name, number(request, "time_ms"))
         return done()
 
     async def _seek_message(self, request: Request) -> Response:
@@ -82,13 +82,13 @@ class SubscriptionResources:
         if isinstance(place, str):
             await self._client.seek(topic, name, "earliest" if place == "earliest" else "latest")
             return done()
-        if asked.is_excluded:
+        if asked.excluded:
             raise InvalidInput("a subscription is moved to the message that it delivers next, not behind a message")
         await self._client.seek(topic, name, _message(await self._client.layout(topic), place))
         return done()
 
     async def _found(self, request: Request) -> tuple[TopicName, str]:
-        topic, name = self._topics.named(topic_in(request)), request.path_params["subscription"]
+        topic, name = self._topics.named(topic_in(request)), subscription_in(request)
         if name not in (await self._client.layout(topic)).subscriptions:
             raise SubscriptionNotFound(str(topic), name)
         return topic, name

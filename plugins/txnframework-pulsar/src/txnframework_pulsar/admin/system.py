@@ -11,7 +11,7 @@ from starlette.routing import Route
 from txnframework.client import Client
 from txnframework.errors import Conflict, TopicNotFound
 from txnframework.model.names import check_new_name
-from txnframework_pulsar.admin.requests import answer, done, is_set
+from txnframework_pulsar.admin.requests import answer, done, is_set, word
 from txnframework_pulsar.admin.topics import namespace_in, topic_in
 from txnframework_pulsar.names import pulsar_name
 from txnframework_pulsar.topics import ENCRYPTED, Topics
@@ -69,21 +69,21 @@ class SystemResources:
         return answer(sorted({one.tenant for one in await self._topics.in_namespace()}))
 
     async def _tenant(self, request: Request) -> Response:
-        check_new_name(request.path_params["tenant"], "tenant")
+        check_new_name(word(request, "tenant"), "tenant")
         return answer({"adminRoles": [], "allowedClusters": [CLUSTER]})
 
     async def _allow_tenant(self, request: Request) -> Response:
-        check_new_name(request.path_params["tenant"], "tenant")
+        check_new_name(word(request, "tenant"), "tenant")
         return done()
 
     async def _namespaces(self, request: Request) -> Response:
         topics = await self._topics.in_namespace()
-        tenant = request.path_params["tenant"]
+        tenant = word(request, "tenant")
         return answer(sorted({f"{tenant}/{one.namespace}" for one in topics if one.tenant == tenant}))
 
     async def _allow_namespace(self, request: Request) -> Response:
         for what in ("tenant", "namespace"):
-            check_new_name(request.path_params[what], what)
+            check_new_name(word(request, what), what)
         return done()
 
     async def _delete_namespace(self, request: Request) -> Response:

@@ -8,9 +8,9 @@ from starlette.routing import Route
 
 from txnframework.client import Client
 from txnframework_pulsar.admin.answers import message_place, topic_statistics
-from txnframework_pulsar.admin.requests import answer, body_of, done, is_set
+from txnframework_pulsar.admin.requests import RequestedPartitions, answer, body_of, done, is_set, word
 from txnframework_pulsar.ids import pulsar_id
-from txnframework_pulsar.names import pulsar_name
+from txnframework_pulsar.names import is_coordinator, pulsar_name
 from txnframework_pulsar.readers import NOTHING
 from txnframework_pulsar.topics import Topics
 
@@ -20,13 +20,12 @@ TOPIC = f"{NAMESPACE}/{{topic}}"
 
 def topic_in(request: Request) -> str:
     """Return the topic of a request's path, as clients name it."""
-    given = request.path_params
-    return f"persistent://{given['tenant']}/{given['namespace']}/{given['topic']}"
+    return f"persistent://{namespace_in(request)}/{word(request, 'topic')}"
 
 
 def namespace_in(request: Request) -> str:
     """Return the namespace of a request's path."""
-    return f"{request.path_params['tenant']}/{request.path_params['namespace']}"
+    return f"{word(request, 'tenant')}/{word(request, 'namespace')}"
 
 
 class TopicResources:
@@ -65,7 +64,13 @@ class TopicResources:
         return answer([])
 
     async def _partitions(self, request: Request) -> Response:
-        self._topics.named(topic_in(request))
+        named = topic_in(request)
+        if is_coordinator(named):
+            return answer({"partitions": 1})
+        topic = self._topics.named(named)
+        # A client that is about to open the topic says so, and may create it then.
+        if not is_set(request, "checkAllowAutoCreation"):
+            await self._client.layout(topic)
         return answer({"partitions": 0})
 
     async def _create(self, request: Request) -> Response:
@@ -73,7 +78,8 @@ class TopicResources:
         return done()
 
     async def _create_partitioned(self, request: Request) -> Response:
-        segments = await body_of(request, int, 1)
+        asked: RequestedPartitions | int = await body_of(request, RequestedPartitions | int, 1)  # type: ignore[arg-type]
+        segments = asked if isinstance(asked, int) else asked.partitions
         await self._client.create_topic(self._topics.named(topic_in(request)), segments=segments)
         return done()
 

@@ -12,7 +12,7 @@ from txnframework.client import Client, HangingTransaction
 from txnframework.errors import TransactionNotFound
 from txnframework.model.transactions import State, Transaction
 from txnframework_pulsar.admin.answers import slow_transactions, transaction_metadata
-from txnframework_pulsar.admin.requests import answer
+from txnframework_pulsar.admin.requests import answer, number
 from txnframework_pulsar.faults import Refused
 from txnframework_pulsar.ids import txn_of
 from txnframework_pulsar.transactions import COORDINATOR
@@ -37,8 +37,8 @@ class TransactionResources:
         return [
             Route(f"{TRANSACTIONS}/coordinators", self._coordinators),
             Route(f"{TRANSACTIONS}/coordinatorStats", self._statistics),
-            Route(f"{TRANSACTIONS}/slowTransactions/{{age_ms:int}}", self._slow),
-            Route(f"{TRANSACTIONS}/transactionMetadata/{{most:int}}/{{least:int}}", self._described),
+            Route(f"{TRANSACTIONS}/slowTransactions/{{age_ms}}", self._slow),
+            Route(f"{TRANSACTIONS}/transactionMetadata/{{most}}/{{least}}", self._described),
         ]
 
     async def _coordinators(self, _: Request) -> Response:
@@ -51,18 +51,17 @@ class TransactionResources:
         return answer({str(COORDINATOR): found} if asked is None else found)
 
     async def _slow(self, request: Request) -> Response:
+        age_ms = number(request, "age_ms")
         found: tuple[HangingTransaction, ...] = ()
         while len(found) < LISTED_MAX:
-            page = await self._client.find_hanging(
-                request.path_params["age_ms"], after=found[-1] if found else None, transactions_max=PAGE
-            )
+            page = await self._client.find_hanging(age_ms, after=found[-1] if found else None, transactions_max=PAGE)
             found += page
             if len(page) < PAGE:
                 break
         return answer(slow_transactions([await self._completed(one.transaction) for one in found]))
 
     async def _described(self, request: Request) -> Response:
-        most, least = request.path_params["most"], request.path_params["least"]
+        most, least = number(request, "most"), number(request, "least")
         txn_id = txn_of(most, least)
         if txn_id is None:
             raise Refused(pb.TRANSACTION_NOT_FOUND, f"there is no transaction ({most},{least})")
