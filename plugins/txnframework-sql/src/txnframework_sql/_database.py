@@ -138,6 +138,8 @@ class Database(Executor, Protocol):
 
 def copy_error(error: TxnFrameworkError, cause: BaseException | None) -> TxnFrameworkError:
     """Return a copy of an error for one caller: one object raised in several tasks would mix up their tracebacks."""
-    own = type(error)(*error.args)
+    # Without ``__init__``: what it takes is not what ``args`` contains.
+    own = type(error).__new__(type(error), *error.args)
+    own.__dict__.update(error.__dict__)
     own.__cause__ = cause
     return own
