@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from gateway_world import PATIENCE_MS, Wire, World
 from pulsar.schema import Integer, JsonSchema, Record, String
 
+from txnframework.model.metadata import Key, KeyRange, Put
 from txnframework_pulsar.schemas import SCHEMA_BYTES_MAX
 from txnframework_pulsar.wire import messages_pb2 as pb
 
@@ -101,3 +103,37 @@ def test_the_client_for_python(world: World) -> None:
     stored = get(opened(world))
     assert stored.schema.type == JSON
     assert {one["name"] for one in json.loads(stored.schema.schema_data)["fields"]} == {"item", "count"}
+
+
+def test_records_of_a_later_release(scalable: World) -> None:
+    """They are refused, whatever they contain, and not overwritten."""
+
+    async def raise_formats() -> dict[str, bytes]:
+        store = scalable.client.host.metadata
+        found = {}
+        for prefix in ("/pulsar-schema/", "/pulsar-epoch/"):
+            partition = str(scalable.topic("orders"))
+            (record,) = (await store.scan(KeyRange(prefix, f"{prefix}~", partition), 10)).records
+            value = json.dumps({**json.loads(record.value), "format": 99}).encode()
+            await store.put(Put(record.key, value, record.version))
+            found[record.key.path] = value
+        return found
+
+    async def values(paths: Iterable[str]) -> dict[str, bytes]:
+        store, found = scalable.client.host.metadata, {}
+        for path in paths:
+            record = await store.get(Key(path, str(scalable.topic("orders"))))
+            assert record is not None
+            found[path] = bytes(record.value)
+        return found
+
+    wire = opened(scalable)
+    create(wire, schema(b"one"))
+    exclusive = {"topic": TOPIC, "producer_access_mode": pb.Producer.EXCLUSIVE}
+    wire.request("producer", "producer_success", producer_id=1, **exclusive)
+    wire.request("close_producer", "success", producer_id=1)
+    stored = scalable.run(raise_formats())
+    refused = create(wire, schema(b"two"))
+    assert (refused.error_code, "99" in refused.error_message) == (pb.UNKNOWN_ERROR, True)
+    assert "99" in wire.request("producer", "error", producer_id=2, **exclusive).message
+    assert scalable.run(values(stored)) == stored
