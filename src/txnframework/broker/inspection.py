@@ -9,7 +9,8 @@ from txnframework.broker.backlog import Lag, SegmentLag, count_messages, lag_of
 from txnframework.broker.coordination import held_leases, holder_of, lease_page
 from txnframework.broker.cursors import cursor_on
 from txnframework.broker.dispatch.durable_counts import recovered
-from txnframework.broker.segments import OpenSegment, SegmentCache, dispatching_lease, dispatching_leases
+from txnframework.broker.lease_names import dispatching_lease, dispatching_leases
+from txnframework.broker.segments import OpenSegment, SegmentCache
 from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records

@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.broker.dispatch.subscription_shares import view_of
 from txnframework.broker.division import divide
-from txnframework.broker.segments import dispatching_lease, member_lease, member_of
+from txnframework.broker.lease_names import dispatching_lease, member_lease, member_of
 from txnframework.model import Record
 from txnframework.model.names import TopicName
 from txnframework.model.paths import lease_key

@@ -15,7 +15,7 @@ from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.delivery_counts import DeliveryCountCache
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts, SegmentDispatch
 from txnframework.broker.events import Event, log_event
-from txnframework.broker.segments import dispatching_lease
+from txnframework.broker.lease_names import dispatching_lease
 from txnframework.broker.stores import HostContext
 from txnframework.errors import (
     Closed,

@@ -21,7 +21,8 @@ from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.broker.dispatch.read_ahead import ReadAhead
 from txnframework.broker.dispatch.refresh import RefreshTrigger
 from txnframework.broker.events import Event, log_event
-from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease
+from txnframework.broker.lease_names import dispatching_lease
+from txnframework.broker.segments import OpenSegment, SegmentSubscription
 from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseLost, TxnFrameworkError

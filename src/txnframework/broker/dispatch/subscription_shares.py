@@ -10,8 +10,8 @@ from functools import partial
 
 from txnframework.broker.coordination import Holder, holder_of
 from txnframework.broker.division import divide
+from txnframework.broker.lease_names import dispatching_lease, dispatching_leases, member_lease, member_of
 from txnframework.broker.rosters import HeldLeases, Roster
-from txnframework.broker.segments import dispatching_lease, dispatching_leases, member_lease, member_of
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseLost, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.interfaces import IMetadataStore
