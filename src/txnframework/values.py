@@ -65,6 +65,11 @@ class Branch:
         # Branches are looked up all the time, so this avoids computing the hash of the transaction's id.
         return hash((self.txn_id.coordinator, self.txn_id.number, self.number))
 
+    @property
+    def is_control(self) -> bool:
+        """Whether its entries are control entries of a family, and no messages; no client has such a branch."""
+        return self.number >> BRANCH_BITS != 0
+
 
 BRANCH_BITS = 63
 """A branch number fits a signed 64-bit integer, so that every store and Arrow can hold it."""

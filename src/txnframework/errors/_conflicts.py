@@ -229,10 +229,10 @@ class TopicInUse(Conflict):
 
     code = "TXN-212"
 
-    def __init__(self, topic: str, reason: str) -> None:
+    def __init__(self, topic: str, reason: str, advice: str = "delete it by force to end that") -> None:
         self.topic = topic
         self.reason = reason
-        super().__init__(f"topic {topic} is in use: {reason}; delete it by force to end that")
+        super().__init__(f"topic {topic} is in use: {reason}; {advice}")
 
 
 class LayoutConflict(Conflict):
@@ -249,6 +249,23 @@ class LayoutConflict(Conflict):
     def __init__(self, topic: str, reason: str) -> None:
         self.topic = topic
         super().__init__(f"topic {topic}: {reason}")
+
+
+class MigrationRefused(Conflict):
+    """
+    The migration of ``topic`` cannot begin, continue or be taken back; ``reason`` says what is in the way.
+
+    :known: Nothing was changed by this call.
+    :retry: decide
+    :advice: Remove what ``reason`` names, or leave the topic in its family.
+    """
+
+    code = "TXN-220"
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        super().__init__(f"topic {topic} cannot migrate: {reason}")
 
 
 class CommitOrderUnknown(Conflict):

@@ -9,9 +9,11 @@ sub-interface: its docstring is the promise, and callers test for it with ``prov
 from __future__ import annotations
 
 from txnframework.interfaces._buffer import (
+    IAdoptingBuffer,
     ICommitOrderBuffer,
     IInPlaceBuffer,
     IPlannableBuffer,
+    ISealableBuffer,
     ITransactionBuffer,
 )
 from txnframework.interfaces._co_commit import ICoCommitCoordinator, ICoCommitStore, IDatabaseTransaction
@@ -35,10 +37,11 @@ from txnframework.interfaces._metadata_store import (
     IWatch,
 )
 from txnframework.interfaces._observer import IObservation, IObserver
-from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore
+from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore, ISealablePendingAcks
 from txnframework.interfaces._restorable import IRestorable
 
 __all__ = [
+    "IAdoptingBuffer",
     "IAppendedWatch",
     "IApplicationCoordinator",
     "IAtomicBatchStore",
@@ -64,6 +67,8 @@ __all__ = [
     "IPendingAckStore",
     "IPlannableBuffer",
     "IRestorable",
+    "ISealableBuffer",
+    "ISealablePendingAcks",
     "ISharedStore",
     "ISingleActiveDispatcher",
     "ITransactionBuffer",

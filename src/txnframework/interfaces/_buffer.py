@@ -125,6 +125,26 @@ class ICommitOrderBuffer(ITransactionBuffer):
     """
 
 
+class ISealableBuffer(IInPlaceBuffer):
+    """
+    A buffer whose segment can be sealed and then given to a buffer of another family, by a migration of its topic.
+
+    Obligation. While the topic's record has a decided migration, ``settle`` succeeds on the sealed segment. It first
+    stores an abort record for every branch of the transaction that has entries here and does not count. So a
+    transaction is forgotten only after its outcome here is durable. A sealed segment without a migration may refuse.
+    """
+
+
+class IAdoptingBuffer(ITransactionBuffer):
+    """
+    A buffer that can serve a sealed segment which was written through a buffer of another family.
+
+    The families are named in ``SegmentContext.settled_families``. All of their transactions have ended, and every
+    branch of them that does not count has an abort record in each of the segment's ledgers that may hold its entries.
+    Control entries of the other family (``Branch.is_control``) are never returned.
+    """
+
+
 class IPlannableBuffer(IInPlaceBuffer):
     """
     A buffer whose readable messages are all in the segment's own ledger, so that a plan can be read without the buffer.

@@ -85,3 +85,15 @@ class IPendingAckStore(Interface):
 
     async def close() -> None:
         """Stop; acks in flight raise OutcomeUnknown; may be repeated."""
+
+
+class ISealablePendingAcks(IPendingAckStore):
+    """A store that can be sealed, so that a store of another family serves the subscription afterwards."""
+
+    async def seal() -> PendingAcks:
+        """
+        Refuse further acks permanently, in every process; then do as ``recover``.
+
+        Nothing held is missing from the result. Repeat the call after the open transactions in it have ended, until
+        there are none. From then on nothing is held here, and ``add`` raises TransactionConflict.
+        """

@@ -15,10 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
+
 from txnframework.errors import LayoutConflict
-from txnframework.model.names import PERSISTENT, SegmentName, TopicName, segment_id_of
+from txnframework.model.names import ONLY_SEGMENT_ID, PERSISTENT, SegmentName, TopicName, segment_id_of
 from txnframework.model.positions import Position
 from txnframework.model.records import SegmentDocument, TopicRecord
+from txnframework.model.topic_migration import (
+    Migration,
+    MigrationOrigin,
+    MigrationStep,
+    migration_document,
+    migration_of,
+    origin_document,
+    origin_of,
+)
 
 HASH_MAX = 0xFFFF
 FIRST_LIFE = 1
@@ -54,6 +65,10 @@ class Layout:
     subscriptions are named until their stored data is removed. ``life``: the number of topics that had this name, this
     one included. ``last_ledger``: while a persistent topic is being removed, the last ledger id of this life.
     ``families``: those whose transactions were used on the topic and left records that other families cannot find.
+
+    ``migration``: the topic's migration to a topic of another family. ``origin``: the topic that it migrated from,
+    whose segment is its first segment, under the old name. ``reserved_for``: the name is reserved for the migration of
+    this topic; until then it counts as deleted.
     """
 
     topic: TopicName
@@ -66,6 +81,31 @@ class Layout:
     life: int = FIRST_LIFE
     last_ledger: int | None = None
     families: tuple[str, ...] = ()
+    migration: Migration | None = None
+    origin: MigrationOrigin | None = None
+    reserved_for: TopicName | None = None
+
+    @property
+    def moved_to(self) -> TopicName | None:
+        """The topic that this topic has become; None: it has not migrated."""
+        migration = self.migration
+        return migration.to if migration is not None and migration.step is MigrationStep.DONE else None
+
+    @property
+    def is_migrating(self) -> bool:
+        """Whether a migration is decided and not done, so that any process may finish it."""
+        return self.migration is not None and self.migration.step is MigrationStep.DECIDED
+
+    def continues(self, before: Layout) -> bool:
+        """Return whether this is a later layout of the same topic, also after it migrated."""
+        if self.topic == before.topic:
+            return self.life == before.life
+        origin = self.origin
+        return origin is not None and (origin.topic, origin.life) == (before.topic, before.life)
+
+    def is_adopted(self, segment_id: int) -> bool:
+        """Return whether a segment is that of the topic that this topic migrated from."""
+        return self.origin is not None and segment_id == ONLY_SEGMENT_ID
 
     @property
     def name_returns(self) -> bool:
@@ -78,6 +118,8 @@ class Layout:
         topic = self.topic
         if topic.domain == PERSISTENT:
             return topic
+        if self.origin is not None and segment_id == ONLY_SEGMENT_ID:
+            return self.origin.topic
         return SegmentName(topic.tenant, topic.namespace, topic.name, segment.start, segment.end, segment.id)
 
     def segment_of(self, name: SegmentName | TopicName) -> Segment:
@@ -172,6 +214,9 @@ def to_record(layout: Layout) -> TopicRecord:
         life=layout.life,
         last_ledger=layout.last_ledger,
         families=list(layout.families),
+        migration=msgspec.UNSET if layout.migration is None else migration_document(layout.migration),
+        origin=msgspec.UNSET if layout.origin is None else origin_document(layout.origin),
+        reserved_for=msgspec.UNSET if layout.reserved_for is None else str(layout.reserved_for),
     )
 
 
@@ -203,4 +248,7 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
         record.life,
         record.last_ledger,
         tuple(record.families),
+        None if isinstance(record.migration, msgspec.UnsetType) else migration_of(record.migration),
+        None if isinstance(record.origin, msgspec.UnsetType) else origin_of(record.origin),
+        None if isinstance(record.reserved_for, msgspec.UnsetType) else TopicName.parse(record.reserved_for),
     )

@@ -142,7 +142,15 @@ def ended_at(layout: Layout, ledger_id: int) -> Layout:
 def removed(layout: Layout) -> Layout:
     """Return the layout of a deleted topic of which nothing is left to remove."""
     return replace(
-        layout, epoch=layout.epoch + 1, segments={}, subscriptions=(), starting={}, last_ledger=None, families=()
+        layout,
+        epoch=layout.epoch + 1,
+        segments={},
+        subscriptions=(),
+        starting={},
+        last_ledger=None,
+        families=(),
+        migration=None,
+        origin=None,
     )
 
 

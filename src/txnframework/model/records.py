@@ -36,6 +36,7 @@ from txnframework.errors import CorruptRecord, UnknownFormat
 from txnframework.model.ids import TxnText
 from txnframework.model.metadata import Record
 from txnframework.model.positions import PositionText
+from txnframework.model.topic_migration import MigrationDocument, OriginDocument
 
 UNREADABLE: Final = (ValueError, RecursionError)
 """
@@ -309,6 +310,8 @@ class TopicRecord(Document):
     ``families``: the transaction families that were used on the topic and left records that other families do not find,
     or take for committed. A family is written here before its first transaction. A process that serves the topic
     through another family does not open it. A process without any family does not dispatch it.
+
+    ``migration``, ``origin``, ``reserved_for``: see ``Layout``; absent from all other records.
     """
 
     epoch: Natural
@@ -320,6 +323,9 @@ class TopicRecord(Document):
     life: Natural = 1
     last_ledger: Natural | None = None
     families: list[str] = msgspec.field(default_factory=list)
+    migration: MigrationDocument | msgspec.UnsetType = msgspec.UNSET
+    origin: OriginDocument | msgspec.UnsetType = msgspec.UNSET
+    reserved_for: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class IdBlock(Document):

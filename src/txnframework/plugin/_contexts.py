@@ -163,7 +163,8 @@ class SegmentContext:
     The arguments with which the transaction buffer of one segment or topic is opened.
 
     ``life``: the number of topics that had its topic's name, this one included, if a later topic can have a segment of
-    the same name.
+    the same name. ``settled_families``: other families that wrote to the segment before its topic migrated; their
+    transactions have ended, and their outcomes are abort records (``IAdoptingBuffer``).
     """
 
     segment: str
@@ -176,6 +177,7 @@ class SegmentContext:
     transactions: TransactionsSection = field(default_factory=TransactionsSection)
     metrics: Instruments | None = None
     life: int = FIRST_LIFE
+    settled_families: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from txnframework.errors import (
     LedgerSealed,
     Unavailable,
 )
-from txnframework.interfaces import IInPlaceBuffer
+from txnframework.interfaces import ISealableBuffer
 from txnframework.model import (
     Append,
     Appended,
@@ -32,13 +32,14 @@ from txnframework_legacy.admission import EnlistedBranches, FamilyRegistration
 from txnframework_legacy.buffer.base import LogBuffer
 from txnframework_legacy.buffer.group_append import GroupAppender
 from txnframework_legacy.buffer.markers import Marker, marker_of, read_entry
+from txnframework_legacy.buffer.sealed_topic import is_migrating, record_outcome
 from txnframework_legacy.buffer.snapshots import SnapshotOptions, Snapshots
 from txnframework_legacy.buffer.topic import TopicReader
 from txnframework_legacy.ledger_names import SIDECAR, ledger_name
 from txnframework_legacy.options import BufferOptions
 
 
-@implementer(IInPlaceBuffer)
+@implementer(ISealableBuffer)
 class MarkerBuffer(LogBuffer):
     """One topic as this process has read it."""
 
@@ -47,6 +48,7 @@ class MarkerBuffer(LogBuffer):
         options = options_as(context.options, BufferOptions)
         self._participant = Participant(context.segment)
         self._ledgers = context.ledgers
+        self._store = context.store
         self._sidecar_name = ledger_name(SIDECAR, context.segment, context.life)
         self._environment = context.environment
         self._options = options
@@ -133,7 +135,9 @@ class MarkerBuffer(LogBuffer):
         A transaction that does not name this topic as a participant has its marker here already. After a crash behind
         the append, the marker is appended again; the first one decides.
 
-        :raises Unavailable: the topic is sealed and takes no marker, or its open ledger changed too often.
+        On a topic that was sealed by a migration, abort records are stored instead.
+
+        :raises Unavailable: the topic is sealed for another reason, or its open ledger changed too often.
         """
         await self.recover()
         tail = await self._topic.catch_up()
@@ -148,6 +152,9 @@ class MarkerBuffer(LogBuffer):
                 tail = await self._topic_ledger.tail()
                 continue
             except LedgerSealed as error:
+                if await is_migrating(self._store, self.segment):
+                    await self._record_outcome(ended)
+                    return
                 raise Unavailable(
                     f"{self.segment} is sealed, so the marker of transaction {ended.txn_id} cannot be written to it"
                 ) from error
@@ -171,6 +178,13 @@ class MarkerBuffer(LogBuffer):
         """Stop; calls that wait raise ``Closed``."""
         self._closed.set()
         await self._snapshots.close()
+
+    async def _record_outcome(self, ended: Transaction) -> None:
+        # Read again after the seal: entries may have been appended since the last reading.
+        await self._topic.catch_up()
+        written = self._topic.state.writing.get(ended.txn_id)
+        if written is not None:
+            await record_outcome(self._store, self._topic_ledger, ended, written)
 
     async def _require_without_sidecar(self) -> None:
         """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from txnframework.errors import Closed, EntryTrimmed, LedgerClosed, OutcomeUnknown, Unavailable
+from txnframework.errors import Closed, EntryTrimmed, LedgerClosed, LedgerSealed, OutcomeUnknown, Unavailable
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Position
 from txnframework_legacy.log import BatchedLogWriter, LedgerCount, read_records
@@ -71,8 +71,12 @@ class PendingAckLog:
                 entry = Append(encode_plain(encode(base)))
                 await self._ledger.append((entry,), tail.open_ledger_id)
             await self._ledger.trim(tail.open_ledger_id, frozenset())
-        except (EntryTrimmed, LedgerClosed):
-            return  # another process is trimming
+        except (EntryTrimmed, LedgerClosed, LedgerSealed):
+            return  # another process is trimming, or the topic migrates and this log is not used any more
+
+    async def seal(self) -> None:
+        """Refuse further records permanently, in every process; a second call is allowed."""
+        await self._ledger.seal()
 
     async def close(self) -> None:
         """Refuse further records and close the ledger. Idempotent."""

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from txnframework.errors import LedgerSealed
 from txnframework.interfaces import ICursor
 from txnframework.model import Ack, Participant, Transaction, TxnID
 from txnframework_legacy.pending_acks.holds import Hold
@@ -83,7 +84,8 @@ class AckSettlement:
         # After a crash before this, the acknowledgments are applied again, which changes nothing.
         records = [Settled(txn=str(txn_id), upto=str(upto)) for txn_id in dict.fromkeys(one.txn_id for one in holding)]
         for answer in await asyncio.gather(*map(log.append, records), return_exceptions=True):
-            if isinstance(answer, BaseException):
+            # A sealed log takes no record. Then the same acknowledgments are applied each time, which changes nothing.
+            if isinstance(answer, BaseException) and not isinstance(answer, LedgerSealed):
                 raise answer
 
     def _counting(self, holds: Sequence[Hold], ended: Transaction | None) -> Iterable[Hold]:

@@ -10,6 +10,7 @@ from zope.interface import implementer
 from txnframework.errors import (
     Closed,
     LedgerNotFound,
+    LedgerSealed,
     NotTransactionOwner,
     OutcomeUnknown,
     TransactionConflict,
@@ -17,7 +18,7 @@ from txnframework.errors import (
     TransactionNotFound,
     TxnFrameworkError,
 )
-from txnframework.interfaces import IPendingAckStore
+from txnframework.interfaces import ISealablePendingAcks
 from txnframework.model import Ack, AckRequest, Branch, Participant, PendingAck, PendingAcks, State, Transaction, TxnID
 from txnframework.model.ack_overlap import AckContext, AckIndex, Verdict, judge
 from txnframework.model.cursor import Cursor
@@ -55,7 +56,7 @@ def scope_of(name: str) -> Scope:
     return Scope(segment, subscription)
 
 
-@implementer(IPendingAckStore)
+@implementer(ISealablePendingAcks)
 class LogPendingAcks:
     """
     Appends acknowledgments to the subscription's log, and verifies them again before it confirms that they are held.
@@ -138,7 +139,10 @@ class LogPendingAcks:
         if verdict.conflict:
             raise TransactionConflict(txn_id, verdict.conflict, verdict.other)
         if not verdict.repeated:
-            await self._hold(log, request)
+            try:
+                await self._hold(log, request)
+            except LedgerSealed as error:
+                raise TransactionConflict(txn_id, f"{self.segment} migrates to another family") from error
         elif too_late := await self._too_late(request):
             # The record is stored, but the call that stored it may not have verified it.
             raise TransactionConflict(txn_id, too_late)
@@ -150,6 +154,17 @@ class LogPendingAcks:
             return
         if await self._settlement.settle(log, ended.txn_id, ended) and log.records >= self._records_max(log):
             await log.shrink(self._records_max(log))
+
+    async def seal(self) -> PendingAcks:
+        """
+        Seal the log, which is created for it if it does not exist; return what open transactions hold.
+
+        Without a log, a process that does not know of the migration could create one later.
+        """
+        log = await self._opened(make=True)
+        assert log is not None
+        await log.seal()
+        return await self.recover()
 
     async def close(self) -> None:
         """Refuse further calls and close the log. Idempotent."""

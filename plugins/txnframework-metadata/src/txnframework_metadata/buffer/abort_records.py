@@ -26,14 +26,23 @@ _GETS_TOGETHER_MAX = 4
 """Up to this number, abort records are read one by one; above it, by scanning the range that contains them."""
 
 
-async def branch_outcome(store: IMetadataStore, segment: str, branch: Branch, ledger_id: int | None) -> Visibility:
+async def branch_outcome(
+    store: IMetadataStore,
+    segment: str,
+    branch: Branch,
+    ledger_id: int | None,
+    families: frozenset[str] = frozenset(),
+) -> Visibility:
     """
     Return the outcome of a branch that wrote to ``segment`` (in ``ledger_id``, if that is known).
+
+    ``families``: other families whose transactions in the segment have all ended. They have no headers here.
 
     The header is read first. Every abort record that is needed is stored before the header is deleted. A branch without
     header and abort record was therefore committed.
     """
-    require_family(branch.txn_id, segment)
+    if branch.txn_id.family not in families:
+        require_family(branch.txn_id, segment)
     header = await read_header(store, branch.txn_id)
     if header is not None:
         return outcome_of(header.transaction, branch)

@@ -7,7 +7,7 @@ import asyncio
 from zope.interface import implementer
 
 from txnframework.errors import Closed, StoreMismatch, Unavailable
-from txnframework.interfaces import IPlannableBuffer
+from txnframework.interfaces import IAdoptingBuffer, IPlannableBuffer
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.names import topic_of
@@ -24,7 +24,7 @@ from txnframework.model.transactions import SweepResult, Transaction
 from txnframework.plugin import AbortRetention, SegmentAppender, SegmentContext, options_as
 from txnframework_metadata.buffer.abort_records import branch_outcome, settle_writes
 from txnframework_metadata.buffer.announcements import Announcements
-from txnframework_metadata.buffer.entry_reader import EntryReader, ReadAhead
+from txnframework_metadata.buffer.entry_reader import OWN_FAMILY, EntryReader, ReadAhead
 from txnframework_metadata.buffer.intents import Intents
 from txnframework_metadata.buffer.retention import LedgerTrimmer
 from txnframework_metadata.buffer.segment_view import SegmentView
@@ -34,7 +34,7 @@ from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.watches import first_of
 
 
-@implementer(IPlannableBuffer)
+@implementer(IPlannableBuffer, IAdoptingBuffer)
 class MetadataBuffer:
     """
     One process's view of one segment.
@@ -57,6 +57,7 @@ class MetadataBuffer:
             context.ledger,
             self._retention,
             Limit(options.ahead_entries_max, options.ahead_bytes_max),
+            OWN_FAMILY | set(context.settled_families),
         )
         self._view = SegmentView(context.segment, context.ledger, context.ledgers, context.store, options, self._ahead)
         if context.metrics is not None:
@@ -132,7 +133,7 @@ class MetadataBuffer:
         kept: list[ReadableEntry] = []
         skipped: list[Position] = []
         for entry, branch in fetched.entries:
-            if branch in fetched.aborted:
+            if branch is not None and (branch in fetched.aborted or branch.is_control):
                 skipped.append(entry.position)
             else:
                 kept.append(ReadableEntry(entry.position, entry.data, branch, Visibility.COMMITTED))
@@ -174,7 +175,7 @@ class MetadataBuffer:
     async def resolve(self, branch: Branch) -> Visibility:
         """Return the outcome of a branch that wrote to this segment."""
         await self._ready()
-        return await branch_outcome(self._store, self.segment, branch, None)
+        return await branch_outcome(self._store, self.segment, branch, None, self._ahead.families)
 
     async def settle(self, ended: Transaction) -> None:
         """
@@ -240,7 +241,7 @@ class MetadataBuffer:
 
     async def _resolve_at(self, branch: Branch, ledger_id: int) -> Visibility:
         """Return the outcome of a branch with an entry in one ledger."""
-        return await branch_outcome(self._store, self.segment, branch, ledger_id)
+        return await branch_outcome(self._store, self.segment, branch, ledger_id, self._ahead.families)
 
     async def _wait_for(self, upto: Position) -> None:
         """
@@ -267,7 +268,11 @@ class MetadataBuffer:
         begun_ms = self._retention.now_ms()
         fetched = await self._fetching.fetch(EntryRange(after, upto), announced, limit)
         shown: list[ReadableEntry] = []
+        skipped: list[Position] = []
         for entry, branch in fetched.entries:
+            if branch is not None and branch.is_control:
+                skipped.append(entry.position)
+                continue
             if branch in fetched.aborted:
                 visibility = Visibility.ABORTED
             elif branch is None or entry.position <= announced:
@@ -276,4 +281,4 @@ class MetadataBuffer:
                 visibility = await self._resolve_at(branch, entry.position.ledger_id)
             shown.append(ReadableEntry(entry.position, entry.data, branch, visibility))
         await self._fetching.require_there_since(EntryRange(after, upto), begun_ms)
-        return EntryPage(tuple(shown), fetched.upto)
+        return EntryPage(tuple(shown), fetched.upto, tuple(skipped))

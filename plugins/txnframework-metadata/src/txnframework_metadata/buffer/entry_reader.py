@@ -20,18 +20,22 @@ from txnframework_metadata.buffer.visibility import Intent, KnownOutcomes
 
 BranchedEntry = tuple[LedgerEntry, Branch | None]
 
+OWN_FAMILY = frozenset({METADATA_FAMILY})
+
 _END_OF_EVERYTHING = Position((1 << 63) - 1, (1 << 63) - 1)
 
 
-def branched(entries: Iterable[LedgerEntry], segment: str) -> tuple[BranchedEntry, ...]:
+def branched(
+    entries: Iterable[LedgerEntry], segment: str, families: frozenset[str] = OWN_FAMILY
+) -> tuple[BranchedEntry, ...]:
     """
-    Return entries with the branches that wrote them.
+    Return entries with the branches that wrote them; ``families``: those whose outcomes are known here.
 
     :raises ConfigurationError: an entry belongs to a transaction of another family; here it would count as committed.
     """
     found = tuple((entry, EntryView(entry.data, entry.position, segment).branch) for entry in entries)
     for entry, branch in found:
-        if branch is not None and branch.txn_id.family != METADATA_FAMILY:
+        if branch is not None and branch.txn_id.family not in families:
             what = f"entry {entry.position} of a transaction of the {branch.txn_id.family} family"
             raise foreign_data(segment, what, "plugins of that family")
     return found
@@ -82,7 +86,16 @@ class ReadAhead:
     abort records of old entries may be gone by that time, so the time of reading is kept with them.
     """
 
-    def __init__(self, segment: str, ledger: IManagedLedger, retention: AbortRetention, limit: Limit) -> None:
+    def __init__(
+        self,
+        segment: str,
+        ledger: IManagedLedger,
+        retention: AbortRetention,
+        limit: Limit,
+        families: frozenset[str] = OWN_FAMILY,
+    ) -> None:
+        self.families = families
+        """The families whose outcomes are known here."""
         self._segment = segment
         self._ledger = ledger
         self._retention = retention
@@ -106,7 +119,7 @@ class ReadAhead:
         last = held.entries[-1][0].position if held.entries else after
         try:
             found = await self._ledger.read(EntryRange(last, _END_OF_EVERYTHING), Limit(items, size))
-            more = branched(found, self._segment)
+            more = branched(found, self._segment, self.families)
         except TxnFrameworkError:
             return
         if self._held is held:
@@ -123,7 +136,7 @@ class ReadAhead:
             held = HeldEntries(after, (), self._retention.now_ms())
         if held is None or (held.entries and held.entries[-1][0].position != last):
             return
-        entries = held.entries + branched(came, self._segment)
+        entries = held.entries + branched(came, self._segment, self.families)
         if len(entries) <= self._limit.items and sum(len(entry.data) for entry, _ in entries) <= self._limit.bytes:
             self._held = HeldEntries(held.after, entries, held.begun_ms)
 
@@ -212,7 +225,7 @@ class EntryReader:
         held = self._ahead.page(entries, limit) or await self._read(entries, limit)
         written: dict[int, set[Branch]] = {}
         for entry, branch in held.entries:
-            if branch is not None and entry.position <= announced:
+            if branch is not None and not branch.is_control and entry.position <= announced:
                 written.setdefault(entry.position.ledger_id, set()).add(branch)
         aborted = await self._judge(written, entries, held.begun_ms)
         return Fetched(held.entries, aborted, held.entries[-1][0].position if held.entries else entries.upto)
@@ -221,7 +234,7 @@ class EntryReader:
         """Read the first entries of a range."""
         begun_ms = self._retention.now_ms()
         found = await self._ledger.read(entries, limit)
-        return HeldEntries(entries.after, branched(found, self._segment), begun_ms)
+        return HeldEntries(entries.after, branched(found, self._segment, self._ahead.families), begun_ms)
 
     async def aborted_between(self, first: int, last: int) -> frozenset[Branch]:
         """Return all branches that are aborted in the ledgers from ``first`` to ``last``."""
