@@ -67,7 +67,8 @@ class Paused:
 
     def __init__(self, client: Client, change: Change, step: int) -> None:
         store = PausedStore(client.host.metadata, step)
-        topics = Topics(store, client.host.ledgers, client.host.segment, client.host.coordinator, print)  # type: ignore[arg-type]
+        migrations = client.topics.migrations
+        topics = Topics(store, client.host.ledgers, client.host.segment, client.host.coordinator, print, migrations)  # type: ignore[arg-type]
         self._store = store
         self._task = asyncio.ensure_future(change(topics))
         self.at_all = False

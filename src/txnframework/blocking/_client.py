@@ -337,6 +337,10 @@ class Client:
         """Return a page of the leases that are held now."""
         return self._loop.run(self._client.leases(prefix, after=after, leases_max=leases_max))
 
+    def transaction_domain(self, topic: Name) -> str:
+        """Return the ``domain`` with which a transaction on a topic begins, also after the topic has migrated."""
+        return self._loop.run(self._client.transaction_domain(topic))
+
     def split(self, topic: Name, segment_id: int) -> tuple[int, int]:
         """Split an active segment, and return the ids of the two children."""
         return self._loop.run(self._client.split(topic, segment_id))

@@ -34,11 +34,12 @@ from txnframework.broker.inspection import (
     SubscriptionPosition,
     TopicDescription,
 )
+from txnframework.broker.lease_names import dispatching_lease, dispatching_leases
 from txnframework.broker.observers import observing
 from txnframework.broker.probes import StoreProbe, probe_stores
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
-from txnframework.broker.segments import OpenSegment, SegmentSubscription, dispatching_lease, dispatching_leases
+from txnframework.broker.segments import OpenSegment, SegmentSubscription
 from txnframework.broker.status import (
     FamilyStatus,
     HangingTransaction,
@@ -54,6 +55,7 @@ from txnframework.broker.store_copy.copier import audit_stores, copy_stores
 from txnframework.broker.store_copy.digests import Digest, HashSum
 from txnframework.broker.store_copy.request import CopyReport, CopyRequest
 from txnframework.broker.stores import HostContext
+from txnframework.broker.topics.migration import MigrationFacts
 from txnframework.broker.topics.subscriptions import Start
 from txnframework.broker.topics.topics import Topics
 from txnframework.runtime.proxy import ForwardingProxy
@@ -96,6 +98,7 @@ __all__ = [
     "Lag",
     "LatestByKey",
     "Listener",
+    "MigrationFacts",
     "NoPlugins",
     "NumberedDelivery",
     "OpenSegment",

@@ -17,6 +17,7 @@ from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import Cursor, beginning_after, from_record, to_record, unite
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
+from txnframework.model.layout import from_record as layout_of
 from txnframework.model.metadata import Key, Put, Record
 from txnframework.model.names import parse_name, segment_id_of
 from txnframework.model.positions import EARLIEST, Position
@@ -236,6 +237,12 @@ class StoredCursor:
         if record is None:
             return None
         topic = records.decode(records.TopicRecord, record)
+        moved_to = layout_of(segment.topic, topic).moved_to
+        if moved_to is not None:  # the topic has migrated, and the new topic lists its subscriptions
+            moved = await self._store.get(paths.topic_key(moved_to))
+            if moved is None:
+                return None
+            topic = records.decode(records.TopicRecord, moved)
         if topic.deleted or self.subscription not in topic.subscriptions:
             return None
         at = topic.starting.get(self.subscription, {}).get(segment_id_of(segment))

@@ -26,6 +26,7 @@ from txnframework.broker.retention import Trimmer
 from txnframework.broker.segments import OpenSegment, SegmentCache, SegmentOpener, SegmentSubscription
 from txnframework.broker.status import HangingTransactions, StoreStatus
 from txnframework.broker.stores import HostContext, open_stores, verify_store_pair
+from txnframework.broker.topics.migration import TopicMigrations
 from txnframework.broker.topics.topics import Topics
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment, SystemEnvironment
@@ -109,7 +110,18 @@ class Host:
         self._opener = SegmentOpener(context, self._coordinator)
         self.segments = SegmentCache(self._opener, self._require_open, self._start_maintenance)
         """The segments that are open, and their subscriptions."""
-        self.topics = Topics(metadata, ledgers, self.segments.segment, self._coordinator_of, self._release_segment)
+        migrations = TopicMigrations(
+            metadata,
+            ledgers,
+            environment,
+            self.segments.segment,
+            self.subscription,
+            self._coordinator_of,
+            self._opener.refuses_migration,
+        )
+        self.topics = Topics(
+            metadata, ledgers, self.segments.segment, self._coordinator_of, self._release_segment, migrations
+        )
         self.participants = HostParticipants(
             self.segments.segment, self.subscription, self.topics.deletion.is_deleted, self._opener.plugins_of
         )
@@ -282,6 +294,9 @@ class Host:
         if layout.deleted:
             await self.topics.deletion.finish(topic)
             return
+        if layout.is_migrating:
+            await self.topics.finish_changes(topic)
+            return
         await self._trimming.trim(layout, self.config.retention_of(f"{topic.tenant}/{topic.namespace}"))
 
     async def _dispatch_parts(self, ref: SubscriptionRef) -> DispatchParts:
@@ -289,12 +304,13 @@ class Host:
         provider = self.registry.dispatcher(kind)
         options = self.registry.decode_options(provider, self.config.dispatchers.get(kind, {}))
         context = DispatcherContext(ref.segment, ref.subscription, self.environment, options)
+        segment = await self.segment(ref.segment)
         return DispatchParts(
-            segment=await self.segment(ref.segment),
+            segment=segment,
             subscription=await self.subscription(ref.topic, ref.subscription, ref.segment),
             subscription_type=kind,
             dispatcher=await self.registry.open(provider, context),
-            coordinator=await self._coordinator_of(ref.segment),
+            coordinator=await self._coordinator_of(str(segment.adopted_by or ref.segment)),
             store=self.metadata,
             environment=self.environment,
             process=self.sessions.process,

@@ -13,14 +13,17 @@ from txnframework.broker.non_transactional import NonTransactionalBuffer, NonTra
 from txnframework.broker.stores import HostContext, verify_cursor
 from txnframework.errors import LedgerNotFound
 from txnframework.interfaces import (
+    IAdoptingBuffer,
     ICommitOrderBuffer,
     IManagedLedger,
     IPendingAckStore,
+    ISealableBuffer,
+    ISealablePendingAcks,
     ITransactionBuffer,
     ITransactionCoordinator,
 )
-from txnframework.model.layout import FIRST_LIFE
-from txnframework.model.names import PERSISTENT, SEGMENT, TopicName, topic_of
+from txnframework.model.layout import FIRST_LIFE, Layout, from_record
+from txnframework.model.names import TopicName, topic_of
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode
 from txnframework.plugin import SegmentContext, SubscriptionContext, foreign_data
@@ -33,7 +36,8 @@ class OpenSegment:
     A segment: ``ledger`` for facts about it, ``buffer`` for every append and every read.
 
     ``name_may_return``: after a deletion, a new topic may have a segment of the same name. ``life`` then says to which
-    of these topics the segment belongs.
+    of these topics the segment belongs. ``adopted_by``: the topic to which the segment belongs since its own topic
+    migrated; ``life`` is that topic's then.
     """
 
     name: str
@@ -41,6 +45,7 @@ class OpenSegment:
     buffer: ITransactionBuffer
     name_may_return: bool = False
     life: int = FIRST_LIFE
+    adopted_by: TopicName | None = None
 
     def is_of(self, life: int) -> bool:
         """Return whether the segment belongs to this life of its topic."""
@@ -62,38 +67,6 @@ SegmentVisit = Callable[[str], AbstractAsyncContextManager[OpenSegment]]
 """Opens a segment for the duration of a block; see ``SegmentCache.visit``."""
 
 
-def dispatching_lease(segment: str, subscription: str) -> str:
-    """Return the name of the lease whose holder dispatches a segment's messages to the subscription's consumers."""
-    return f"dispatch {subscription} of {segment}"
-
-
-def dispatching_leases(topic: TopicName, subscription: str) -> str:
-    """
-    Return the prefix of the names of a subscription's leases on a topic: of its segments, and of its members.
-
-    Leases of other topics may have this prefix too.
-    """
-    if topic.domain == PERSISTENT:
-        return dispatching_lease(str(topic), subscription)
-    return dispatching_lease(f"{SEGMENT}://{topic.tenant}/{topic.namespace}/{topic.name}/", subscription)
-
-
-def member_lease(topic: TopicName, subscription: str, session: str) -> str:
-    """Return the name of the lease that a process holds while it shares a subscription of a topic."""
-    return f"{_members(topic, subscription)}{session}"
-
-
-def member_of(lease: str, topic: TopicName, subscription: str) -> str | None:
-    """Return the session of the process that shares the subscription by this lease; None: it is another lease."""
-    session = lease.removeprefix(_members(topic, subscription))
-    # Names may contain spaces, and sessions contain none.
-    return None if session == lease or " " in session else session
-
-
-def _members(topic: TopicName, subscription: str) -> str:
-    return f"{dispatching_leases(topic, subscription).removesuffix('/')}/member "
-
-
 class SegmentOpener:
     """Opens segments and subscriptions of one host; ``coordinator`` returns a coordinator by name, opened if needed."""
 
@@ -101,13 +74,15 @@ class SegmentOpener:
         self._context = context
         self._coordinator = coordinator
 
-    def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
+    def plugins_of(self, name: str, adopted_by: TopicName | None = None) -> DomainPlugins | NoPlugins:
         """
         Return the plugins of a topic or segment, by its topic's domain and its namespace's overrides.
 
+        ``adopted_by``: the topic to which the segment belongs since its own topic migrated.
+
         :raises UnknownPlugin: only some of the domain's plugins are installed.
         """
-        topic = topic_of(name)
+        topic = adopted_by or topic_of(name)
         return plugins_of(
             self._context.config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._context.registry
         )
@@ -119,6 +94,19 @@ class SegmentOpener:
         plugins = self.plugins_of(name)
         return isinstance(plugins, DomainPlugins) and ICommitOrderBuffer.implementedBy(plugins.buffer.implementation)
 
+    def refuses_migration(self, topic: TopicName, to: TopicName) -> str:
+        """Return why the plugins of two topics do not allow a migration; empty: they do."""
+        source, target = self.plugins_of(str(topic)), self.plugins_of(str(to))
+        if isinstance(source, NoPlugins) or isinstance(target, NoPlugins):
+            return "transactions need the plugins of both domains, and some of them are not installed"
+        if not ISealableBuffer.implementedBy(source.buffer.implementation):
+            return f"its buffer {source.buffer.name} stores messages in a way that no other family can read"
+        if not ISealablePendingAcks.implementedBy(source.pending_acks.implementation):
+            return f"its pending-ack store {source.pending_acks.name} cannot be sealed"
+        if not IAdoptingBuffer.implementedBy(target.buffer.implementation):
+            return f"the buffer {target.buffer.name} of {to} cannot read what another family wrote"
+        return ""
+
     async def segment(self, name: str) -> OpenSegment:
         """
         Open a segment and recover it.
@@ -126,24 +114,35 @@ class SegmentOpener:
         :raises LedgerNotFound: the segment does not exist.
         :raises ConfigurationError: transactions of a family that does not serve the segment now wrote to it.
         """
-        # The plugins are looked up first, so that a domain with missing plugins fails before anything is opened.
-        plugins = self.plugins_of(name)
+        own = topic_of(name)
+        returns = name == str(own)
+        # The plugins are looked up first, so that a domain with missing plugins fails before anything is opened. After
+        # a migration, the record names the topic that decides.
+        owner = await self._owner_of(own) if returns else None
+        plugins = self.plugins_of(name, None if owner is None else owner.topic)
         ledger = await self._context.ledgers.open(name)
         try:
-            returns = name == str(topic_of(name))
             # Read after the ledger was opened: if the record belongs to another life, the opened ledger was deleted.
-            topic = await self._record_of(name)
+            topic = await self._record_of(own if owner is None else owner.topic)
             if returns and topic is not None and topic.deleted and not topic.segments:
                 raise LedgerNotFound(name)  # the ledger belongs to a topic whose creation is not complete
             if topic is not None and isinstance(plugins, DomainPlugins):
                 _require_family(name, topic, plugins)
             life = topic.life if returns and topic is not None else FIRST_LIFE
-            buffer = await self._buffer(ledger, plugins, life)
+            settled = () if owner is None or owner.origin is None else owner.origin.families
+            buffer = await self._buffer(ledger, plugins, life, settled)
             await buffer.recover()
         except BaseException:
             await ledger.close()
             raise
-        return OpenSegment(name, ledger, buffer, name_may_return=returns, life=life)
+        adopted_by = None if owner is None else owner.topic
+        return OpenSegment(name, ledger, buffer, name_may_return=returns, life=life, adopted_by=adopted_by)
+
+    async def is_outdated(self, opened: OpenSegment) -> bool:
+        """Return whether the segment's topic has migrated since the segment was opened; ``opened`` is sealed."""
+        if opened.adopted_by is not None or not opened.name_may_return:
+            return False
+        return await self._owner_of(topic_of(opened.name)) is not None
 
     async def subscription(self, topic: str, name: str, segment: OpenSegment) -> SegmentSubscription:
         """
@@ -151,18 +150,27 @@ class SegmentOpener:
 
         :raises StoreMismatch: the cursor is ahead of the segment.
         """
-        plugins = self.plugins_of(segment.name)
+        plugins = self.plugins_of(segment.name, segment.adopted_by)
+        if segment.adopted_by is not None:
+            topic = str(segment.adopted_by)
         cursor = StoredCursor(self._context.metadata, topic, segment.name, name, segment.ledger)
         await verify_cursor(cursor, segment.ledger)
         pending_acks = await self._pending_acks(cursor, plugins, segment.life)
         return SegmentSubscription(topic, name, segment.name, cursor, pending_acks)
 
-    async def _record_of(self, name: str) -> TopicRecord | None:
-        record = await self._context.metadata.get(topic_key(topic_of(name)))
+    async def _record_of(self, topic: TopicName) -> TopicRecord | None:
+        record = await self._context.metadata.get(topic_key(topic))
         return None if record is None else decode(TopicRecord, record)
 
+    async def _owner_of(self, topic: TopicName) -> Layout | None:
+        """Return the layout of the topic that a topic has become; None: it has not migrated."""
+        record = await self._record_of(topic)
+        to = None if record is None else from_record(topic, record).moved_to
+        found = None if to is None else await self._record_of(to)
+        return None if to is None or found is None else from_record(to, found)
+
     async def _buffer(
-        self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins, life: int
+        self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins, life: int, settled_families: tuple[str, ...]
     ) -> ITransactionBuffer:
         if isinstance(plugins, NoPlugins):
             return NonTransactionalBuffer(ledger, plugins.reason)
@@ -178,6 +186,7 @@ class SegmentOpener:
             self._context.config.transactions,
             self._context.metrics,
             life,
+            settled_families,
         )
         return await self._context.registry.open(provider, opening)
 
@@ -228,6 +237,9 @@ class SegmentCache:
         self._opened = opened
         self._segments: SharedOpenings[str, OpenSegment] = SharedOpenings()
         self._subscriptions: SharedOpenings[tuple[str, str], SegmentSubscription] = SharedOpenings()
+        # What was open when its topic migrated: at most once for each topic.
+        self._former: list[OpenSegment] = []
+        self._former_subscriptions: list[SegmentSubscription] = []
 
     async def segment(self, name: str) -> OpenSegment:
         """
@@ -240,11 +252,34 @@ class SegmentCache:
         if opened is None:
             self._require_open()
             opened = await self._segments.get(name, lambda: self._open(name))
-        if opened.name_may_return and await _is_gone(opened):
-            # It was deleted, perhaps by another process, and a new topic may exist under the same name.
-            await self._release(opened)
+        if opened.name_may_return and await self._is_not_current(opened):
             return await self._segments.get(name, lambda: self._open(name))
         return opened
+
+    async def _is_not_current(self, opened: OpenSegment) -> bool:
+        """
+        Return whether an open segment must be opened again, and release it.
+
+        It was deleted, perhaps by another process, and a new topic may exist under the same name; or its topic has
+        migrated. After a migration, the users of the former object leave it when they notice the new layout. Until
+        then it stays open: what they can still do, any process may do.
+        """
+        try:
+            tail = await opened.ledger.tail()
+        except LedgerNotFound:
+            await self._release(opened)
+            return True
+        if not tail.sealed or not await self._opener.is_outdated(opened):
+            return False
+        if self._segments.opened(opened.name) is opened:
+            self._segments.forget(opened.name)
+            self._former.append(opened)
+            for key in self._subscriptions.names():
+                former = self._subscriptions.opened(key) if key[0] == opened.name else None
+                if former is not None:
+                    self._former_subscriptions.append(former)
+                    self._subscriptions.forget(key)
+        return True
 
     async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
         """
@@ -262,7 +297,7 @@ class SegmentCache:
     async def visit(self, name: str) -> AsyncIterator[OpenSegment]:
         """Yield the open segment, or open the segment for the duration of the block only."""
         opened = self._segments.opened(name)
-        if opened is not None:
+        if opened is not None and not (opened.name_may_return and await self._is_not_current(opened)):
             yield opened
             return
         visited = await self._open(name)
@@ -274,11 +309,12 @@ class SegmentCache:
     @asynccontextmanager
     async def visit_subscription(self, topic: str, name: str, segment: str) -> AsyncIterator[SegmentSubscription]:
         """Yield the open subscription on a segment, or open it for the duration of the block only."""
-        opened = self._subscriptions.opened((segment, name))
-        if opened is not None:
-            yield opened
-            return
         async with self.visit(segment) as visited:
+            # Only now: a subscription of a segment whose topic has migrated is forgotten.
+            opened = self._subscriptions.opened((segment, name))
+            if opened is not None:
+                yield opened
+                return
             subscription = await self._opener.subscription(topic, name, visited)
             try:
                 yield subscription
@@ -297,7 +333,8 @@ class SegmentCache:
     async def close(self) -> None:
         """Close all subscriptions, then all segments, even if some of them fail."""
         self._segments.open.clear()  # from now on, ``segment`` raises Closed
-        subscriptions, segments = await self._subscriptions.drain(), await self._segments.drain()
+        subscriptions = [*await self._subscriptions.drain(), *self._former_subscriptions]
+        segments = [*await self._segments.drain(), *self._former]
         async with AsyncExitStack() as last_first:
             for segment in segments:
                 last_first.push_async_callback(segment.ledger.close)

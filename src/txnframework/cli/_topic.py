@@ -9,6 +9,7 @@ import click
 from txnframework.broker import Order
 from txnframework.cli._configuration import domain_summary
 from txnframework.cli._consume import consume
+from txnframework.cli._migrate import migrate
 from txnframework.cli._options import confirm, require_answer, yes_option
 from txnframework.cli._produce import produce
 from txnframework.cli.output import output_option, print_change, print_facts, print_json, print_records
@@ -223,5 +224,6 @@ def compact(loaded: LoadedPlugins, topic: str, order: Order, config: Path | None
     print_change(output, f"Compacted topic {topic}.", {"topic": str(parse_name(topic)), "order": order})
 
 
+topic.add_command(migrate)
 topic.add_command(produce)
 topic.add_command(consume)

@@ -14,13 +14,13 @@ from txnframework.broker import (
     ack_status,
 )
 from txnframework.client._arguments import whole_number
-from txnframework.client._base import ClientOperations, Name, check_subscription
+from txnframework.client._base import ClientOperations, Name, check_subscription, name_from
 from txnframework.client._messages import Message, MessageID, check_message_id, received
 from txnframework.client._seek_positions import partly_moved, sought
 from txnframework.errors import InvalidInput, OutcomeUnknown, TopicExists, TopicNotFound, Unavailable, excerpt
 from txnframework.model.acks import AckStatus
 from txnframework.model.layout import HASH_MAX, Layout
-from txnframework.model.names import TopicName, check_namespace, topic_of
+from txnframework.model.names import PERSISTENT, SEGMENT, TopicName, check_namespace, topic_of
 
 
 class TopicOperations(ClientOperations):
@@ -123,6 +123,16 @@ class TopicOperations(ClientOperations):
         :raises TopicNotFound: the topic does not exist.
         """
         return await self.host.topics.layout(self._topic(topic))
+
+    async def transaction_domain(self, topic: Name) -> str:
+        """
+        Return the ``domain`` with which a transaction on a topic begins: ``segment`` or ``persistent``.
+
+        A program that names its topic ``persistent://`` follows a migration of the topic if it asks for each
+        transaction: ``client.transaction(domain=await client.transaction_domain(topic))``.
+        """
+        current = await self.host.topics.current_name(name_from(topic))
+        return PERSISTENT if current.topic.domain == PERSISTENT else SEGMENT
 
     async def split(self, topic: Name, segment_id: int) -> tuple[int, int]:
         """

@@ -202,7 +202,7 @@ class Client(
             shares=balances and kind.shares and whole and stand_by is not False,
         )
         return await self._open_consumer(
-            targets, options, start, lambda: Consumer[Any](self.host, targets, options, dead_letter, serializer)
+            targets, options, start, lambda now: Consumer[Any](self.host, now, options, dead_letter, serializer)
         )
 
     @overload
@@ -278,12 +278,13 @@ class Client(
         return await self._retry.run(partial(take_snapshot, self.host, names))
 
     async def _open_consumer(
-        self, targets: Targets, options: ConsumerOptions, start: Start, new: Callable[[], Consumer[Any]]
+        self, targets: Targets, options: ConsumerOptions, start: Start, new: Callable[[Targets], Consumer[Any]]
     ) -> Consumer[Any]:
         topics = tuple(dict.fromkeys(target.topic for target in targets))
 
         async def join() -> Consumer[Any]:
-            consumer = new()
+            # A topic that has migrated is followed from the beginning.
+            consumer = new(tuple(dict.fromkeys([await self.host.topics.current_name(one) for one in targets])))
             await consumer.join()
             return consumer
 

@@ -293,7 +293,7 @@ class Consumer(HandlerRuns[T_co]):
                     positions = tuple(one.id.position for one in some)
                     feed.attached.return_later(positions, wait_ms, feed.unseen)
                 else:
-                    await require_topics(self._host, (self._segments.layouts[topic_of(segment)],))
+                    await require_topics(self._host, (self._segments.layout_of(segment),))
 
     async def redeliver_unacknowledged(self) -> None:
         """

@@ -336,7 +336,7 @@ class Producer(Generic[T_contra]):
                     for sender in stopped.values():
                         sender.fail(error)
                     continue
-                if layout.life != self._layout.life:
+                if not layout.continues(self._layout):
                     # The topic was deleted and created again: these messages do not belong to the new topic.
                     for sender in stopped.values():
                         sender.fail(TopicNotFound(str(layout.topic), deleted=True))

@@ -26,7 +26,7 @@ from txnframework.interfaces import IWatch
 from txnframework.model.compacted import CompactedEntry
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import TxnID
-from txnframework.model.layout import FIRST_LIFE, Layout, Segment
+from txnframework.model.layout import Layout, Segment
 from txnframework.model.names import SegmentName, TopicName, topic_of
 from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest, Visibility
@@ -103,7 +103,7 @@ class Reader(Generic[T_co]):
         self._limit = Limit(bounds.read_entries_max, bounds.read_bytes_max)
         self._tracks: dict[int, _Track] = {}
         self._watch: IWatch | None = None
-        self._life = FIRST_LIFE
+        self._layout: Layout | None = None
         self._closed = False
 
     def __repr__(self) -> str:
@@ -111,16 +111,15 @@ class Reader(Generic[T_co]):
 
     async def open(self) -> None:
         """Find the start positions and, without ``follow``, the end positions; ``Client.reader`` calls this."""
-        if self._follow:
-            self._watch = await self._host.topics.watch(self._topic)
         # A planned layout change is carried out first: until then its children may have no ledgers.
-        layout = await self._host.topics.finish_changes(self._topic)
-        self._life = layout.life
-        if self._wanted_life not in (None, layout.life):
+        layout = await self._current_layout(watches=self._follow)
+        lives = (None, layout.life, None if layout.origin is None else layout.origin.life)
+        if self._wanted_life not in lives:
             raise TopicNotFound(str(self._topic), deleted=True)  # another topic has its name now
         if isinstance(self._start, MessageID):
             check_message_id(self._start)
-            if topic_of(self._start.segment) != self._topic:
+            former = None if layout.origin is None else layout.origin.topic
+            if topic_of(self._start.segment) not in (self._topic, former):
                 raise InvalidInput(f"{self._start} is not the id of a message of {self._topic}")
             await require_there(self._host, self._start)
         # Children first: a compaction drops a null from a child only after the deleted messages were dropped from the
@@ -145,7 +144,9 @@ class Reader(Generic[T_co]):
             raise TopicNotFound(str(self._topic), deleted=True) from error
 
     async def _is_deleted(self, opened: OpenSegment) -> bool:
-        return await self._host.topics.deletion.is_deleted(opened.name, self._life)
+        return await self._host.topics.deletion.is_deleted(
+            opened.name, None if self._layout is None else self._layout.life
+        )
 
     async def _messages(self) -> AsyncIterator[Message]:
         while not self._closed:
@@ -192,6 +193,20 @@ class Reader(Generic[T_co]):
         await close_after(error, self.close)
 
     # -- where to read --------------------------------------------------------------------------------
+
+    async def _current_layout(self, *, watches: bool) -> Layout:
+        """Return the layout, of the new topic after a migration; ``watches``: changes of it are watched before."""
+        while True:
+            if watches and self._watch is None:
+                self._watch = await self._host.topics.watch(self._topic)
+            layout = await self._host.topics.finish_changes(self._topic)
+            if layout.topic == self._topic:
+                self._layout = layout
+                return layout
+            self._topic = layout.topic
+            watch, self._watch = self._watch, None
+            if watch is not None:
+                await watch.close()
 
     def _wanted(self, layout: Layout) -> tuple[Segment, ...]:
         """
@@ -321,9 +336,14 @@ class Reader(Generic[T_co]):
         await self._host.steps.finish(self._take_new_segments, (self,))
 
     async def _take_new_segments(self) -> None:
-        layout = await self._host.topics.finish_changes(self._topic)
-        if layout.life != self._life:
+        before = self._layout
+        layout = await self._current_layout(watches=True)
+        if before is None or not layout.continues(before):
             raise TopicNotFound(str(self._topic), deleted=True)
+        if layout.topic != before.topic:
+            # Opened again: the buffer of the former family does not decide any more what was open at the end.
+            for track in self._tracks.values():
+                track.opened = await self._host.segment(track.opened.name)
         for segment in self._wanted(layout):
             if segment.id not in self._tracks:
                 self._tracks[segment.id] = await self._track(layout, segment, EARLIEST, until_now=False, joins=True)

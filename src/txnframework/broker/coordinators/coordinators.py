@@ -18,7 +18,7 @@ from txnframework.config import Config
 from txnframework.errors import LedgerNotFound, Unavailable, UnknownPlugin
 from txnframework.interfaces import IParticipants, ITransactionCoordinator
 from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, TxnID
-from txnframework.model.names import topic_of
+from txnframework.model.names import TopicName, topic_of
 from txnframework.model.transactions import Participant, Transaction
 from txnframework.plugin import CoordinatorContext, PluginRegistry
 from txnframework.runtime.concurrency import SharedOpenings
@@ -59,7 +59,7 @@ class HostParticipants:
         segment: OpenSegmentByName,
         subscription: OpenSubscription,
         is_deleted: Callable[[str], Awaitable[bool]],
-        plugins_of: Callable[[str], DomainPlugins | NoPlugins],
+        plugins_of: Callable[[str, TopicName | None], DomainPlugins | NoPlugins],
     ) -> None:
         self._segment = segment
         self._subscription = subscription
@@ -76,24 +76,31 @@ class HostParticipants:
             raise Unavailable(f"segment {participant.segment} cannot be opened") from error
 
     async def _settle(self, participant: Participant, ended: Transaction) -> None:
+        await self._require_family(participant, ended)
         if participant.subscription:
             topic = str(topic_of(participant.segment))
             subscribed = await self._subscription(topic, participant.subscription, participant.segment)
-            self._require_family(participant, ended)
             await subscribed.pending_acks.settle(ended)
             return
         segment = await self._segment(participant.segment)
-        self._require_family(participant, ended)
         await segment.buffer.settle(ended)
 
-    def _require_family(self, participant: Participant, ended: Transaction) -> None:
+    async def _require_family(self, participant: Participant, ended: Transaction) -> None:
         """
         Refuse to settle a transaction where plugins of another family serve the segment.
 
-        They would find nothing to settle, which would count as settled. A host with the right plugins settles it.
+        They would find nothing to settle, which would count as settled. A host with the right plugins settles it. A
+        segment whose topic has migrated has transactions of both families, and nothing is left of the former one.
         """
-        plugins, family = self._plugins_of(participant.segment), ended.txn_id.family
+        plugins, family = self._plugins_of(participant.segment, None), ended.txn_id.family
         if isinstance(plugins, DomainPlugins) and family not in plugins.coordinator.families:
+            # Opening it here also forgets what was opened of it before the migration.
+            adopted_by = (await self._segment(participant.segment)).adopted_by
+            plugins = self._plugins_of(participant.segment, adopted_by)
+            if adopted_by is not None and (
+                not isinstance(plugins, DomainPlugins) or family in plugins.coordinator.families
+            ):
+                return
             reason = f"plugins of another family serve {participant.segment} here"
             raise Unavailable(f"transaction {ended.txn_id} of the {family} family cannot be settled: {reason}")
 

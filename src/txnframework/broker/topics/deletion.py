@@ -14,8 +14,10 @@ from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.layout_changes import deleted, ended_at, removed
 from txnframework.model.metadata import Expect, KeyRange
+from txnframework.model.migration_changes import done
 from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import Limit
+from txnframework.model.topic_migration import MigrationOrigin
 from txnframework.model.transactions import OpenQuery
 
 if TYPE_CHECKING:
@@ -75,6 +77,10 @@ class TopicDeletion:
         decided = False
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(topic)
+            moved_to = None if found is None else found[0].moved_to
+            if moved_to is not None:
+                topic, life = moved_to, None
+                continue
             if found is not None and life is not None and found[0].life != life:
                 return
             if found is None or (found[0].deleted and not found[0].segments and not decided):
@@ -84,6 +90,8 @@ class TopicDeletion:
             if layout.deleted:
                 await self.finish(topic)
                 return
+            _require_no_migration(layout)
+            await self._finish_migration(layout)
             if not force:
                 await self.require_unused(layout)
             decided = True  # perhaps: if the reply is lost, the next read shows the outcome
@@ -126,8 +134,23 @@ class TopicDeletion:
                     await self._layouts.put_if(ended_at(layout, last), version)
                 continue
             await self._remove(layout)
+            if layout.origin is not None:
+                await self._release_origin(layout.topic, layout.origin)
             await self._layouts.put_if(removed(layout), version)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def _finish_migration(self, layout: Layout) -> None:
+        """Refer to a topic in the record of the topic that it migrated from, unless that is done."""
+        found = None if layout.origin is None else await self._layouts.find(layout.origin.topic)
+        if found is not None and found[0].is_migrating and layout.continues(found[0]):
+            await self._layouts.put_if(done(found[0]), found[1])
+
+    async def _release_origin(self, topic: TopicName, origin: MigrationOrigin) -> None:
+        """Mark the topic that had become this one as deleted, so that its name can be used again."""
+        found = await self._layouts.find(origin.topic)
+        if found is not None and found[0].moved_to == topic and not found[0].deleted:
+            # A conflict is another process that does the same: nothing else changes such a record.
+            await self._layouts.put_if(removed(deleted(found[0])), found[1])
 
     async def life(self, topic: TopicName) -> int | None:
         """Return how many topics have had this name, including the current one; None: there was never one."""
@@ -145,6 +168,9 @@ class TopicDeletion:
         if found is None:
             return False
         layout, number = found[0], segment_id_of(name)
+        if layout.moved_to is not None:
+            moved = await self._layouts.find(layout.moved_to)
+            return moved is None or moved[0].deleted
         if life is not None and layout.life != life:
             return True
         return layout.deleted or (number < layout.next_id and number not in layout.segments)
@@ -173,17 +199,23 @@ class TopicDeletion:
             name = str(layout.name_of(segment_id))
             # The ledger first: afterwards no process appends or reads there, and no outcome is recorded for it any
             # more.
-            await self._ledgers.delete(name, layout.last_ledger)
-            if coordinator is not None:
-                await coordinator.forget_segment(name, layout.last_ledger)
-            await self._release(name, layout.last_ledger)
+            last, origin = layout.last_ledger, None
+            if layout.is_adopted(segment_id):
+                origin = layout.origin
+                last = None if origin is None else origin.last_ledger
+            await self._ledgers.delete(name, last)
+            former = None if origin is None else await self._coordinator(name)
+            for one in (coordinator, former):
+                if one is not None:
+                    await one.forget_segment(name, last)
+            await self._release(name, last)
         for subscription in await self._subscription_names(layout):
             await self._subscriptions.tombstone(layout, subscription)
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
             # A persistent topic's name may return, and its segment has the same name. So its cursors stay as
             # tombstones: a process that still holds acknowledgments of this life cannot affect the next one.
-            if not layout.name_returns:
+            if not layout.name_returns and not layout.is_adopted(segment_id):
                 await self._delete_cursors(name)
 
     async def _subscription_names(self, layout: Layout) -> tuple[str, ...]:
@@ -204,6 +236,13 @@ class TopicDeletion:
             for record in page.records:
                 await self._store.delete(record.key, Expect.ANY)
             left = page.resume
+
+
+def _require_no_migration(layout: Layout) -> None:
+    """Raise TopicInUse while the topic migrates: its segment and cursors are about to belong to another topic."""
+    if layout.migration is not None:
+        reason = f"it migrates to {layout.migration.to}"
+        raise TopicInUse(str(layout.topic), reason, "finish the migration or take it back")
 
 
 async def _segments_of(coordinator: ITransactionCoordinator, txn_id: TxnID) -> frozenset[str]:

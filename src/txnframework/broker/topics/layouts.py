@@ -18,11 +18,14 @@ class StoredLayouts:
 
     async def load(self, topic: TopicName) -> tuple[Layout, int]:
         """
-        Return the layout and its version.
+        Return the layout and its version; of a topic that has migrated, those of the topic that it has become.
 
         :raises TopicNotFound: the topic does not exist.
         """
         found = await self.find(topic)
+        moved_to = None if found is None else found[0].moved_to
+        if moved_to is not None:
+            found = await self.find(moved_to)
         if found is None or found[0].deleted:
             raise TopicNotFound(str(topic), deleted=found is not None)
         return found
@@ -57,3 +60,9 @@ class StoredLayouts:
 def too_many_conflicts(topic: TopicName, attempts: int) -> Unavailable:
     """Return the error of an update that exhausted its retries."""
     return Unavailable(f"the layout of {topic} changed {attempts} times while it was being changed")
+
+
+def require_not_migrating(layout: Layout) -> None:
+    """Raise Unavailable while a topic's migration is carried out: its subscriptions are about to be taken over."""
+    if layout.is_migrating:
+        raise Unavailable(f"{layout.topic} is migrating to another family, which takes a moment")

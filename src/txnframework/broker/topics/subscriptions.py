@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from txnframework.broker.coordination import ATTEMPTS_MAX, expected_version, update_record
 from txnframework.broker.cursors import StoredCursor
-from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
+from txnframework.broker.topics.layouts import StoredLayouts, require_not_migrating, too_many_conflicts
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
@@ -47,6 +47,7 @@ class SubscriptionChanges:
         """Create a subscription, or complete one that another process began to create; an existing one is unchanged."""
         for _ in range(ATTEMPTS_MAX):
             layout, version = await self._layouts.load(topic)
+            require_not_migrating(layout)
             if name not in layout.subscriptions:
                 check_new_name(name, "subscription name")
                 await self.tombstone(layout, name)
@@ -64,10 +65,12 @@ class SubscriptionChanges:
             that was created again since.
         """
         layout, version = await self._layouts.load(topic)
+        topic = layout.topic
         record = await self._store.get(paths.subscription_key(str(topic), name))
         if name not in layout.subscriptions and (record is None or _decoded(record).deleted):
             raise SubscriptionNotFound(str(topic), name)
         for _ in range(ATTEMPTS_MAX):
+            require_not_migrating(layout)
             if name not in layout.subscriptions:
                 return
             before, unknown = version, None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from txnframework.broker.coordination import ATTEMPTS_MAX
 from txnframework.broker.topics.deletion import TopicDeletion
 from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
+from txnframework.broker.topics.migration import TopicMigrations
 from txnframework.broker.topics.subscriptions import Start, SubscriptionChanges
 from txnframework.errors import InvalidName, LedgerNotFound, TopicExists, TopicNotFound, VersionMismatch
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator, IWatch
@@ -24,7 +25,7 @@ from txnframework.model.layout_changes import (
     with_next_id,
 )
 from txnframework.model.metadata import Expect, KeyRange, Record
-from txnframework.model.names import INTERNAL_PREFIX, TOPIC_DOMAINS, TopicName, check_new_topic
+from txnframework.model.names import INTERNAL_PREFIX, PERSISTENT, TOPIC_DOMAINS, SegmentName, TopicName, check_new_topic
 
 if TYPE_CHECKING:
     from txnframework.broker.segments import OpenSegment
@@ -49,7 +50,9 @@ class Topics:
         segment: Callable[[str], Awaitable[OpenSegment]],
         coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
         release: Callable[[str, int | None], Awaitable[None]],
+        migrations: TopicMigrations,
     ) -> None:
+        self.migrations = migrations
         self._store = store
         self._ledgers = ledgers
         self._segment = segment
@@ -70,7 +73,7 @@ class Topics:
             raise InvalidName(str(topic), f"names that begin with {INTERNAL_PREFIX!r} are reserved for internal topics")
         # Not read again: if the topic is deleted after this, its ledger must not become the ledger of the new topic.
         before = await self.deletion.finish(topic)
-        if before is not None and not before[0].deleted:
+        if before is not None and (not before[0].deleted or await self.migrations.is_reserved(before[0])):
             raise TopicExists(str(topic))
         check_new_topic(topic)
         layout = create_layout(topic, segments, None if before is None else before[0])
@@ -117,6 +120,13 @@ class Topics:
         """
         return (await self._layouts.load(topic))[0]
 
+    async def current_name(self, name: TopicName | SegmentName) -> TopicName | SegmentName:
+        """Return the name of the topic that a topic has become, or the same name if it has not migrated."""
+        if isinstance(name, SegmentName) or name.domain != PERSISTENT:
+            return name
+        found = await self._layouts.find(name)
+        return name if found is None else found[0].moved_to or name
+
     async def list(
         self, tenant: str | None = None, namespace: str | None = None, domain: str | None = None
     ) -> tuple[TopicName, ...]:
@@ -130,9 +140,9 @@ class Topics:
             left: KeyRange | None = paths.topics_range(tenant, namespace, one)
             while left is not None:
                 page = await self._store.scan(left, LIST_ITEMS_MAX)
-                found.extend(paths.topic_of(record.key.path) for record in page.records if not _is_deleted(record))
+                found.extend(layout.topic for record in page.records if (layout := _listed(record)) is not None)
                 left = page.resume if isinstance(page.resume, KeyRange) else None
-        return tuple(topic for topic in found if not topic.internal)
+        return tuple(found)
 
     async def page(
         self,
@@ -185,11 +195,18 @@ class Topics:
         )
 
     async def finish_changes(self, topic: TopicName) -> Layout:
-        """Carry out every planned change; return the layout after the changes."""
+        """
+        Carry out every planned change, and a decided migration; return the layout after the changes.
+
+        After a migration it is that of the new topic.
+        """
         made: set[str] = set()
         try:
             for _ in range(ATTEMPTS_MAX):
                 layout, version = await self._layouts.load(topic)
+                if layout.is_migrating:
+                    await self.migrations.finish(topic)
+                    continue
                 changes = planned_changes(layout)
                 if not changes:
                     return layout
@@ -312,12 +329,11 @@ class Topics:
             await self._subscriptions.make_cursors(layout, child)
 
 
-def _is_deleted(record: Record) -> bool:
-    return records.decode(records.TopicRecord, record).deleted
-
-
 def _listed(record: Record) -> Layout | None:
-    """Return the layout of a topic; None if the topic is internal or deleted."""
+    """Return the layout of a topic; None if the topic is internal or deleted, or has migrated."""
     topic = paths.topic_of(record.key.path)
     document = records.decode(records.TopicRecord, record)
-    return None if document.deleted or topic.internal else from_record(topic, document)
+    if document.deleted or topic.internal:
+        return None
+    layout = from_record(topic, document)
+    return None if layout.moved_to is not None else layout

@@ -13,7 +13,6 @@ from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments, TopicSegment
 from txnframework.errors import Closed, LeaseLost, NotFound, TopicNotFound
 from txnframework.model import paths
-from txnframework.model.names import topic_of
 from txnframework.runtime.backoff import Backoff
 
 RETAKE_DELAY_MS = 100
@@ -125,7 +124,7 @@ class SegmentAttachments:
         process may.
         """
         segment, feeds = feed.place.segment, self._segments.feeds
-        life = self._segments.layouts[topic_of(segment)].life
+        life = self._segments.layout_of(segment).life
         deleting = self._host.topics.deletion
         if isinstance(error, NotFound | Closed) and await deleting.is_deleted(segment, life):
             raise TopicNotFound(feed.place.topic, deleted=True) from error

@@ -14,7 +14,7 @@ from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments, TopicSegment
 from txnframework.errors import NotFound
 from txnframework.model.layout import SegmentState
-from txnframework.model.names import TopicName, topic_of
+from txnframework.model.names import TopicName
 
 
 class Division:
@@ -51,6 +51,14 @@ class Division:
         name, subscription = self._options.name if self._options.named else None, self._options.subscription
         for topic in self._segments.topics:
             self._shares[topic] = await self._host.shares.join(topic, subscription, name, self._changed.set)
+
+    async def move(self, topic: TopicName, to: TopicName) -> None:
+        """Register this process for the topic that another one has become."""
+        name, subscription = self._options.name if self._options.named else None, self._options.subscription
+        self._shares[to] = await self._host.shares.join(to, subscription, name, self._changed.set)
+        if self._shares.pop(topic, None) is not None:
+            self._divided.pop(topic, None)
+            await self._host.shares.leave(topic, subscription, self._changed.set)
 
     async def leave(self) -> None:
         """Leave all topics; a second call is allowed."""
@@ -110,11 +118,12 @@ class Division:
                 await self._attachments.lose(feeds[name])
 
     def _log_giving_up(self, segment: str) -> None:
-        share = self._shares.get(topic_of(segment))
+        topic = self._segments.layout_of(segment).topic
+        share = self._shares.get(topic)
         view = None if share is None else share.view
         if view is None:
             return
-        heir = self._divided.get(topic_of(segment), {}).get(segment, view.session)
+        heir = self._divided.get(topic, {}).get(segment, view.session)
         if heir != view.session:
             name = self._options.subscription
             process, to = (view.processes.get(one, one) for one in (view.session, heir))
@@ -127,7 +136,7 @@ class Division:
         """Return whether another process is to dispatch a segment that this process dispatches."""
         if feed.attached is None or not feed.is_running or not feed.attached.dispatch.may_be_given_up:
             return False
-        topic = topic_of(segment)
+        topic = self._segments.layout_of(segment).topic
         share = self._shares.get(topic)
         if share is None or share.view is None or topic not in self._divided:
             return False

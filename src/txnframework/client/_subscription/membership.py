@@ -14,7 +14,16 @@ from txnframework.client._subscription.feed import Inbox
 from txnframework.client._subscription.moves import CursorMoves
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments, Targets
-from txnframework.errors import ConsumerBusy, LeaseLost, SubscriptionOwnedElsewhere, TopicNotFound
+from txnframework.errors import (
+    Closed,
+    ConsumerBusy,
+    LeaseLost,
+    LedgerNotFound,
+    NotFound,
+    SubscriptionOwnedElsewhere,
+    TopicNotFound,
+    Unavailable,
+)
 from txnframework.interfaces import IWatch
 from txnframework.model.names import SegmentName, TopicName
 
@@ -46,6 +55,10 @@ class Membership:
         self._wake_consumer = wake
         self._changed = changed = asyncio.Event()
         self._watches: list[IWatch] = []
+        # The topics that have migrated, and what they have become, until they are followed.
+        self._moved: dict[TopicName, TopicName] = {}
+        # The topics whose layouts have changed since they were read.
+        self._unread: set[TopicName] = set()
         self._tasks = tasks = RetryingTasks(host.environment, self._failed)
         self._attachments = attachments = SegmentAttachments(host, options, self.segments, inbox, tasks, changed, wake)
         self._division = Division(host, options, self.segments, attachments, tasks, changed) if options.shares else None
@@ -101,25 +114,72 @@ class Membership:
         layouts = self.segments.layouts
         for target in self.segments.targets:
             topic = target.topic
-            layouts[topic] = await self._host.topics.finish_changes(topic)
+            layout = await self._host.topics.finish_changes(topic)
+            if layout.topic != topic:
+                # It migrated after the caller's name was resolved, and the watch on it is armed.
+                raise Unavailable(f"{topic} has just become {layout.topic}")
+            layouts[topic] = layout
             if isinstance(target, SegmentName):
-                layouts[topic].segment_of(target)
+                layout.segment_of(target)
 
     async def _at_layout_changes(self, topic: TopicName, watch: IWatch) -> None:
         while True:
-            await watch.changed()
+            if topic not in self._unread:
+                await watch.changed()
+                self._unread.add(topic)  # a failed reading is repeated without another change
             layout = await self._host.topics.layout(topic)
+            self._unread.discard(topic)
             before = self.segments.layouts.get(topic)
-            if before is not None and layout.life != before.life:
+            if before is not None and not layout.continues(before):
                 raise TopicNotFound(str(topic), deleted=True)
+            if layout.topic != topic:
+                self._moved[topic] = layout.topic
+                self._changed.set()
+                return
             self.segments.layouts[topic] = layout
             self._changed.set()
+
+    async def _follow_moves(self) -> None:
+        """
+        Follow topics that have migrated: lose what is attached of them, as a lease is lost, and attach again.
+
+        The messages that the user has received and not acknowledged are delivered again. Until a topic is followed
+        completely, it is tried again.
+        """
+        for topic, to in tuple(self._moved.items()):
+            watch = await self._host.topics.watch(to)
+            try:
+                layout = await self._host.topics.layout(to)
+                if self._division is not None:
+                    await self._division.move(topic, to)
+                for feed in tuple(self.segments.feeds.values()):
+                    if feed.place.topic == str(topic):
+                        await self._attachments.lose(feed)
+            except BaseException:
+                await watch.close()
+                raise
+            self.segments.move(topic, layout)
+            self._watches.append(watch)
+            del self._moved[topic]
+            self._tasks.start(partial(self._at_layout_changes, to, watch))
+
+    async def _note_moves(self) -> bool:
+        """Return whether a followed topic has migrated, which its watch may not have shown yet."""
+        for topic, before in tuple(self.segments.layouts.items()):
+            layout = await self._host.topics.layout(topic)
+            if layout.topic != topic and layout.continues(before):
+                self._moved[topic] = layout.topic
+        return bool(self._moved)
 
     async def _keep_up(self) -> None:
         while True:
             self._changed.clear()
+            await self._follow_moves()
             for feed in tuple(self.segments.feeds.values()):
                 if feed.error is not None and feed.attached is not None:
+                    if isinstance(feed.error, NotFound | Closed) and await self._note_moves():
+                        await self._follow_moves()
+                        continue
                     await self._attachments.step_back(feed, feed.error)
                 if feed.done and not feed.finished:
                     await feed.finish()
@@ -148,7 +208,11 @@ class Membership:
                 await attachments.attach(at)
             except SubscriptionOwnedElsewhere as error:
                 if division is not None:
-                    continue  # another process was faster; the change of its lease leads to the next attempt
+                    # Another process was faster. The change of its lease leads to the next attempt, except on the
+                    # segment of a topic that has migrated: its lease has the old name.
+                    if self.segments.layouts[at.topic].is_adopted(at.segment.id):
+                        attachments.wait_for(at.name)
+                    continue
                 if refuses and self.segments.in_order:
                     raise
                 refused = error
@@ -160,6 +224,12 @@ class Membership:
             except LeaseLost as error:
                 attachments.take_again(at.name, error)
                 self._changed.set()
+            except LedgerNotFound:
+                # The segment that was opened belongs to the topic that this one has become.
+                if first or not await self._note_moves():
+                    raise
+                self._changed.set()
+                return
         if first and refused is not None and not self.segments.feeds and not self._options.stand_by:
             raise refused
 

@@ -110,9 +110,8 @@ class CursorMoves:
     async def _moved_before(self, segment: str) -> set[str]:
         """Return the finished ancestors of a segment whose cursors were moved after they were finished."""
         moved: set[str] = set()
-        name = parse_name(segment)
-        layout = self._segments.layouts[name.topic]
-        for parent in layout.segment_of(name).parents:
+        layout = self._segments.layout_of(segment)
+        for parent in layout.segment_of(parse_name(segment)).parents:
             before = str(layout.name_of(parent))
             feed = self._segments.feeds.get(before)
             if feed is not None and feed.finished and await self._is_moved(feed):

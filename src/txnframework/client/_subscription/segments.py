@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from txnframework.client._subscription.feed import Feed
 from txnframework.model.layout import Layout, Segment
-from txnframework.model.names import SegmentName, TopicName, parse_name
+from txnframework.model.names import SegmentName, TopicName, parse_name, topic_of
 
 Targets = tuple[TopicName | SegmentName, ...]
 """The topics and segments that a caller named."""
@@ -57,6 +57,27 @@ class FollowedSegments:
         self.layouts: dict[TopicName, Layout] = {}
         self.feeds: dict[str, Feed] = {}
 
+    def layout_of(self, segment: str) -> Layout:
+        """
+        Return the layout of the topic to which a segment belongs.
+
+        :raises KeyError: this consumer does not follow the topic.
+        """
+        topic = topic_of(segment)
+        found = self.layouts.get(topic)
+        if found is not None:
+            return found
+        for layout in self.layouts.values():
+            if layout.origin is not None and layout.origin.topic == topic:
+                return layout
+        raise KeyError(topic)
+
+    def move(self, topic: TopicName, to: Layout) -> None:
+        """Follow a topic that has migrated: its new layout, and the new name as the target."""
+        self.layouts.pop(topic, None)
+        self.layouts[to.topic] = to
+        self.targets = tuple(dict.fromkeys(to.topic if one == topic else one for one in self.targets))
+
     @property
     def topics(self) -> tuple[TopicName, ...]:
         """The topics of the targets."""
@@ -78,7 +99,7 @@ class FollowedSegments:
     def is_asked_for(self, segment: str) -> bool:
         """Return whether the caller named this segment or its topic."""
         name = parse_name(segment)
-        return name in self.targets or name.topic in self.targets
+        return name in self.targets or self.layout_of(segment).topic in self.targets
 
     def is_finished(self, segment: str) -> bool:
         """Return whether everything in a segment is acknowledged, as far as it was noticed here."""
@@ -86,8 +107,8 @@ class FollowedSegments:
 
     def ancestors(self, segment: str) -> tuple[Feed, ...]:
         """Return the feeds of a segment's ancestors, oldest first."""
-        name = parse_name(segment)
-        return self._feeds_before(name.topic, self.layouts[name.topic].segment_of(name).id)
+        layout = self.layout_of(segment)
+        return self._feeds_before(layout.topic, layout.segment_of(parse_name(segment)).id)
 
     def descends(self, segment: str, segments: Collection[str]) -> bool:
         """Return whether a segment is received after one of these segments."""

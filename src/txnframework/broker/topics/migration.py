@@ -1,0 +1,379 @@
+"""
+Migration of a topic from the log family to the metadata family while it is used: ``persistent://`` to ``topic://``.
+
+The topic's segment stays where it is. It is sealed, and becomes the first segment of the new topic. A new child takes
+the writes, so producers and consumers follow as after a split. The steps, each of which may be repeated:
+
+1. *Plan* in the old topic's record, and reserve the new name.
+2. *Record*: store abort records for what is decided in the topic, while it is used.
+3. *Decide* by compare-and-set of the plan. Before this, the plan can be withdrawn; afterwards any process finishes it.
+4. *Seal* the segment and the logs of pending acknowledgments. From here on, writers wait.
+5. *Settle*: abort the transactions that are open in them, store the missing abort records, apply held acknowledgments.
+6. Store the new topic's record, then refer to it in the old record. Writers continue.
+
+A crash before the decision leaves a plan, which changes nothing for users. A crash after it leaves a decided migration,
+which is finished by the first process that meets it: a producer that finds the segment sealed, a consumer or reader
+that is opened, or maintenance. Two processes may do so at the same time: every step stores facts that stay true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from txnframework.broker.coordination import ATTEMPTS_MAX
+from txnframework.broker.segments import OpenSegment, SegmentSubscription
+from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
+from txnframework.broker.topics.migration_outcomes import OutcomeRecorder, transactions_in
+from txnframework.environment import Environment
+from txnframework.errors import (
+    LayoutConflict,
+    MigrationRefused,
+    OutcomeUnknown,
+    TopicExists,
+    TopicNotFound,
+    VersionMismatch,
+)
+from txnframework.interfaces import ILedgerStore, IMetadataStore, ISealablePendingAcks, ITransactionCoordinator
+from txnframework.model import migration_changes as changes
+from txnframework.model.ids import TxnID
+from txnframework.model.layout import Layout
+from txnframework.model.metadata import Expect, Expected
+from txnframework.model.names import PERSISTENT, TOPIC, TopicName, check_new_topic
+from txnframework.model.positions import EARLIEST, EntryRange, Position
+from txnframework.model.topic_migration import MigrationStep
+from txnframework.runtime.concurrency import KeyedLock
+from txnframework.runtime.tasks import first_completed
+
+LEFT_ENTRIES_MAX = 1_000
+"""The most entries whose outcomes are left for the time in which writers wait."""
+ROUNDS_MAX = 100
+COUNTED_MAX = 1 << 62
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a step, what is done of it, and what it has in all (0: unknown)."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationFacts:
+    """
+    A topic and its migration, as an operator sees it; ``refused``: why the migration cannot begin, or empty.
+
+    ``step``: None if no migration is planned. ``planned_ms``: when it was planned, in ms since 1970.
+    """
+
+    topic: str
+    to: str
+    step: MigrationStep | None
+    messages: int = 0
+    subscriptions: tuple[str, ...] = ()
+    open_transactions: int = 0
+    planned_ms: int | None = None
+    refused: str = ""
+
+
+class TopicMigrations:
+    """
+    Plans, carries out and withdraws migrations; any process may call every method, and repeat it after any failure.
+
+    ``subscription`` opens a subscription by topic, name and segment. ``coordinator`` returns the coordinator of a
+    topic. ``refusal`` says why the plugins of two topics do not allow a migration, or returns an empty text.
+    """
+
+    def __init__(
+        self,
+        store: IMetadataStore,
+        ledgers: ILedgerStore,
+        environment: Environment,
+        segment: Callable[[str], Awaitable[OpenSegment]],
+        subscription: Callable[[str, str, str], Awaitable[SegmentSubscription]],
+        coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
+        refusal: Callable[[TopicName, TopicName], str],
+    ) -> None:
+        self._store = store
+        self._ledgers = ledgers
+        self._environment = environment
+        self._segment = segment
+        self._subscription = subscription
+        self._coordinator = coordinator
+        self._refusal = refusal
+        self._layouts = StoredLayouts(store)
+        self._finishing: KeyedLock[TopicName] = KeyedLock()
+
+    async def describe(self, topic: TopicName, to: TopicName) -> MigrationFacts:
+        """
+        Return what a migration would find now, or the state of one; changes nothing.
+
+        :raises TopicNotFound: the topic does not exist.
+        """
+        layout, _ = await self._found(topic)
+        migration = layout.migration
+        if migration is not None and migration.step is not MigrationStep.PLANNED:
+            return MigrationFacts(str(topic), str(migration.to), migration.step, planned_ms=migration.at_ms)
+        opened = await self._segment(str(topic))
+        tail = await opened.ledger.tail()
+        counted = await opened.ledger.count(EntryRange(EARLIEST, tail.last_confirmed), COUNTED_MAX)
+        coordinator = await self._coordinator(str(topic))
+        involved = () if coordinator is None else await transactions_in(coordinator, str(topic))
+        return MigrationFacts(
+            str(topic),
+            str(to),
+            None if migration is None else migration.step,
+            counted.messages,
+            layout.subscriptions,
+            len(involved),
+            None if migration is None else migration.at_ms,
+            await self._refused(layout, to),
+        )
+
+    async def migrate(
+        self, topic: TopicName, to: TopicName, wait_ms: int = 0, progress: Progress = lambda *_: None
+    ) -> None:
+        """
+        Migrate a topic, or continue its migration; return when it is done.
+
+        ``wait_ms``: how long to wait for open transactions before the segment is sealed. Those that are open then are
+        aborted.
+
+        :raises MigrationRefused: the names or the plugins do not allow it, or another migration of it is planned.
+        :raises TopicExists: a topic has the new name.
+        :raises TopicNotFound: the topic does not exist.
+        """
+        if await self.plan(topic, to):
+            upto = await self._record(topic, progress)
+            if wait_ms and await self._wait(topic, wait_ms, progress):
+                upto = await self._record(topic, progress, upto)
+            await self._decide(topic, to, upto, progress)
+        progress("seal", 0, 0)
+        await self.finish(topic)
+
+    async def plan(self, topic: TopicName, to: TopicName) -> bool:
+        """
+        Plan a migration and reserve the new name; return False if it is decided or done already.
+
+        Errors are those of ``migrate``.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            layout, version = await self._found(topic)
+            migration = layout.migration
+            if migration is not None and migration.step is not MigrationStep.PLANNED and migration.to == to:
+                return False
+            if refused := await self._refused(layout, to):
+                raise MigrationRefused(str(topic), refused)
+            found = await self._layouts.find(to)
+            if found is not None and not found[0].deleted:
+                raise TopicExists(str(to))
+            if migration is None:
+                await self._layouts.put_if(changes.planned(layout, to, self._environment.now_ms()), version)
+                continue
+            await self._reserve(topic, to)
+            return True
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def withdraw(self, topic: TopicName) -> bool:
+        """
+        Withdraw a planned migration and release the reserved name; return False if there is none.
+
+        Abort records that were stored for it stay: they are true, and the present family does not read them.
+
+        :raises MigrationRefused: the migration is decided; finish it.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            layout, version = await self._found(topic)
+            migration = layout.migration
+            if migration is None:
+                return False
+            if migration.step is not MigrationStep.PLANNED:
+                raise MigrationRefused(str(topic), "the migration is decided, and can only be finished")
+            if await self._layouts.put_if(changes.withdrawn(layout), version):
+                await self._release(topic, migration.to)
+                return True
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def is_reserved(self, layout: Layout) -> bool:
+        """Return whether the name of a deleted topic is reserved for a migration that is planned or decided."""
+        origin = layout.reserved_for
+        found = None if origin is None else await self._layouts.find(origin)
+        migration = None if found is None else found[0].migration
+        return migration is not None and migration.to == layout.topic
+
+    async def finish(self, topic: TopicName) -> None:
+        """Carry out the rest of a decided migration; do nothing if there is none."""
+        async with self._finishing.hold(topic):  # one call does the work for all in this process
+            for _ in range(ATTEMPTS_MAX):
+                found = await self._layouts.find(topic)
+                if found is None or not found[0].is_migrating:
+                    return
+                layout, version = found
+                assert layout.migration is not None
+                target = await self._layouts.find(layout.migration.to)
+                if target is not None and target[0].continues(layout):
+                    await self._layouts.put_if(changes.done(layout), version)
+                else:
+                    await self._carry_out(layout, target)
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    # -- before the decision --------------------------------------------------------------------------
+
+    async def _found(self, topic: TopicName) -> tuple[Layout, int]:
+        found = await self._layouts.find(topic)
+        if found is None or found[0].deleted:
+            raise TopicNotFound(str(topic), deleted=found is not None)
+        return found
+
+    async def _refused(self, layout: Layout, to: TopicName) -> str:
+        topic = layout.topic
+        if (topic.domain, to.domain) != (PERSISTENT, TOPIC):
+            return f"only a {PERSISTENT}:// topic can become a {TOPIC}:// topic, and {topic} shall become {to}"
+        if (topic.tenant, topic.namespace) != (to.tenant, to.namespace):
+            return f"{to} is in another namespace"
+        if topic.internal or to.internal:
+            return "names that begin with '__' are reserved for internal topics"
+        if layout.migration is not None and layout.migration.to != to:
+            return f"its migration to {layout.migration.to} is planned; withdraw it first"
+        check_new_topic(to)
+        return self._refusal(topic, to)
+
+    async def _reserve(self, topic: TopicName, to: TopicName) -> None:
+        """
+        Reserve the new name.
+
+        The reservation is written again if it is there: a process that is about to create a topic of this name read the
+        former one before the migration was planned, and is then refused.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._layouts.find(to)
+            before, expected = (None, Expect.ABSENT) if found is None else found
+            if before is not None and not before.deleted:
+                await self.withdraw(topic)
+                raise TopicExists(str(to))
+            if await self._put_if(changes.reserved(to, topic, before), expected):
+                return
+        raise too_many_conflicts(to, ATTEMPTS_MAX)
+
+    async def _release(self, topic: TopicName, to: TopicName) -> None:
+        """Release a reserved name. A reservation that is left after a crash reserves nothing: see ``is_reserved``."""
+        found = await self._layouts.find(to)
+        if found is not None and found[0].deleted and found[0].reserved_for == topic:
+            await self._layouts.put_if(changes.released(found[0]), found[1])
+
+    async def _record(self, topic: TopicName, progress: Progress, after: Position = EARLIEST) -> Position:
+        """
+        Store abort records until few entries are left; return the position up to which they are complete.
+
+        The position is stored with the first round, so that a later attempt does not read everything again.
+        """
+        layout, version = await self._found(topic)
+        opened = await self._segment(str(topic))
+        recorder = await self._recorder(topic, opened)
+        upto = after if layout.migration is None else max(after, layout.migration.recorded)
+        for number in range(ROUNDS_MAX):
+            tail = await opened.ledger.tail()
+            total = (await opened.ledger.count(EntryRange(upto, tail.last_confirmed), COUNTED_MAX)).messages
+            read = 0
+
+            def count(entries: int, total: int = total) -> None:
+                nonlocal read
+                read += entries
+                progress("record outcomes", min(read, total), total)
+
+            upto = await recorder.record_decided(upto, count)
+            if number == 0 and layout.migration is not None:
+                await self._layouts.put_if(changes.recorded(layout, upto), version)
+            if read <= LEFT_ENTRIES_MAX:
+                break
+        return upto
+
+    async def _wait(self, topic: TopicName, wait_ms: int, progress: Progress) -> bool:
+        """
+        Wait until the transactions that take part in the topic have ended, at most ``wait_ms``.
+
+        Return whether there were any.
+        """
+        coordinator = await self._coordinator(str(topic))
+        waiting = frozenset[TxnID]() if coordinator is None else await transactions_in(coordinator, str(topic))
+        if coordinator is None or not waiting:
+            return False
+        deadline_ms, total = self._environment.now_ms() + wait_ms, len(waiting)
+        left: frozenset[TxnID] = waiting
+
+        async def wait() -> None:
+            nonlocal left
+            while left:
+                progress("wait for open transactions", total - len(left), total)
+                left -= (await coordinator.watch_ended(left)).keys()
+
+        await first_completed(wait(), self._environment.sleep_until(deadline_ms))
+        return True
+
+    async def _decide(self, topic: TopicName, to: TopicName, upto: Position, progress: Progress) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            layout, version = await self._found(topic)
+            if layout.migration is None or layout.migration.to != to:
+                raise MigrationRefused(str(topic), "its migration was withdrawn meanwhile")
+            if layout.migration.step is not MigrationStep.PLANNED:
+                return
+            reservation = await self._layouts.find(to)
+            if reservation is None or reservation[0].reserved_for != topic:
+                await self._reserve(topic, to)
+                continue
+            progress("decide", 0, 0)
+            await self._layouts.put_if(changes.decided(layout, upto), version)
+        raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    # -- after the decision ---------------------------------------------------------------------------
+
+    async def _carry_out(self, layout: Layout, reservation: tuple[Layout, int] | None) -> None:
+        """Do everything up to the new topic's record; until then, the segment is read through its old buffer."""
+        topic, migration = layout.topic, layout.migration
+        assert migration is not None
+        opened = await self._segment(str(topic))
+        if opened.adopted_by is not None:
+            return  # another process has finished the migration
+        last_ledger = (await opened.ledger.seal()).open_ledger_id
+        recorder = await self._recorder(topic, opened)
+        while True:
+            # The logs are sealed before their holds are read, and read again after the transactions have ended. The
+            # list of subscriptions does not change any more.
+            holders = set()
+            for name in layout.subscriptions:
+                held = await self._sealed_holders(topic, name)
+                if held is None:
+                    return
+                holders |= held
+            if await recorder.settle(migration.recorded, holders) and not holders:
+                break
+        # Read again after the seal: a family is listed before its first entry.
+        current = await self._layouts.find(topic)
+        if current is None or not current[0].is_migrating:
+            return
+        if reservation is None or not reservation[0].deleted:
+            raise LayoutConflict(str(migration.to), f"the name was reserved for the migration of {topic}")
+        after = changes.migrated(current[0], reservation[0], last_ledger)
+        for child in after.active():
+            await (await self._ledgers.create(str(after.name_of(child.id)))).close()
+        await self._put_if(after, reservation[1])
+
+    async def _sealed_holders(self, topic: TopicName, name: str) -> set[TxnID] | None:
+        """Return the open transactions that hold acknowledgments; None: another process has finished the migration."""
+        subscription = await self._subscription(str(topic), name, str(topic))
+        pending = subscription.pending_acks
+        if ISealablePendingAcks.providedBy(pending):
+            return set((await pending.seal()).open)
+        current = await self._layouts.find(topic)
+        if current is not None and current[0].is_migrating:
+            raise MigrationRefused(str(topic), f"the acknowledgments of {name} are served by other plugins")
+        return None
+
+    async def _recorder(self, topic: TopicName, opened: OpenSegment) -> OutcomeRecorder:
+        coordinator = await self._coordinator(str(topic))
+        if coordinator is None:
+            raise MigrationRefused(str(topic), "the plugins of its domain are not installed")
+        return OutcomeRecorder(self._store, opened, coordinator)
+
+    async def _put_if(self, layout: Layout, expected: Expected) -> bool:
+        try:
+            await self._layouts.put(layout, expected)
+        except (VersionMismatch, OutcomeUnknown):
+            return False
+        return True
