@@ -40,7 +40,7 @@ class Invariants:
             async with await bystander.client.consumer(topic, WATCHER, start="earliest") as consumer:
                 async for message in consumer:
                     self.story.saw("the bystander's consumer", message)
-                    if self.scenario.retention:
+                    if self.scenario.retention or self.scenario.watcher_acknowledges:
                         await consumer.ack(message)
 
         for topic in self.scenario.topics:
@@ -65,7 +65,7 @@ class Invariants:
         self.story.check_promises()
         for topic in self.scenario.topics:
             layout = self._layout(topic)
-            for segment in layout.segments.values():
+            for segment in () if layout.is_migrating else layout.segments.values():
                 if self._is_sealed(str(layout.name_of(segment.id))):
                     assert segment.children, f"segment {segment.id} of {topic} is sealed and has no children"
 
@@ -112,7 +112,7 @@ class Invariants:
         async def ask(client: Client) -> dict[TxnID, State]:
             found = {}
             known = {paths.txn_id_of(record.key.path) for record in self.world.records("/txn/")}
-            for txn_id in sorted(known | {*self.story.decided} if self.world.family == "log" else known):
+            for txn_id in sorted(known if self.world.family == "metadata" else known | {*self.story.decided}):
                 try:
                     found[txn_id] = await client.outcome(txn_id)
                 except TransactionNotFound:
@@ -139,6 +139,7 @@ class Invariants:
     def _check_layout(self, topic: str) -> None:
         layout = self._layout(topic)
         assert not planned_changes(layout), f"changes of {topic} were planned and are not done"
+        assert not layout.is_migrating, f"the migration of {topic} was decided and is not done"
         cursors = {paths.cursor_of(record.key.path) for record in self.world.records("/cursor/")}
         for segment in layout.segments.values():
             name = str(layout.name_of(segment.id))
@@ -153,7 +154,10 @@ class Invariants:
         return segment in rows.list_names(segment, "", 1) and rows.find(segment).tail().sealed
 
     def _layout(self, topic: str) -> Layout:
-        name = TopicName.parse(topic)
+        return self._layout_by(TopicName.parse(topic))
+
+    def _layout_by(self, name: TopicName) -> Layout:
         record = self.world.space.records.get(paths.topic_key(name))
         assert record is not None
-        return from_record(name, records.decode(records.TopicRecord, record))
+        layout = from_record(name, records.decode(records.TopicRecord, record))
+        return layout if layout.moved_to is None else self._layout_by(layout.moved_to)

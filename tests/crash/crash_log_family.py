@@ -62,6 +62,11 @@ def note_decisions(space: MemorySpace, noted: Noted) -> None:
 
 
 def left_in_logs(space: MemorySpace) -> list[str]:
-    """Return the logs in which something stands, of transactions and of acknowledgments."""
+    """
+    Return the logs in which something stands, of transactions and of acknowledgments.
+
+    A sealed one is that of a topic that has migrated: it stays until the topic is deleted.
+    """
     names = [name for prefix in (LOG_PREFIX, "pending-acks:") for name in space.rows.list_names(prefix, "", 1_000)]
-    return [name for name in names if sum(one.entries for one in space.rows.find(name).ledgers(-1, 1_000))]
+    rows = [(name, space.rows.find(name)) for name in names]
+    return [name for name, row in rows if not row.tail().sealed and sum(one.entries for one in row.ledgers(-1, 1_000))]

@@ -48,6 +48,9 @@ class Scenario(ABC):
     retention: ClassVar[dict[str, Any]] = {}
     """And of the table ``retention``; with one, the bystander acknowledges what it is shown, as nothing goes before."""
 
+    watcher_acknowledges: ClassVar[bool] = False
+    """The bystander's consumer acknowledges what it is shown: what it holds would be delivered to it again."""
+
     def __init__(self, world: World, story: Story) -> None:
         self.world = world
         self.story = story

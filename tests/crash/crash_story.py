@@ -49,6 +49,7 @@ class Story:
     What the simulated users did, and what the stores decided.
 
     Decisions are noted where they are made, in the space itself, so that they are known after the headers are gone.
+    ``former``: the names under which topics that migrate are known here, by their new names.
     ``trimmed`` says what may be gone for who comes late, ``violations`` gathers what nobody waits for; ``writes``
     counts changes of records, ``told`` confirmations.
     """
@@ -62,6 +63,7 @@ class Story:
         self.skipped: dict[tuple[str, str], dict[bytes, Due]] = defaultdict(dict)
         self.trimmed: dict[str, frozenset[bytes]] = defaultdict(frozenset)
         self.violations: list[str] = []
+        self.former: dict[str, str] = {}
         self.writes = 0
         self.told = 0
         self._note_decisions(space)
@@ -115,7 +117,7 @@ class Story:
 
     def saw(self, who: str, message: Message) -> None:
         """Somebody was shown a message."""
-        self.seen[who, message.topic].append(message)
+        self.seen[who, self.former.get(message.topic, message.topic)].append(message)
         if message.txn_id is not None:
             state = self.decided.get(message.txn_id, (State.OPEN, frozenset()))[0]
             if state is not State.COMMITTED:
@@ -126,9 +128,8 @@ class Story:
     ) -> None:
         attempt = Attempt(_branch(txn))
         for message in messages:
-            self.acked[message.topic, consumer.subscription].setdefault(message.value, Effect()).attempts.append(
-                attempt
-            )
+            topic = self.former.get(message.topic, message.topic)
+            self.acked[topic, consumer.subscription].setdefault(message.value, Effect()).attempts.append(attempt)
         await acking
         attempt.confirmed = True
         self.told += 1

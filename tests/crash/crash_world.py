@@ -56,7 +56,7 @@ class World(SimulatedWorld):
             transactions=TransactionsSection(**(TRANSACTIONS | transactions)),
             retention=RetentionSection(**retention),
             domains=crash_log_family.DOMAINS if self.family == "log" else DomainsSection(),
-            pending_acks=crash_log_family.PENDING_ACKS if self.family == "log" else {},
+            pending_acks={} if self.family == "metadata" else crash_log_family.PENDING_ACKS,
         )
         machine.open(self.config(name, base))
         return machine
@@ -72,8 +72,10 @@ class World(SimulatedWorld):
 
 @cache
 def registry(family: str) -> PluginRegistry:
-    """Return the plugins under test, with the stores of the simulation."""
-    names = ("txnframework_legacy" if family == "log" else "txnframework_metadata", "txnframework_dispatchers")
+    """Return the plugins under test, of one family or ``both``, with the stores of the simulation."""
+    of_family = {"log": ("txnframework_legacy",), "metadata": ("txnframework_metadata",)}
+    families = of_family.get(family, ("txnframework_metadata", "txnframework_legacy"))
+    names = (*families, "txnframework_dispatchers")
     return load_plugins([*(importlib.import_module(f"{name}.plugin") for name in names), SimulatedStores()])
 
 
