@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from txnframework.model.names import SegmentName, parse_name
+from txnframework.model.names import PERSISTENT, TOPIC, SegmentName, TopicName, parse_name
 from txnframework_simulation.history import MessagePosition
 
 
@@ -28,6 +28,9 @@ def descends(segment: str, other: str) -> bool:
     other.
     """
     one, two = parse_name(segment), parse_name(other)
+    if isinstance(one, SegmentName) and isinstance(two, TopicName):
+        # The segment of a persistent topic is the ancestor of all segments of the topic that it has become.
+        return two.domain == PERSISTENT and one.topic == TopicName(TOPIC, two.tenant, two.namespace, two.name)
     if not (isinstance(one, SegmentName) and isinstance(two, SegmentName)) or one.topic != two.topic:
         return False
     return one.start <= two.end and two.start <= one.end and one.segment_id > two.segment_id

@@ -36,6 +36,7 @@ from txnframework_simulation.history.operations import (
     Join,
     Leave,
     Merge,
+    Migrate,
     Operation,
     Read,
     ReadSnapshot,
@@ -50,6 +51,7 @@ from txnframework_simulation.history.operations import (
 )
 from txnframework_simulation.history.recorder import PendingCall, Recorder, classify_error
 from txnframework_simulation.history.replies import (
+    MIGRATING,
     NULL,
     NULL_HEADER,
     AckedMessage,
@@ -70,6 +72,7 @@ from txnframework_simulation.history.replies import (
 
 __all__ = [
     "FORMAT",
+    "MIGRATING",
     "NULL",
     "NULL_HEADER",
     "VERSION",
@@ -106,6 +109,7 @@ __all__ = [
     "Leave",
     "Merge",
     "MessagePosition",
+    "Migrate",
     "Operation",
     "Outcome",
     "PendingCall",

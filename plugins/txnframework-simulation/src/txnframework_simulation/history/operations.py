@@ -194,6 +194,13 @@ class Split(_Operation, frozen=True):
     segment: int
 
 
+class Migrate(_Operation, frozen=True):
+    """Migrate a topic to another family, or withdraw its migration (``forward`` False)."""
+
+    topic: str
+    forward: bool = True
+
+
 class Merge(_Operation, frozen=True):
     """Merge two segments."""
 
@@ -304,6 +311,7 @@ Operation = (
     | Merge
     | Trim
     | CreateTopic
+    | Migrate
     | DeleteTopic
     | Compact
     | DrainTopic

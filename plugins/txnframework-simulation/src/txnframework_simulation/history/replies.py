@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from txnframework.model.names import topic_of
+from txnframework.model.names import PERSISTENT, TopicName, topic_of
 
 if TYPE_CHECKING:
     from txnframework.client import Message, MessageID
@@ -92,9 +92,15 @@ class AckedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return cls(MessagePosition.of(message.id), message.incarnation)
 
 
+MIGRATING = ("public", "migrating")
+"""The tenant and the namespace of topics that migrate from ``persistent://`` to ``topic://``."""
+
+
 @lru_cache(maxsize=4096)
 def _topic(segment: str) -> str:
-    return str(topic_of(segment))
+    topic = topic_of(segment)
+    # A topic that migrates is known in a history by its former name.
+    return str(TopicName(PERSISTENT, *MIGRATING, topic.name) if (topic.tenant, topic.namespace) == MIGRATING else topic)
 
 
 class _Reply(msgspec.Struct, frozen=True, tag=True, tag_field="told", gc=False):

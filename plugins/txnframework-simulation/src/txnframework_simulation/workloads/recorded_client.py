@@ -19,6 +19,7 @@ from txnframework.client import (
     TransactionPart,
 )
 from txnframework.errors import ReceiveTimeout
+from txnframework.model.names import TOPIC, TopicName
 from txnframework.model.transactions import State
 from txnframework_simulation import history
 from txnframework_simulation.history import NULL, NULL_HEADER, AckedMessage, MessagePosition, Recorder, SeenMessage
@@ -198,6 +199,18 @@ class RecordedClient:
         """Merge two segments."""
         merged = history.Merge(topic, segment, other)
         await self.record(merged, lambda: self.client.merge(topic, segment, other), lambda new: history.Changed((new,)))
+
+    async def migrate(self, topic: str, wait_ms: int) -> None:
+        """Migrate a persistent topic to the topic of segments of the same name, or continue its migration."""
+        old = TopicName.parse(topic)
+        new = TopicName(TOPIC, old.tenant, old.namespace, old.name)
+        migrations = self.client.topics.migrations
+        await self.record(history.Migrate(topic), lambda: migrations.migrate(old, new, wait_ms))
+
+    async def withdraw_migration(self, topic: str) -> None:
+        """Withdraw the planned migration of a topic, if there is one."""
+        migrations = self.client.topics.migrations
+        await self.record(history.Migrate(topic, False), lambda: migrations.withdraw(TopicName.parse(topic)))
 
     async def create_topic(self, topic: str, segments: int = 1) -> None:
         """Create a topic if it does not exist."""

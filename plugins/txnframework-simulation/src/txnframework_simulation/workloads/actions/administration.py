@@ -29,6 +29,14 @@ class Reshaping(ActorBase):
             first = self.chance.randrange(len(active) - 1)
             await self.recorded.merge(topic, active[first].id, active[first + 1].id)
 
+    async def migrate(self) -> None:
+        """Migrate a topic to another family, or now and then withdraw its migration."""
+        topic = self.chance.choice(self.migrating)
+        if self.context.likely(0.2):
+            await self.recorded.withdraw_migration(topic)
+        else:
+            await self.recorded.migrate(topic, self.chance.choice((0, 1_000)))
+
     async def seek(self) -> None:
         """Move a subscription: to the beginning, the end, or a message that an actor of this process has seen."""
         chosen = self._movable()

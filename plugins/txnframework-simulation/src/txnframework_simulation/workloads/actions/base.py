@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from txnframework.client import DeadLetter, MessageID, Transaction
-from txnframework.model.names import parse_name
+from txnframework.model.names import PERSISTENT, parse_name
+from txnframework_simulation.history import MIGRATING
 from txnframework_simulation.workloads.workload import NAMESPACE, ActorContext, Options
 
 REMEMBERED_MAX = 100
@@ -97,6 +98,7 @@ class ActorBase:
         for topic in self.topics:
             domain = "persistent" if topic.startswith("persistent:") else "segment"
             self.domains.setdefault(domain, []).append(topic)
+        self.migrating = [one for one in self.domains.get(PERSISTENT, ()) if is_migrating(one)]
 
     def topic(self) -> str:
         """Return one of the topics."""
@@ -109,6 +111,8 @@ class ActorBase:
     async def begin(self, domain: str) -> Transaction:
         """Begin a transaction of a domain."""
         timeout_ms = self.chance.choice(TIMEOUTS_MS)
+        if domain == PERSISTENT and self.migrating:
+            domain = await self.recorded.client.transaction_domain(self.migrating[0])
         txn = await self.recorded.begin(domain=domain, timeout_ms=timeout_ms)
         self.shared.transactions.append(str(txn.id))
         return txn
@@ -132,6 +136,12 @@ class ActorBase:
     def any_domain(self) -> str:
         """Return a domain that has topics."""
         return self.chance.choice(list(self.domains))
+
+
+def is_migrating(topic: str) -> bool:
+    """Return whether actions may migrate a topic: its namespace says so."""
+    name = parse_name(topic)
+    return (name.tenant, name.namespace) == MIGRATING
 
 
 def full(topic: str) -> str:
