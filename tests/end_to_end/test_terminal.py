@@ -54,6 +54,7 @@ COMMANDS = {
     "topic describe": (TOPIC,),
     "topic list": (),
     "topic merge": (SPOOFED, "0", "7"),
+    "topic migrate": (SPOOFED, "--dry-run"),
     "topic produce": (SPOOFED, EVIL, "--header", f"{EVIL}=v"),
     "topic split": (SPOOFED, "7"),
     "transaction abort": (EVIL,),

@@ -1,0 +1,276 @@
+"""
+Migrate a topic under load and kills, and check every message: ``python bench/migrate_topic.py``.
+
+Four writers send to a persistent topic, alone and two messages in a transaction. Four consumers of one shared
+subscription acknowledge in transactions. Meanwhile ``txnframework topic migrate`` runs, and processes of all kinds are
+killed at random and started again. Each process notes in a journal what it was told. At the end, the topic and the
+subscription are read and compared with the journals: nothing may be lost, doubled or torn. The longest pause of a
+writer around the migration is printed; a pause in which the writer was killed does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import txnframework
+from txnframework import Client
+from txnframework.errors import ReceiveTimeout, TxnFrameworkError
+
+OLD, NEW = "persistent://public/default/orders", "topic://public/default/orders"
+BILLING = "billing"
+FILLED_TOGETHER = 10_000
+RECEIVED_TOGETHER = 500
+WORKERS = 4
+MIGRATOR_KILLS = 3
+
+
+class Journal:
+    """What one process was told, line by line; a line that was written survives the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1)
+
+    def note(self, event: str, values: list[str]) -> None:
+        self._file.write(json.dumps([time.time(), event, values]) + "\n")
+
+
+def config(url: str) -> dict[str, Any]:
+    return {"metadata": {"url": url}, "ledger": {"url": url}}
+
+
+async def write(client: Client, journal: Journal, run: str) -> None:
+    producer = await client.producer(OLD)
+    number = 0
+    while True:
+        number += 1
+        values = [f"{run}-{number}"] if number % 2 else [f"{run}-{number}-a", f"{run}-{number}-b"]
+        journal.note("try", values)
+        try:
+            if len(values) == 1:
+                await producer.send(values[0].encode())
+            else:
+                async with client.transaction(domain=await client.transaction_domain(OLD)) as txn:
+                    for value in values:
+                        await producer.send(value.encode(), txn=txn)
+        except TxnFrameworkError as error:
+            # What was not confirmed may be there whole, or not at all.
+            journal.note(f"failed {type(error).__name__}", values)
+            continue
+        journal.note("done", values)
+
+
+async def consume(client: Client, journal: Journal, _: str) -> None:
+    async with await client.consumer(OLD, BILLING, type="shared", start="earliest") as consumer:
+        while True:
+            try:
+                messages = await consumer.receive_many(messages_max=RECEIVED_TOGETHER, timeout_ms=1_000)
+            except ReceiveTimeout:
+                continue
+            values = [message.value.decode() for message in messages]
+            journal.note("try", values)
+            try:
+                async with client.transaction(domain=await client.transaction_domain(OLD)) as txn:
+                    await consumer.ack(*messages, txn=txn)
+            except TxnFrameworkError as error:
+                journal.note(f"failed {type(error).__name__}", values)
+                await consumer.redeliver_unacknowledged()
+                continue
+            journal.note("done", values)
+
+
+ROLES = {"writer": write, "consumer": consume}
+
+
+async def work(role: str, url: str, journal: Path) -> None:
+    async with txnframework.open(config(url)) as client:
+        await ROLES[role](client, Journal(journal), journal.stem)
+
+
+async def fill(url: str, messages: int) -> None:
+    async with txnframework.open(config(url)) as client:
+        await client.create_topic(OLD)
+        await client.subscribe(OLD, BILLING, start="earliest")
+        producer = await client.producer(OLD)
+        for first in range(0, messages, FILLED_TOGETHER):
+            last = min(messages, first + FILLED_TOGETHER)
+            await producer.send_many([f"filled-{number}".encode() for number in range(first, last)])
+
+
+async def read_all(url: str) -> tuple[list[str], list[str]]:
+    """Return all messages of the topic, and those that the subscription still delivers."""
+    async with txnframework.open(config(url)) as client:
+        stored = [message.value.decode() async for message in await client.reader(NEW)]
+        left: list[str] = []
+        async with await client.consumer(NEW, BILLING, type="shared", stand_by=True) as consumer:
+            while True:
+                try:
+                    found = await consumer.receive_many(messages_max=10_000, timeout_ms=30_000)
+                except ReceiveTimeout:
+                    return stored, left
+                left += [message.value.decode() for message in found]
+                await consumer.ack(*found)
+
+
+class Crew:
+    """The processes of a run, which are killed and started again."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._folder = folder
+        self._started = 0
+        self._journals: dict[str, Path] = {}
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.kills: Counter[str] = Counter()
+
+    def start(self, name: str) -> None:
+        self._started += 1
+        if name == "migrator":
+            command = ["-m", "txnframework", "topic", "migrate", OLD, NEW, "--yes", "--wait-s", "1", "--output", "json"]
+        else:
+            role = name.partition(" ")[0]
+            journal = self._folder / f"{role}-{self._started}.jsonl"
+            self._journals[name] = journal
+            command = [__file__, "--role", role, "--url", self._url, "--journal", str(journal)]
+        log = (self._folder / f"{name.replace(' ', '-')}.log").open("ab")
+        self.running[name] = subprocess.Popen([sys.executable, *command], cwd=self._folder, stdout=log, stderr=log)
+
+    def kill(self, name: str) -> None:
+        self.kills[name.partition(" ")[0]] += 1
+        self.running[name].kill()
+        self.running[name].wait()
+
+    def is_working(self, name: str) -> bool:
+        """Return whether a process has begun its work, so that a kill interrupts something."""
+        journal = self._journals.get(name)
+        return name in self.running and (journal is None or (journal.exists() and journal.stat().st_size > 0))
+
+    def stop(self) -> None:
+        for one in self.running.values():
+            one.kill()
+            one.wait()
+
+
+def events(folder: Path, role: str) -> Iterator[tuple[Path, list[tuple[float, str, list[str]]]]]:
+    for path in sorted(folder.glob(f"{role}-*.jsonl")):
+        lines = path.read_text().splitlines()
+        yield path, [(at, event, values) for at, event, values in map(json.loads, filter(_whole, lines))]
+
+
+def _whole(line: str) -> bool:
+    return line.endswith("]]")
+
+
+def judge(folder: Path, messages: int, stored: list[str], left: list[str]) -> list[str]:
+    """Return what is wrong."""
+    wrong = []
+    counted = Counter(stored)
+    known = {f"filled-{number}" for number in range(messages)}
+    wrong += [f"filled message {one} is there {counted[one]} times" for one in known if counted[one] != 1]
+    for _, noted in events(folder, "writer"):
+        for _, event, values in noted:
+            known.update(values)
+            found = {counted[value] for value in values}
+            if event == "done" and found != {1}:
+                wrong.append(f"confirmed {values} are there {found} times")
+            elif event == "try" and found not in ({0}, {1}):
+                wrong.append(f"{values} are torn or doubled: {found}")
+    wrong += [f"message {one} was never sent" for one in counted.keys() - known]
+    acked: Counter[str] = Counter()
+    tried: set[str] = set()
+    for _, noted in events(folder, "consumer"):
+        for _, event, values in noted:
+            tried.update(values)
+            if event == "done":
+                acked.update(values)
+    again = Counter(left)
+    wrong += [f"{one} was acknowledged {times} times" for one, times in acked.items() if times > 1]
+    wrong += [f"{one} was acknowledged, and delivered again" for one in acked.keys() & again.keys()]
+    wrong += [f"{one} is delivered {times} times" for one, times in again.items() if times > 1]
+    wrong += [f"{one} was neither acknowledged nor delivered" for one in counted.keys() - again.keys() - tried]
+    return wrong
+
+
+def longest_pause_s(folder: Path, first: float, last: float) -> float:
+    """Return the longest time between two confirmations of one writer that overlaps the migration."""
+    longest = 0.0
+    for _, noted in events(folder, "writer"):
+        times = [at for at, event, _ in noted if event == "done"]
+        longest = max([longest, *(b - a for a, b in pairwise(times) if b >= first and a <= last)])
+    return longest
+
+
+def run(url: str, folder: Path, messages: int, before_s: float, after_s: float, seed: int) -> int:
+    chance = random.Random(seed)
+    asyncio.run(fill(url, messages))
+    (folder / "txnframework.toml").write_text(f'[metadata]\nurl = "{url}"\n[ledger]\nurl = "{url}"\n')
+    crew = Crew(url, folder)
+    names = [f"{role} {number}" for role in ROLES for number in range(WORKERS)]
+    for name in names:
+        crew.start(name)
+    ends_s, migrates_s = None, time.time() + before_s
+    first = last = 0.0
+    while ends_s is None or time.time() < ends_s:
+        time.sleep(chance.uniform(0.5, 2.0))
+        if not first and time.time() >= migrates_s:
+            first = time.time()
+            crew.start("migrator")
+            names.append("migrator")
+        for name, one in tuple(crew.running.items()):
+            if one.poll() is None:
+                continue
+            if name == "migrator" and one.returncode == 0:
+                last = time.time()
+                ends_s = last + after_s
+                names.remove(name)
+                del crew.running[name]
+            else:
+                crew.start(name)
+        victim = chance.choice(names)
+        spared = victim == "migrator" and crew.kills[victim] >= MIGRATOR_KILLS
+        if crew.is_working(victim) and not spared and chance.random() < 0.5:
+            crew.kill(victim)
+            crew.start(victim)
+    crew.stop()
+    stored, left = asyncio.run(read_all(url))
+    wrong = judge(folder, messages, stored, left)
+    pause_s = longest_pause_s(folder, first, last)
+    print(f"messages {len(stored)}, acknowledged by consumers {len(stored) - len(left)}, kills {dict(crew.kills)}")
+    print(f"migration {last - first:.1f} s with kills, longest pause of a writer {pause_s:.2f} s")
+    print("\n".join(wrong[:20]) or "nothing lost, doubled or torn")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--before-s", type=float, default=10)
+    parser.add_argument("--after-s", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--url", help="default: an SQLite database in a temporary folder")
+    parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
+    parser.add_argument("--journal", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.role:
+        asyncio.run(work(given.role, given.url, given.journal))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        url = given.url or f"sqlite:///{folder}/txn.db"
+        return run(url, Path(folder), given.messages, given.before_s, given.after_s, given.seed)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(main())
