@@ -335,6 +335,7 @@ class AskAboutTopics(Story):
         "Client.dispatchers",
         "Client.last_message",
         "Client.last_sequence_id",
+        "Client.transaction_domain",
         "Consumer.wait_until",
     )
 
@@ -351,6 +352,7 @@ class AskAboutTopics(Story):
         await client.dispatchers(stage.topic, SUBSCRIPTION)
         await client.last_message(stage.topic)
         await client.last_sequence_id(stage.topic, "somebody")
+        await client.transaction_domain(stage.topic)
         await stage.joined.wait_until(active=True)
 
 
