@@ -1,5 +1,6 @@
 """
-A topic moves from the log family to the metadata family while it is used, and nothing is lost, doubled or torn.
+A topic moves from the log family to the metadata family while it is used, and nothing is lost, doubled or torn
+(``txnframework.broker.topics.migration`` follows this).
 
 Who takes part: a *plain writer* and a *transactional writer*, whose transaction of the log family writes to the topic
 and acknowledges a message of it; the *coordinator*, who settles the transaction and then forgets it; two *movers*, who
