@@ -38,6 +38,7 @@ from txnframework.model.entries import EntryMessage, EntryView, encode_entry
 from txnframework.model.entry_view import CRC, HAS_NULLS, HEADER, MAGIC, VERSION, VERSION_WITH_NULLS
 from txnframework.model.indexes import abort_indexes, subscription_indexes
 from txnframework.model.names import parse_name
+from txnframework.model.topic_migration import MigrationDocument, OriginDocument
 from txnframework.model.transactions import State, Transaction
 from txnframework.serializers import SCHEMA_HEADER, MsgspecJson, MsgspecMessagePack, PlainJson, PlainText, PydanticJson
 from txnframework_example import _format as example
@@ -169,6 +170,15 @@ def _documents() -> tuple[tuple[type, records.Document], ...]:
             records.DeliveryCountsRecord(incarnation=1, dispatch="d", counts={until: 2}, handed_out=[until]),
             records.CompactedRecord(ledger="l", upto=until, attempt=3, token="t"),
             records.TopicRecord(epoch=1, next_id=2, segments=[segment], starting={"s": {0: at}}, families=["log"]),
+            records.TopicRecord(
+                format=records.MIGRATION_FORMAT,
+                epoch=1,
+                next_id=2,
+                segments=[segment],
+                migration=MigrationDocument(to="topic://a/b/c", step="planned", at_ms=3, recorded=at),
+                origin=OriginDocument(topic="persistent://a/b/c", life=1, last_ledger=3, families=["log"]),
+                reserved_for="persistent://a/b/c",
+            ),
             records.IdBlock(next=4_096),
             records.RestoreRecord(ledgers="a", to="b", at_ms=3),
             records.CopyRecord(source="a", to="b", step="copying", upto="c"),

@@ -20,7 +20,7 @@ import msgspec
 from txnframework.errors import LayoutConflict
 from txnframework.model.names import ONLY_SEGMENT_ID, PERSISTENT, SegmentName, TopicName, segment_id_of
 from txnframework.model.positions import Position
-from txnframework.model.records import SegmentDocument, TopicRecord
+from txnframework.model.records import FORMAT, MIGRATION_FORMAT, SegmentDocument, TopicRecord
 from txnframework.model.topic_migration import (
     Migration,
     MigrationOrigin,
@@ -192,7 +192,9 @@ class Layout:
 
 def to_record(layout: Layout) -> TopicRecord:
     """Return the document that holds ``layout``."""
+    is_plain = layout.migration is None and layout.origin is None and layout.reserved_for is None
     return TopicRecord(
+        format=FORMAT if is_plain else MIGRATION_FORMAT,
         epoch=layout.epoch,
         next_id=layout.next_id,
         subscriptions=list(layout.subscriptions),

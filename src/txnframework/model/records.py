@@ -58,6 +58,9 @@ The format of all documents, and of the index entries that are written with them
 CO_COMMIT_FORMAT = 3
 """The format of a header with ``co_commit``. A release that does not know this rule must not commit the transaction."""
 
+MIGRATION_FORMAT = 4
+"""The format of a topic's record that a migration changed. A release that does not know migrations must not use it."""
+
 
 class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
     """Base class of all documents."""
@@ -311,7 +314,8 @@ class TopicRecord(Document):
     or take for committed. A family is written here before its first transaction. A process that serves the topic
     through another family does not open it. A process without any family does not dispatch it.
 
-    ``migration``, ``origin``, ``reserved_for``: see ``Layout``; absent from all other records.
+    ``migration``, ``origin``, ``reserved_for``: see ``Layout``; absent from all other records, and ``format`` 4 goes
+    with them.
     """
 
     epoch: Natural
@@ -397,18 +401,31 @@ def decode(kind: type[D], record: Record) -> D:
         found = msgspec.json.decode(record.value, type=_FormatOnly).format
     except UNREADABLE as error:
         raise CorruptRecord(path, "format", str(error)) from error
-    if found != FORMAT and not (kind is TransactionHeader and found == CO_COMMIT_FORMAT):
+    if found != FORMAT and (kind, found) not in _OTHER_FORMATS:
         raise UnknownFormat(f"record {path}", found)
     try:
         document = msgspec.json.decode(record.value, type=kind)
     except UNREADABLE as error:
         reason, _, field = str(error).partition(" - at `")
         raise CorruptRecord(path, field.rstrip("`") or "$", reason) from error
-    if found != (
-        CO_COMMIT_FORMAT if isinstance(document, TransactionHeader) and document.co_commit is True else FORMAT
-    ):
+    if found != _format_of(document):
         raise UnknownFormat(f"record {path}", found)
     return document
+
+
+_OTHER_FORMATS: frozenset[tuple[object, int]] = frozenset(
+    {(TransactionHeader, CO_COMMIT_FORMAT), (TopicRecord, MIGRATION_FORMAT)}
+)
+
+
+def _format_of(document: object) -> int:
+    """Return the format that a document with these fields must have."""
+    if isinstance(document, TransactionHeader):
+        return FORMAT if document.co_commit is msgspec.UNSET else CO_COMMIT_FORMAT
+    if isinstance(document, TopicRecord):
+        fields = (document.migration, document.origin, document.reserved_for)
+        return FORMAT if all(one is msgspec.UNSET for one in fields) else MIGRATION_FORMAT
+    return FORMAT
 
 
 def decode_operation(record: Record) -> AnyOperation:

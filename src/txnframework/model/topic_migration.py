@@ -3,7 +3,7 @@ Migrations of topics between families: what the records of both topics hold abou
 
 A persistent topic becomes a topic of segments. Its only segment keeps its name, its ledger and its cursors, and becomes
 the first segment of the new topic: sealed, with one child that takes the writes. A migration is *planned* in the old
-topic's record, which an operator may take back. It is *decided* there, which cannot be taken back: from then on any
+topic's record, which an operator may roll back. It is *decided* there, which cannot be undone: from then on any
 process may finish it. Then the new topic's record is stored, and at last the old record refers to the new one.
 """
 
@@ -33,7 +33,7 @@ class MigrationDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     """A migration, in the record of the topic that migrates; see ``Migration``."""
 
     to: str
-    step: str
+    step: Annotated[str, msgspec.Meta(pattern=r"\A(planned|decided|done)\Z")]
     at_ms: Natural
     recorded: PositionText
 

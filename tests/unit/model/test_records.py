@@ -11,10 +11,12 @@ from txnframework.model.metadata import Key, Record
 from txnframework.model.records import (
     CO_COMMIT_FORMAT,
     FORMAT,
+    MIGRATION_FORMAT,
     AckDocument,
     AckOperation,
     ApplicationOperation,
     CursorRecord,
+    TopicRecord,
     TransactionHeader,
     WriteOperation,
     decode,
@@ -57,6 +59,19 @@ def test_a_header_that_commits_with_rows_has_a_format_of_its_own() -> None:
         decode(TransactionHeader, stored(json.dumps(json.loads(encode(header)) | {"format": FORMAT}).encode()))
     with pytest.raises(UnknownFormat):
         decode(CursorRecord, stored(json.dumps(json.loads(encode(header))).encode()))
+
+
+def test_a_topic_that_a_migration_changed_has_a_format_of_its_own() -> None:
+    """An earlier release, which would use the segment without knowing of the migration, refuses the record."""
+    plain = TopicRecord(epoch=1, next_id=0, segments=[])
+    changed = TopicRecord(format=MIGRATION_FORMAT, epoch=1, next_id=0, segments=[], reserved_for="persistent://a/b/c")
+    for record in (plain, changed):
+        assert decode(TopicRecord, stored(encode(record))) == record
+    assert MIGRATION_FORMAT not in (FORMAT, CO_COMMIT_FORMAT)
+    assert not {"migration", "origin", "reserved_for"} & json.loads(encode(plain)).keys()
+    for record, other in ((plain, MIGRATION_FORMAT), (changed, FORMAT)):
+        with pytest.raises(UnknownFormat):
+            decode(TopicRecord, stored(json.dumps(json.loads(encode(record)) | {"format": other}).encode()))
 
 
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
