@@ -10,6 +10,7 @@ from zope.interface import implementer
 from txnframework.broker.batch_history import with_processed
 from txnframework.broker.coordination import expected_version, update_record
 from txnframework.broker.cursor_gaps import Gaps
+from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import ICursor, IManagedLedger, IMetadataStore
 from txnframework.model import paths, records
@@ -17,7 +18,6 @@ from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import Cursor, beginning_after, from_record, to_record, unite
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
-from txnframework.model.layout import from_record as layout_of
 from txnframework.model.metadata import Key, Put, Record
 from txnframework.model.names import parse_name, segment_id_of
 from txnframework.model.positions import EARLIEST, Position
@@ -232,21 +232,16 @@ class StoredCursor:
 
     async def _starts_at(self) -> Position | None:
         """Return the position at which a new cursor begins; None: the topic does not list the subscription."""
-        segment = parse_name(self.segment)
-        record = await self._store.get(paths.topic_key(segment.topic))
-        if record is None:
+        segment, layouts = parse_name(self.segment), StoredLayouts(self._store)
+        found = await layouts.find(segment.topic)
+        if found is None:
             return None
-        topic = records.decode(records.TopicRecord, record)
-        moved_to = layout_of(segment.topic, topic).moved_to
-        if moved_to is not None:  # the topic has migrated, and the new topic lists its subscriptions
-            moved = await self._store.get(paths.topic_key(moved_to))
-            if moved is None:
-                return None
-            topic = records.decode(records.TopicRecord, moved)
-        if topic.deleted or self.subscription not in topic.subscriptions:
+        # After a migration, the new topic lists the subscriptions.
+        layout = (None if found[0].migration is None else await layouts.owner(segment.topic)) or found[0]
+        if layout.deleted or self.subscription not in layout.subscriptions:
             return None
-        at = topic.starting.get(self.subscription, {}).get(segment_id_of(segment))
-        return EARLIEST if at is None else Position.parse(at).entry
+        at = layout.starting.get(self.subscription, {}).get(segment_id_of(segment))
+        return EARLIEST if at is None else at.entry
 
 
 async def cursor_on(store: IMetadataStore, layout: Layout, segment_id: int, subscription: str) -> Cursor:

@@ -11,7 +11,8 @@ from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker.metrics import measured_pending_acks
 from txnframework.broker.non_transactional import NonTransactionalBuffer, NonTransactionalPendingAcks
 from txnframework.broker.stores import HostContext, verify_cursor
-from txnframework.errors import LedgerNotFound
+from txnframework.broker.topics.layouts import StoredLayouts
+from txnframework.errors import ConfigurationError, LedgerNotFound
 from txnframework.interfaces import (
     IAdoptingBuffer,
     ICommitOrderBuffer,
@@ -22,7 +23,7 @@ from txnframework.interfaces import (
     ITransactionBuffer,
     ITransactionCoordinator,
 )
-from txnframework.model.layout import FIRST_LIFE, Layout, from_record
+from txnframework.model.layout import FIRST_LIFE
 from txnframework.model.names import TopicName, topic_of
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode
@@ -73,6 +74,7 @@ class SegmentOpener:
     def __init__(self, context: HostContext, coordinator: Callable[[str], Awaitable[ITransactionCoordinator]]) -> None:
         self._context = context
         self._coordinator = coordinator
+        self._layouts = StoredLayouts(context.metadata)
 
     def plugins_of(self, name: str, adopted_by: TopicName | None = None) -> DomainPlugins | NoPlugins:
         """
@@ -118,8 +120,10 @@ class SegmentOpener:
         returns = name == str(own)
         # The plugins are looked up first, so that a domain with missing plugins fails before anything is opened. After
         # a migration, the record names the topic that decides.
-        owner = await self._owner_of(own) if returns else None
+        owner = await self._layouts.owner(own) if returns else None
         plugins = self.plugins_of(name, None if owner is None else owner.topic)
+        if owner is not None:
+            _require_adopting(name, plugins)
         ledger = await self._context.ledgers.open(name)
         try:
             # Read after the ledger was opened: if the record belongs to another life, the opened ledger was deleted.
@@ -142,7 +146,7 @@ class SegmentOpener:
         """Return whether the segment's topic has migrated since the segment was opened; ``opened`` is sealed."""
         if opened.adopted_by is not None or not opened.name_may_return:
             return False
-        return await self._owner_of(topic_of(opened.name)) is not None
+        return await self._layouts.owner(topic_of(opened.name)) is not None
 
     async def subscription(self, topic: str, name: str, segment: OpenSegment) -> SegmentSubscription:
         """
@@ -161,13 +165,6 @@ class SegmentOpener:
     async def _record_of(self, topic: TopicName) -> TopicRecord | None:
         record = await self._context.metadata.get(topic_key(topic))
         return None if record is None else decode(TopicRecord, record)
-
-    async def _owner_of(self, topic: TopicName) -> Layout | None:
-        """Return the layout of the topic that a topic has become; None: it has not migrated."""
-        record = await self._record_of(topic)
-        to = None if record is None else from_record(topic, record).moved_to
-        found = None if to is None else await self._record_of(to)
-        return None if to is None or found is None else from_record(to, found)
 
     async def _buffer(
         self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins, life: int, settled_families: tuple[str, ...]
@@ -222,6 +219,13 @@ def _require_family(name: str, topic: TopicRecord, plugins: DomainPlugins) -> No
         if family not in plugins.buffer.families:
             what = f"what transactions of the {family} family wrote or acknowledged"
             raise foreign_data(name, what, "plugins of that family")
+
+
+def _require_adopting(name: str, plugins: DomainPlugins | NoPlugins) -> None:
+    """Raise ConfigurationError if the configured buffer cannot read what another family wrote before a migration."""
+    if isinstance(plugins, DomainPlugins) and not IAdoptingBuffer.implementedBy(plugins.buffer.implementation):
+        reason = f"{name} was written by another family before its topic migrated, which this buffer cannot read"
+        raise ConfigurationError("domains.segment.buffer", reason)
 
 
 class SegmentCache:
@@ -287,9 +291,10 @@ class SegmentCache:
 
         :raises LedgerNotFound: the segment does not exist.
         """
+        opened = await self.segment(segment)  # after a migration, this forgets the former subscriptions
 
         async def open_it() -> SegmentSubscription:
-            return await self._opener.subscription(topic, name, await self.segment(segment))
+            return await self._opener.subscription(topic, name, opened)
 
         return await self._subscriptions.get((segment, name), open_it)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from txnframework.model.layout import Layout, Segment, SegmentState
+from txnframework.model.layout_changes import deleted, removed
 from txnframework.model.names import HASH_MAX, ONLY_SEGMENT_ID, TopicName
 from txnframework.model.positions import Position
 from txnframework.model.topic_migration import Migration, MigrationOrigin, MigrationStep
@@ -83,6 +84,16 @@ def migrated(old: Layout, reservation: Layout, last_ledger: int) -> Layout:
         origin=MigrationOrigin(old.topic, old.life, last_ledger, old.families),
         reserved_for=None,
     )
+
+
+def ended(layout: Layout, life: int) -> Layout:
+    """
+    Return the layout of a topic that had become another one, which was deleted in its ``life``: the name is free.
+
+    A later topic of this name has a greater life than both, because its segment has the name of theirs.
+    """
+    left = removed(deleted(layout))
+    return replace(left, life=max(layout.life, life))
 
 
 def _with(layout: Layout, migration: Migration | None) -> Layout:

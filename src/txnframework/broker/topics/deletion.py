@@ -14,7 +14,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.layout_changes import deleted, ended_at, removed
 from txnframework.model.metadata import Expect, KeyRange
-from txnframework.model.migration_changes import done
+from txnframework.model.migration_changes import done, ended
 from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import Limit
 from txnframework.model.topic_migration import MigrationOrigin
@@ -135,22 +135,31 @@ class TopicDeletion:
                 continue
             await self._remove(layout)
             if layout.origin is not None:
-                await self._release_origin(layout.topic, layout.origin)
+                await self._release_origin(layout, layout.origin)
             await self._layouts.put_if(removed(layout), version)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def _finish_migration(self, layout: Layout) -> None:
-        """Refer to a topic in the record of the topic that it migrated from, unless that is done."""
-        found = None if layout.origin is None else await self._layouts.find(layout.origin.topic)
-        if found is not None and found[0].is_migrating and layout.continues(found[0]):
-            await self._layouts.put_if(done(found[0]), found[1])
+        """
+        Refer to a topic in the record of the topic that it migrated from, unless that is done.
 
-    async def _release_origin(self, topic: TopicName, origin: MigrationOrigin) -> None:
+        Otherwise the migration would be carried out again after the deletion, without the segment.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            found = None if layout.origin is None else await self._layouts.find(layout.origin.topic)
+            if found is None or not found[0].is_migrating or not layout.continues(found[0]):
+                return
+            await self._layouts.put_if(done(found[0]), found[1])
+        raise too_many_conflicts(layout.topic, ATTEMPTS_MAX)
+
+    async def _release_origin(self, layout: Layout, origin: MigrationOrigin) -> None:
         """Mark the topic that had become this one as deleted, so that its name can be used again."""
-        found = await self._layouts.find(origin.topic)
-        if found is not None and found[0].moved_to == topic and not found[0].deleted:
-            # A conflict is another process that does the same: nothing else changes such a record.
-            await self._layouts.put_if(removed(deleted(found[0])), found[1])
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._layouts.find(origin.topic)
+            if found is None or found[0].moved_to != layout.topic or not layout.continues(found[0]):
+                return
+            await self._layouts.put_if(ended(found[0], layout.life), found[1])
+        raise too_many_conflicts(origin.topic, ATTEMPTS_MAX)
 
     async def life(self, topic: TopicName) -> int | None:
         """Return how many topics have had this name, including the current one; None: there was never one."""

@@ -8,6 +8,7 @@ from txnframework.model import paths, records
 from txnframework.model.layout import Layout, from_record, to_record
 from txnframework.model.metadata import Expected, Put
 from txnframework.model.names import TopicName
+from txnframework.model.topic_migration import MigrationStep
 
 
 class StoredLayouts:
@@ -41,6 +42,19 @@ class StoredLayouts:
             return None
         return from_record(topic, records.decode(records.TopicRecord, record)), record.version
 
+    async def owner(self, topic: TopicName) -> Layout | None:
+        """
+        Return the layout of the topic to which a topic's segment belongs since its migration; None: to ``topic``.
+
+        The new topic's record decides, so that the new topic can be used before the old record refers to it.
+        """
+        found = await self.find(topic)
+        migration = None if found is None else found[0].migration
+        if found is None or migration is None or migration.step is MigrationStep.PLANNED:
+            return None
+        after = await self.find(migration.to)
+        return after[0] if after is not None and after[0].continues(found[0]) else None
+
     async def put(self, layout: Layout, expected: Expected) -> None:
         """Write the layout; errors are those of the store's ``put``."""
         await self._store.put(Put(paths.topic_key(layout.topic), records.encode(to_record(layout)), expected))
@@ -60,9 +74,3 @@ class StoredLayouts:
 def too_many_conflicts(topic: TopicName, attempts: int) -> Unavailable:
     """Return the error of an update that exhausted its retries."""
     return Unavailable(f"the layout of {topic} changed {attempts} times while it was being changed")
-
-
-def require_not_migrating(layout: Layout) -> None:
-    """Raise Unavailable while a topic's migration is carried out: its subscriptions are about to be taken over."""
-    if layout.is_migrating:
-        raise Unavailable(f"{layout.topic} is migrating to another family, which takes a moment")

@@ -183,7 +183,9 @@ class TopicMigrations:
             migration = layout.migration
             if migration is None:
                 return False
-            if migration.step is not MigrationStep.PLANNED:
+            if migration.step is MigrationStep.DONE:
+                raise MigrationRefused(str(topic), f"it has become {migration.to}, and there is no way back")
+            if migration.step is MigrationStep.DECIDED:
                 raise MigrationRefused(str(topic), "the migration is decided, and can only be finished")
             if await self._layouts.put_if(changes.withdrawn(layout), version):
                 await self._release(topic, migration.to)
@@ -229,8 +231,11 @@ class TopicMigrations:
             return f"{to} is in another namespace"
         if topic.internal or to.internal:
             return "names that begin with '__' are reserved for internal topics"
-        if layout.migration is not None and layout.migration.to != to:
-            return f"its migration to {layout.migration.to} is planned; withdraw it first"
+        migration = layout.migration
+        if migration is not None and migration.step is not MigrationStep.PLANNED:
+            return f"it has migrated, or is about to: to {migration.to}"
+        if migration is not None and migration.to != to:
+            return f"its migration to {migration.to} is planned; roll it back first"
         check_new_topic(to)
         return self._refusal(topic, to)
 

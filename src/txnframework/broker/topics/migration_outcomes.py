@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from txnframework.broker.segments import OpenSegment
 from txnframework.errors import (
@@ -29,6 +30,7 @@ LISTED = Limit(100)
 TOGETHER_MAX = 16
 """The most records that are written, and the most transactions that are ended, at the same time."""
 
+T = TypeVar("T")
 Place = tuple[int, Branch]
 """A ledger, and a branch with entries in it."""
 
@@ -82,7 +84,7 @@ class OutcomeRecorder:
             txn_id: await self._state(txn_id) for txn_id in {*holders, *(one.txn_id for _, one in found.undecided)}
         }
         opened = sorted(txn_id for txn_id, state in states.items() if state is State.OPEN)
-        await _together(self._abort(txn_id) for txn_id in opened)
+        await _together(self._abort, opened)
         if opened:
             return False
         aborted = {place for place in found.undecided if await self._is_aborted(place[1])}
@@ -137,9 +139,10 @@ class OutcomeRecorder:
         return False
 
     async def _store_records(self, places: Iterable[Place]) -> None:
-        await _together(self._store_record(*place) for place in places)
+        await _together(self._store_record, places)
 
-    async def _store_record(self, ledger_id: int, branch: Branch) -> None:
+    async def _store_record(self, place: Place) -> None:
+        ledger_id, branch = place
         record = AbortRecord(after=str(Position(ledger_id, -1)))
         key = abort_record_key(self._opened.name, ledger_id, branch.txn_id, branch.number)
         indexes = abort_indexes(self._opened.name, ledger_id, record)
@@ -184,11 +187,11 @@ async def transactions_in(coordinator: ITransactionCoordinator, segment: str) ->
     return frozenset(found)
 
 
-async def _together(works: Iterable[Awaitable[None]]) -> None:
+async def _together(work: Callable[[T], Awaitable[None]], subjects: Iterable[T]) -> None:
     slots = asyncio.Semaphore(TOGETHER_MAX)
 
-    async def run(work: Awaitable[None]) -> None:
+    async def run(subject: T) -> None:
         async with slots:
-            await work
+            await work(subject)
 
-    await asyncio.gather(*map(run, works))
+    await asyncio.gather(*map(run, subjects))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from txnframework.broker.coordination import ATTEMPTS_MAX, expected_version, update_record
 from txnframework.broker.cursors import StoredCursor
-from txnframework.broker.topics.layouts import StoredLayouts, require_not_migrating, too_many_conflicts
+from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
@@ -37,8 +37,13 @@ class SubscriptionChanges:
     """
 
     def __init__(
-        self, store: IMetadataStore, layouts: StoredLayouts, segment: Callable[[str], Awaitable[OpenSegment]]
+        self,
+        store: IMetadataStore,
+        layouts: StoredLayouts,
+        segment: Callable[[str], Awaitable[OpenSegment]],
+        finish_migration: Callable[[TopicName], Awaitable[None]],
     ) -> None:
+        self._finish_migration = finish_migration
         self._store = store
         self._layouts = layouts
         self._segment = segment
@@ -47,7 +52,9 @@ class SubscriptionChanges:
         """Create a subscription, or complete one that another process began to create; an existing one is unchanged."""
         for _ in range(ATTEMPTS_MAX):
             layout, version = await self._layouts.load(topic)
-            require_not_migrating(layout)
+            if layout.is_migrating:
+                await self._finish_migration(layout.topic)
+                continue
             if name not in layout.subscriptions:
                 check_new_name(name, "subscription name")
                 await self.tombstone(layout, name)
@@ -65,12 +72,14 @@ class SubscriptionChanges:
             that was created again since.
         """
         layout, version = await self._layouts.load(topic)
-        topic = layout.topic
-        record = await self._store.get(paths.subscription_key(str(topic), name))
+        record = await self._store.get(paths.subscription_key(str(layout.topic), name))
         if name not in layout.subscriptions and (record is None or _decoded(record).deleted):
             raise SubscriptionNotFound(str(topic), name)
         for _ in range(ATTEMPTS_MAX):
-            require_not_migrating(layout)
+            if layout.is_migrating:
+                await self._finish_migration(layout.topic)
+                layout, version = await self._layouts.load(topic)
+                continue
             if name not in layout.subscriptions:
                 return
             before, unknown = version, None

@@ -57,7 +57,7 @@ class Topics:
         self._ledgers = ledgers
         self._segment = segment
         self._layouts = StoredLayouts(store)
-        self._subscriptions = SubscriptionChanges(store, self._layouts, segment)
+        self._subscriptions = SubscriptionChanges(store, self._layouts, segment, migrations.finish)
         self.deletion = TopicDeletion(store, ledgers, self._layouts, self._subscriptions, coordinator, release)
 
     async def create(self, topic: TopicName, segments: int = 1) -> Layout:
