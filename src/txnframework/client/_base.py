@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from txnframework.broker import Host, Topics
+from txnframework.broker import Host, OpenSegment, Topics
 from txnframework.config import ClientSection
 from txnframework.environment import Environment
 from txnframework.errors import (
@@ -68,6 +68,21 @@ async def require_topics(host: Host, layouts: Iterable[Layout]) -> None:
         segment = str(layout.name_of(next(iter(layout.segments))))
         if await host.topics.deletion.is_deleted(segment, layout.life):
             raise TopicNotFound(str(layout.topic), deleted=True)
+
+
+async def open_segment(host: Host, layout: Layout, segment_id: int) -> OpenSegment:
+    """
+    Return a segment of the topic of a layout.
+
+    :raises TopicNotFound: the topic was deleted; another topic may exist under its name.
+    :raises Unavailable: the topic has migrated since the layout was read; read it again.
+    """
+    opened = await host.segment(str(layout.name_of(segment_id)))
+    if opened.is_of(layout.life):
+        return opened
+    if opened.adopted_by not in (None, layout.topic):
+        raise Unavailable(f"{layout.topic} has just become {opened.adopted_by}")
+    raise TopicNotFound(str(layout.topic), deleted=True)
 
 
 class NamingDeletion:

@@ -35,7 +35,6 @@ from txnframework.errors import (
     ReceiveTimeout,
     Unavailable,
 )
-from txnframework.model.names import topic_of
 
 if TYPE_CHECKING:
     from txnframework.serializers import Serializer
@@ -65,7 +64,6 @@ class Consumer(HandlerRuns[T_co]):
         self.name = options.name
         self._host = host
         self._options = options
-        self._targets = targets
         self._inbox = Inbox()
         self._news = asyncio.Event()
         # Set with ``_news``. ``wait_until`` clears this one, because ``receive`` may not have looked at the other yet.
@@ -82,7 +80,7 @@ class Consumer(HandlerRuns[T_co]):
         self._acks = ConsumerAcks(host, options.subscription, self._segments, self._require_open)
 
     def __repr__(self) -> str:
-        topics = ", ".join(map(str, self._targets))
+        topics = ", ".join(map(str, self._segments.targets))
         return (
             f"<Consumer {self.name} of {topics}, subscription {self.subscription}{', closed' if self._closed else ''}>"
         )
@@ -90,7 +88,7 @@ class Consumer(HandlerRuns[T_co]):
     @property
     def keys(self) -> frozenset[str]:
         """The keys of this consumer's steps: its topics."""
-        return frozenset(str(target.topic) for target in self._targets)
+        return frozenset(str(target.topic) for target in self._segments.targets)
 
     @property
     def is_active(self) -> bool:
@@ -403,8 +401,9 @@ class Consumer(HandlerRuns[T_co]):
         if messages is None:
             return NamingDeletion(self._host, layouts.values)
         ids = [one.id if isinstance(one, Message) else one for one in messages]
-        topics = {topic_of(one.segment) for one in ids if isinstance(one, MessageID)}
-        return NamingDeletion(self._host, lambda: [layouts[topic] for topic in topics if topic in layouts])
+        segments = {one.segment for one in ids if isinstance(one, MessageID)}
+
+        return NamingDeletion(self._host, lambda: self._segments.layouts_of(segments))
 
     def _require_open(self) -> None:
         if self._closed:

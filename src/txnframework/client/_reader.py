@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self
 
 from txnframework.broker import Host, OpenSegment, first_completed
-from txnframework.client._base import close_after, require_open
+from txnframework.client._base import close_after, open_segment, require_open
 from txnframework.client._content_types import T_co
 from txnframework.client._messages import (
     EntryOrigin,
@@ -111,6 +111,17 @@ class Reader(Generic[T_co]):
 
     async def open(self) -> None:
         """Find the start positions and, without ``follow``, the end positions; ``Client.reader`` calls this."""
+        while True:
+            try:
+                await self._open()
+            except Unavailable:
+                layout = self._layout
+                if layout is None or (await self._host.topics.layout(self._topic)).topic == layout.topic:
+                    raise
+                continue  # it has migrated meanwhile
+            return
+
+    async def _open(self) -> None:
         # A planned layout change is carried out first: until then its children may have no ledgers.
         layout = await self._current_layout(watches=self._follow)
         lives = (None, layout.life, None if layout.origin is None else layout.origin.life)
@@ -239,9 +250,7 @@ class Reader(Generic[T_co]):
     async def _track(
         self, layout: Layout, segment: Segment, upto: Position, until_now: bool, joins: bool = False
     ) -> _Track:
-        opened = await self._host.segment(str(layout.name_of(segment.id)))
-        if not opened.is_of(layout.life):
-            raise TopicNotFound(str(self._topic), deleted=True)
+        opened = await open_segment(self._host, layout, segment.id)
         compacted: AsyncGenerator[CompactedEntry, None] | None = None
         # A segment that joins later is read uncompacted: its compacted part may lack nulls for keys already read from
         # parents.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from txnframework.broker import Host, OpenSegment
-from txnframework.client._base import Name, name_from
+from txnframework.client._base import Name, name_from, open_segment
 from txnframework.client._reader import Reader, open_reader
 from txnframework.client._sends.encoded_values import require_serializer
 from txnframework.errors import InvalidInput, TopicNotFound, Unavailable
@@ -75,18 +75,19 @@ async def take_snapshot(host: Host, topics: tuple[TopicName, ...]) -> Snapshot:
     messages are stored before it ends, and it has ended if any of them is before an end. So what is stored between the
     ends and the tails, which are read afterwards, shows every such transaction.
     """
-    layouts = [await host.topics.finish_changes(topic) for topic in topics]
-    lives = {layout.topic: layout.life for layout in layouts}
+    before = layouts = [await host.topics.finish_changes(topic) for topic in topics]
     segments = await _segments(host, layouts)
     ends = {segment.name: await _end(segment) for segment in segments}
-    # Again, because a segment may have been split meanwhile: its transactions go on in its children.
+    # Again, because a segment may have been split meanwhile: its transactions go on in its children. A topic that has
+    # migrated meanwhile goes on in a child, too.
     layouts = [await host.topics.finish_changes(topic) for topic in topics]
-    for layout in layouts:
-        if layout.life != lives[layout.topic]:
+    for former, layout in zip(before, layouts, strict=True):
+        if not layout.continues(former):
             raise TopicNotFound(str(layout.topic), deleted=True)  # the ends are those of an earlier topic of its name
     hidden: set[TxnID] = set()
     for segment in await _segments(host, layouts):
         hidden |= await _written_after(host, segment, ends.get(segment.name, EARLIEST))
+    lives = {topic: layout.life for topic, layout in zip(topics, before, strict=True)}
     return Snapshot(topics, ends, frozenset(hidden), lives, host)
 
 
@@ -94,10 +95,7 @@ async def _segments(host: Host, layouts: Iterable[Layout]) -> list[OpenSegment]:
     found = []
     for layout in layouts:
         for part in layout.in_order():
-            segment = await host.segment(str(layout.name_of(part.id)))
-            if not segment.is_of(layout.life):
-                raise TopicNotFound(str(layout.topic), deleted=True)
-            found.append(segment)
+            found.append(await open_segment(host, layout, part.id))
     return found
 
 

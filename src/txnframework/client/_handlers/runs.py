@@ -23,7 +23,6 @@ from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.client._transaction import Transaction, TransactionPart, part_of
 from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import Closed, InvalidInput
-from txnframework.model.names import TopicName
 from txnframework.runtime.backoff import Backoff
 
 RETRIES_MAX = 5
@@ -64,7 +63,6 @@ class HandlerRuns(Generic[T_co]):
     _segments: FollowedSegments
     _inbox: Inbox
     _options: ConsumerOptions
-    _targets: tuple[Any, ...]
     _closed: bool
     _loop: HandlerLoop | None = None
 
@@ -252,14 +250,20 @@ class HandlerRuns(Generic[T_co]):
         return partial(self._handle_in, transaction or self._own_transaction(), handler)
 
     def _own_transaction(self) -> Open[Transaction]:
-        topics = sorted({str(one if isinstance(one, TopicName) else one.topic) for one in self._targets})
+        self._shared_domain()
+        operations = TransactionOperations(self._host)
+        # Looked up for each transaction: a topic may migrate to another domain.
+        return lambda: operations.transaction(domain=self._shared_domain())
+
+    def _shared_domain(self) -> str:
+        topics = sorted(map(str, self._segments.topics))
         domain = self._host.shared_domain(*topics)
         if domain is None:
             raise InvalidInput(
                 f"{', '.join(topics)}: no plugin provides transactions over these topics; pass transactional=False to "
                 "acknowledge each message after its handler"
             )
-        return partial(TransactionOperations(self._host).transaction, domain=domain)
+        return domain
 
     async def _handle_in(
         self,

@@ -10,7 +10,14 @@ from txnframework.client._messages import Message, MessageID, by_segment, check_
 from txnframework.client._seek_positions import LATE_IDS, entry_before
 from txnframework.client._subscription.feed import Feed
 from txnframework.client._subscription.segments import FollowedSegments
-from txnframework.errors import InvalidInput, NotFound, OutcomeUnknown, TransactionConflict, Unavailable
+from txnframework.errors import (
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    TransactionConflict,
+    TransactionDomainMismatch,
+    Unavailable,
+)
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
@@ -44,10 +51,14 @@ class ConsumerAcks:
             for incarnation in sorted({one.incarnation for one in some}):
                 sized = tuple((one.id.position, one.batch_size) for one in some if one.incarnation == incarnation)
                 attached = self.feed(segment).present
-                if attached is not None:
-                    await attached.ack(sized, incarnation, holder, principal)
-                else:
-                    await self._ack_detached(segment, acks_of(sized), incarnation, holder, principal)
+                try:
+                    if attached is not None:
+                        await attached.ack(sized, incarnation, holder, principal)
+                    else:
+                        await self._ack_detached(segment, acks_of(sized), incarnation, holder, principal)
+                except TransactionDomainMismatch as error:
+                    await self._raise_if_moved(error, segment, some)
+                    raise
                 await self._let_successor_look(segment, attached)
                 self.feed(segment).missed.acknowledged((position for position, _ in sized), holder)
 
@@ -63,10 +74,14 @@ class ConsumerAcks:
             # This follows the last wait: the lease may have been lost in the meantime.
             self._require_current(one, holder)
         attached = self.feed(segment).present
-        if attached is not None:
-            await attached.ack_cumulative(sized, one.incarnation, holder, principal)
-        else:
-            await self._ack_detached(segment, (cumulative_ack(*sized),), one.incarnation, holder, principal)
+        try:
+            if attached is not None:
+                await attached.ack_cumulative(sized, one.incarnation, holder, principal)
+            else:
+                await self._ack_detached(segment, (cumulative_ack(*sized),), one.incarnation, holder, principal)
+        except TransactionDomainMismatch as error:
+            await self._raise_if_moved(error, segment, (one,))
+            raise
         await self._let_successor_look(segment, attached)
         if holder is None:
             self.feed(segment).missed.acknowledged_upto(one.id.position)
@@ -151,6 +166,22 @@ class ConsumerAcks:
             current = message.tenure is attached.dispatch.tenure and not renounced
         if not current:
             raise TransactionConflict(holder.txn_id, NOT_UNDER_LEASE)
+
+    async def _raise_if_moved(
+        self, error: TransactionDomainMismatch, segment: str, messages: Iterable[Message]
+    ) -> None:
+        """
+        Raise TransactionConflict if the transaction has the wrong family only because the topic has just migrated.
+
+        Then this consumer has not followed yet, or it received the messages before. They are delivered again.
+        """
+        layout, attached = self._segments.layout_of(segment), self.feed(segment).present
+        present = None if attached is None else attached.dispatch.tenure
+        is_earlier = any(one.tenure not in (None, present) for one in messages)
+        is_moving = await self._host.topics.current_name(layout.topic) != layout.topic
+        if is_moving or (layout.origin is not None and is_earlier):
+            reason = f"{layout.topic} has migrated to another family, and delivers its messages again"
+            raise TransactionConflict(error.txn_id, reason) from error
 
     async def _ack_detached(
         self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str

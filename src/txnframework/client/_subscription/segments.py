@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from txnframework.client._subscription.feed import Feed
@@ -63,14 +63,23 @@ class FollowedSegments:
 
         :raises KeyError: this consumer does not follow the topic.
         """
+        found = self.find_layout(segment)
+        if found is None:
+            raise KeyError(segment)
+        return found
+
+    def layouts_of(self, segments: Iterable[str]) -> list[Layout]:
+        """Return the layouts of the topics to which segments belong, of those that this consumer follows."""
+        found = [layout for layout in map(self.find_layout, segments) if layout is not None]
+        return list({layout.topic: layout for layout in found}.values())
+
+    def find_layout(self, segment: str) -> Layout | None:
+        """Return the layout of the topic to which a segment belongs; None: this consumer does not follow the topic."""
         topic = topic_of(segment)
-        found = self.layouts.get(topic)
-        if found is not None:
-            return found
-        for layout in self.layouts.values():
-            if layout.origin is not None and layout.origin.topic == topic:
-                return layout
-        raise KeyError(topic)
+        if topic in self.layouts:
+            return self.layouts[topic]
+        origins = (one for one in self.layouts.values() if one.origin is not None and one.origin.topic == topic)
+        return next(origins, None)
 
     def move(self, topic: TopicName, to: Layout) -> None:
         """Follow a topic that has migrated: its new layout, and the new name as the target."""
