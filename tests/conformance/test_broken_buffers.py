@@ -28,6 +28,7 @@ from txnframework.model import (
     Transaction,
     Visibility,
 )
+from txnframework.model.entry_view import EntryView
 from txnframework.model.paths import abort_records_range
 from txnframework.plugin import Provider, SegmentContext
 from txnframework.testing import BufferSuite, WorldHarness
@@ -53,6 +54,19 @@ class JudgesEverybody(MetadataBuffer):
         found = await self.ledger_of_test.read(EntryRange(request.after.entry, tail.last_confirmed), request.limit)
         shown = tuple(ReadableEntry(one.position, one.data, None, Visibility.COMMITTED) for one in found)
         return EntryPage(shown, tail.last_confirmed)
+
+    ledger_of_test: IManagedLedger
+
+
+class ShowsControlEntries(MetadataBuffer):
+    """Returns what another family wrote for itself."""
+
+    async def read(self, request: ReadRequest) -> EntryPage:
+        page = await super().read(request)
+        found = await self.ledger_of_test.read(EntryRange(request.after.entry, page.upto), request.limit)
+        control = [one for one in found if one.position in page.skipped and EntryView(one.data).producer == "control"]
+        shown = [ReadableEntry(one.position, one.data, None, Visibility.COMMITTED) for one in control]
+        return EntryPage((*page.entries, *shown), page.upto)
 
     ledger_of_test: IManagedLedger
 
@@ -249,6 +263,8 @@ CASES = [
     (ShowsEverything, "test_intent_comes_first"),
     (ShowsEverything, "test_restart"),
     (JudgesEverybody, "test_entries_of_another_family_are_refused"),
+    (JudgesEverybody, "test_outcomes_of_another_family"),
+    (ShowsControlEntries, "test_control_entries_of_another_family"),
     (GuessesBeforeItKnows, "test_answers_wait_for_the_recovery"),
     (GoesOnAfterItsClose, "test_closing_while_recovering"),
     (WritesNoIntent, "test_open_pins"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from txnframework.testing._suites._buffer.adoption import AdoptionRules
 from txnframework.testing._suites._buffer.announcements import AnnouncementRules, PlanRules
 from txnframework.testing._suites._buffer.commit_order import CommitOrderRules
 from txnframework.testing._suites._buffer.recovery import RecoveryRules
@@ -18,7 +19,7 @@ class RulesWithoutSteps(RecoveryRules, PlanRules, AnnouncementRules, WriteRules,
     """The rules of a buffer without ``StepRules``, for stores over which those run across processes."""
 
 
-class BufferSuite(StepRules, RulesWithoutSteps):
+class BufferSuite(StepRules, AdoptionRules, RulesWithoutSteps):
     """All rules of a buffer: subclass as ``TestX(BufferSuite)`` and set ``harness`` to a ``WorldHarness``."""
 
     harness: ClassVar[type[Harness[World]]]

@@ -5,7 +5,14 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, ClassVar
 
-from txnframework.interfaces import IAtomicBatchStore, ICommitOrderBuffer, IInPlaceBuffer, IPlannableBuffer
+from txnframework.interfaces import (
+    IAdoptingBuffer,
+    IAtomicBatchStore,
+    ICommitOrderBuffer,
+    IInPlaceBuffer,
+    IPlannableBuffer,
+    ISealableBuffer,
+)
 from txnframework.model import (
     EARLIEST,
     Append,
@@ -48,6 +55,8 @@ class BufferRules(ProcessRules):
         IPlannableBuffer,
         IInPlaceBuffer,
         ICommitOrderBuffer,
+        ISealableBuffer,
+        IAdoptingBuffer,
         IAtomicBatchStore,
         ENDS_WHEN_SEALED,
     )
