@@ -24,7 +24,12 @@ from txnframework_spark.source.filters import Condition, entry_conditions, may_m
 from txnframework_spark.source.offsets import before, find_time, resolve_bound
 from txnframework_spark.source.partitions import RangePartitioner, SegmentPartition
 from txnframework_spark.source.reader import read_entries
-from txnframework_spark.source.topics import list_matching_topics, missing_segment_message, restrict_layout
+from txnframework_spark.source.topics import (
+    list_matching_topics,
+    missing_segment_message,
+    require_readable,
+    restrict_layout,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +60,7 @@ async def plan_snapshot(
     """
     selection = options.selection
     topics = selection.topics if selection.pattern is None else await list_matching_topics(host, selection)
-    layouts = [await host.topics.layout(topic) for topic in topics]
+    layouts = [require_readable(await host.topics.layout(topic)) for topic in topics]
     segments = [(layout.topic, name) for layout in layouts for name in _to_read(layout, options)]
     ends = await asyncio.gather(*(_readable(host, options, name) for _, name in segments))
     bounds: dict[str, _SegmentBounds] = {}

@@ -16,7 +16,7 @@ from txnframework.interfaces import IWatch
 from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.model.positions import Position
-from txnframework_spark.errors import InvalidOption, TopicLost
+from txnframework_spark.errors import InvalidOption, TopicLost, Unsupported
 from txnframework_spark.options.selection import TopicSelection
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.process import retry_unavailable
@@ -56,7 +56,7 @@ class SegmentWatcher:
             # The watch is set before the read, so that no change is missed.
             watch = await self._host.topics.watch(topic)
             try:
-                self._layouts[topic] = await self._host.topics.layout(topic)
+                self._layouts[topic] = require_readable(await self._host.topics.layout(topic))
             except BaseException:
                 await watch.close()
                 raise
@@ -269,6 +269,20 @@ def restrict_layout(layout: Layout, chosen: Collection[int]) -> Layout:
     if unknown:
         raise InvalidOption("assign", missing_segment_message(layout, unknown[0]))
     return select_segments(layout, chosen)
+
+
+def require_readable(layout: Layout) -> Layout:
+    """
+    Return the layout.
+
+    :raises Unsupported: the topic has migrated from another family, whose entries read tasks do not know.
+    """
+    if layout.origin is None:
+        return layout
+    raise Unsupported(
+        f"{layout.topic} was {layout.origin.topic} before it migrated, and Spark cannot read such a topic; "
+        "read it with a consumer or a reader, or send new messages to a new topic"
+    )
 
 
 def gone(layout: Layout, segments: Collection[str]) -> bool:

@@ -47,6 +47,7 @@ from txnframework_spark.jobs.audit.report import (
 )
 from txnframework_spark.jobs.session import JobProgress, Meter
 from txnframework_spark.options.parser import StoreOptions
+from txnframework_spark.source.topics import require_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,8 +100,9 @@ class AuditJob:
         """Return the earlier report, if there is one, or raise the error of invalid usage; reads no ledger."""
         require_new(self.folder)
         for flow in self.flows:
-            process.run(host.topics.layout(flow.target))
-            if flow.subscription not in process.run(host.topics.layout(flow.source)).subscriptions:
+            require_readable(process.run(host.topics.layout(flow.target)))
+            source = require_readable(process.run(host.topics.layout(flow.source)))
+            if flow.subscription not in source.subscriptions:
                 raise SubscriptionNotFound(str(flow.source), flow.subscription)
         return None if self.since is None else Earlier.load(self.since, host.metadata.identity)
 
