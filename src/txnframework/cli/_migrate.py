@@ -15,6 +15,7 @@ from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, MigrationRefused
 from txnframework.model import TopicName
+from txnframework.model.topic_migration import MigrationStep
 
 WAIT_S = 10
 
@@ -23,7 +24,7 @@ WAIT_S = 10
 @click.argument("topic")
 @click.argument("to", required=False)
 @click.option("--dry-run", is_flag=True, help="Show what the migration would find, and change nothing.")
-@click.option("--rollback", is_flag=True, help="Take back a migration that is planned and not decided.")
+@click.option("--rollback", is_flag=True, help="Roll back a migration that is planned and not decided.")
 @click.option(
     "--wait-s",
     type=click.IntRange(min=0),
@@ -50,8 +51,8 @@ def migrate(
     Migrate TOPIC, a persistent:// topic, to TO, a topic:// topic, while it is used.
 
     Default of TO: the same name. Producers, consumers and readers follow. Subscriptions keep their acknowledgments.
-    Transactions that are open on TOPIC at the end are aborted. If the command is interrupted, run it again, or take the
-    migration back with --rollback. Once it is decided, any process that uses the topic finishes it.
+    Transactions that are open on TOPIC at the end are aborted. If the command is interrupted, run it again, or roll
+    it back with --rollback. Once it is decided, any process that uses the topic finishes it.
     """
     old = TopicName.parse(topic)
     new = TopicName("topic", old.tenant, old.namespace, old.name) if to is None else TopicName.parse(to)
@@ -82,21 +83,24 @@ def migrate(
 
 
 def _print_facts(facts: MigrationFacts, output: str) -> None:
+    is_source = facts.step in (None, MigrationStep.PLANNED)  # otherwise the new topic has the messages
     document = {
         "topic": facts.topic,
         "to": facts.to,
         "step": "none" if facts.step is None else facts.step.value,
         "planned": time_of(facts.planned_ms),
-        "messages": facts.messages,
-        "subscriptions": list(facts.subscriptions),
-        "open_transactions": facts.open_transactions,
+        "messages": facts.messages if is_source else None,
+        "subscriptions": list(facts.subscriptions) if is_source else None,
+        "open_transactions": facts.open_transactions if is_source else None,
         "refused": facts.refused,
     }
     if output == "json":
         print_json(document)
         return
     shown = {name.replace("_", " "): value for name, value in document.items() if value not in (None, "")}
-    print_facts(shown | {"subscriptions": ", ".join(facts.subscriptions) or "none"})
+    if is_source:
+        shown["subscriptions"] = ", ".join(facts.subscriptions) or "none"
+    print_facts(shown)
 
 
 def _print_end(topic: TopicName, result: str, seconds: float | None, output: str) -> None:

@@ -148,6 +148,8 @@ def describe(loaded: LoadedPlugins, topic: str, config: Path | None, output: str
 
     layout, plugins, segments = with_client(loaded, config, work)
     subscriptions = list(layout.subscriptions)
+    migrates_to = None if layout.migration is None else str(layout.migration.to)
+    migrated_from = None if layout.origin is None else str(layout.origin.topic)
     if output == "json":
         print_json(
             {
@@ -155,19 +157,22 @@ def describe(loaded: LoadedPlugins, topic: str, config: Path | None, output: str
                 "domain": layout.topic.domain,
                 "plugins": plugins,
                 "epoch": layout.epoch,
+                "migrates_to": migrates_to,
+                "migrated_from": migrated_from,
                 "subscriptions": subscriptions,
                 "segments": segments,
             }
         )
         return
-    print_facts(
-        {
-            "topic": layout.topic,
-            "plugins": plugins,
-            "epoch": layout.epoch,
-            "subscriptions": ", ".join(subscriptions) or "none",
-        }
-    )
+    facts = {
+        "topic": layout.topic,
+        "plugins": plugins,
+        "epoch": layout.epoch,
+        "migrates to": migrates_to,
+        "migrated from": migrated_from,
+        "subscriptions": ", ".join(subscriptions) or "none",
+    }
+    print_facts({name: value for name, value in facts.items() if value is not None})
     print_records(segments)
 
 
