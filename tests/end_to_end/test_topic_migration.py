@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from migrating import BOTH, NEW, OLD, SOON_MS, migrate, values
 
-from txnframework import Client
-from txnframework.broker.topics.migration import Progress
 from txnframework.errors import (
     InvalidTransactionState,
     MigrationRefused,
@@ -27,20 +26,6 @@ if TYPE_CHECKING:
     from conftest import Stores
 
 pytestmark = pytest.mark.log_family
-
-LOG = {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}
-METADATA = dict.fromkeys(LOG, "metadata")
-BOTH: dict[str, Any] = {"domains": {"segment": METADATA, "persistent": LOG}}
-OLD, NEW = "persistent://public/default/orders", "topic://public/default/orders"
-SOON_MS = 60_000
-
-
-async def migrate(client: Client, wait_ms: int = 0, progress: Progress = lambda *_: None) -> None:
-    await client.topics.migrations.migrate(TopicName.parse(OLD), TopicName.parse(NEW), wait_ms, progress)
-
-
-async def values(client: Client, topic: str) -> list[bytes]:
-    return [message.value async for message in await client.reader(topic)]
 
 
 def test_outcomes_stay(stores: Stores) -> None:
@@ -220,7 +205,7 @@ def test_waiting_for_open_transactions(stores: Stores) -> None:
                 if step == "wait for open transactions":
                     waiting.set()
 
-            migrating = asyncio.ensure_future(migrate(client, SOON_MS, show))
+            migrating = asyncio.ensure_future(migrate(client, wait_ms=SOON_MS, progress=show))
             await waiting.wait()
             await sender.send(b"2", txn=txn)
             await txn.commit()
