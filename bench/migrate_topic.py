@@ -3,9 +3,10 @@ Migrate a topic under load and kills, and check every message: ``python bench/mi
 
 Four writers send to a persistent topic, alone and two messages in a transaction. Four consumers of one shared
 subscription acknowledge in transactions. Meanwhile ``txnframework topic migrate`` runs, and processes of all kinds are
-killed at random and started again. Each process notes in a journal what it was told. At the end, the topic and the
-subscription are read and compared with the journals: nothing may be lost, doubled or torn. The longest pause of a
-writer around the migration is printed; a pause in which the writer was killed does not count.
+killed at random and started again. Each process notes the replies to its calls in a journal. At the end, the topic and
+the subscription are read and compared with the journals: nothing may be lost, doubled or torn. A pause is the time
+between two confirmations of one writer during the migration; a pause in which the writer was killed does not count. The
+result is a table, and the exit code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ FILLED_TOGETHER = 10_000
 RECEIVED_TOGETHER = 500
 WORKERS = 4
 MIGRATOR_KILLS = 3
+EXAMPLES_MAX = 20
 
 
 class Journal:
-    """What one process was told, line by line; a line that was written survives the process."""
+    """The replies to the calls of one process, line by line; a line that was written survives the process."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", buffering=1)
@@ -173,21 +175,39 @@ def _whole(line: str) -> bool:
     return line.endswith("]]")
 
 
-def judge(folder: Path, messages: int, stored: list[str], left: list[str]) -> list[str]:
-    """Return what is wrong."""
-    wrong = []
-    counted = Counter(stored)
+class Verdict:
+    """What is wrong, by kind, with the first examples."""
+
+    def __init__(self) -> None:
+        self.counts = Counter({"lost": 0, "doubled": 0, "torn": 0, "unknown": 0})
+        self.examples: list[str] = []
+
+    def add(self, kind: str, text: str) -> None:
+        self.counts[kind] += 1
+        if len(self.examples) < EXAMPLES_MAX:
+            self.examples.append(f"{kind}: {text}")
+
+
+def judge(folder: Path, messages: int, stored: list[str], left: list[str]) -> Verdict:
+    """Compare what is stored, and what the subscription still delivers, with the replies in the journals."""
+    verdict, counted = Verdict(), Counter(stored)
     known = {f"filled-{number}" for number in range(messages)}
-    wrong += [f"filled message {one} is there {counted[one]} times" for one in known if counted[one] != 1]
     for _, noted in events(folder, "writer"):
         for _, event, values in noted:
             known.update(values)
             found = {counted[value] for value in values}
-            if event == "done" and found != {1}:
-                wrong.append(f"confirmed {values} are there {found} times")
-            elif event == "try" and found not in ({0}, {1}):
-                wrong.append(f"{values} are torn or doubled: {found}")
-    wrong += [f"message {one} was never sent" for one in counted.keys() - known]
+            if len(found) > 1:
+                verdict.add("torn", f"{values}, {event}, are there {sorted(found)} times")
+            elif event == "done" and found == {0}:
+                verdict.add("lost", f"confirmed {values}")
+    for one in (f"filled-{number}" for number in range(messages)):
+        if not counted[one]:
+            verdict.add("lost", one)
+    for one, times in counted.items():
+        if times > 1:
+            verdict.add("doubled", f"{one} is stored {times} times")
+        if one not in known:
+            verdict.add("unknown", f"{one} was never sent")
     acked: Counter[str] = Counter()
     tried: set[str] = set()
     for _, noted in events(folder, "consumer"):
@@ -196,20 +216,29 @@ def judge(folder: Path, messages: int, stored: list[str], left: list[str]) -> li
             if event == "done":
                 acked.update(values)
     again = Counter(left)
-    wrong += [f"{one} was acknowledged {times} times" for one, times in acked.items() if times > 1]
-    wrong += [f"{one} was acknowledged, and delivered again" for one in acked.keys() & again.keys()]
-    wrong += [f"{one} is delivered {times} times" for one, times in again.items() if times > 1]
-    wrong += [f"{one} was neither acknowledged nor delivered" for one in counted.keys() - again.keys() - tried]
-    return wrong
+    for one, times in acked.items():
+        if times > 1:
+            verdict.add("doubled", f"{one} was acknowledged {times} times")
+    for one, times in again.items():
+        if times > 1 or one in acked:
+            verdict.add("doubled", f"{one} is delivered again")
+    for one in counted.keys() - again.keys() - tried:
+        verdict.add("lost", f"{one} was neither acknowledged nor delivered")
+    return verdict
 
 
-def longest_pause_s(folder: Path, first: float, last: float) -> float:
-    """Return the longest time between two confirmations of one writer that overlaps the migration."""
-    longest = 0.0
+def pauses_ms(folder: Path, first: float, last: float) -> list[float]:
+    """Return the times between two confirmations of one writer that overlap the migration, shortest first."""
+    found: list[float] = []
     for _, noted in events(folder, "writer"):
         times = [at for at, event, _ in noted if event == "done"]
-        longest = max([longest, *(b - a for a, b in pairwise(times) if b >= first and a <= last)])
-    return longest
+        found += [(b - a) * 1_000 for a, b in pairwise(times) if b >= first and a <= last]
+    return sorted(found)
+
+
+def quantile(found: list[float], part: float) -> float:
+    """Return the value below which a part of the sorted values lies."""
+    return found[min(len(found) - 1, int(len(found) * part))] if found else 0.0
 
 
 def run(url: str, folder: Path, messages: int, before_s: float, after_s: float, seed: int) -> int:
@@ -245,12 +274,22 @@ def run(url: str, folder: Path, messages: int, before_s: float, after_s: float, 
             crew.start(victim)
     crew.stop()
     stored, left = asyncio.run(read_all(url))
-    wrong = judge(folder, messages, stored, left)
-    pause_s = longest_pause_s(folder, first, last)
-    print(f"messages {len(stored)}, acknowledged by consumers {len(stored) - len(left)}, kills {dict(crew.kills)}")
-    print(f"migration {last - first:.1f} s with kills, longest pause of a writer {pause_s:.2f} s")
-    print("\n".join(wrong[:20]) or "nothing lost, doubled or torn")
-    return 1 if wrong else 0
+    verdict = judge(folder, messages, stored, left)
+    pauses = pauses_ms(folder, first, last)
+    rows = {
+        "messages stored": f"{len(stored):,}",
+        "acknowledged by consumers": f"{len(stored) - len(left):,}",
+        "kills": ", ".join(f"{role} {count}" for role, count in sorted(crew.kills.items())) or "none",
+        **{kind: str(count) for kind, count in verdict.counts.items()},
+        "migration with kills, s": f"{last - first:.1f}",
+        "pause of a writer p50, ms": f"{quantile(pauses, 0.5):.0f}",
+        "pause of a writer p99, ms": f"{quantile(pauses, 0.99):.0f}",
+        "pause of a writer max, ms": f"{quantile(pauses, 1):.0f}",
+    }
+    print("| what | value |\n|---|---|")
+    print("\n".join(f"| {what} | {value} |" for what, value in rows.items()))
+    print("\n".join(verdict.examples), end="")
+    return 1 if verdict.examples else 0
 
 
 def main() -> int:
