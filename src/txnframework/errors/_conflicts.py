@@ -253,7 +253,7 @@ class LayoutConflict(Conflict):
 
 class MigrationRefused(Conflict):
     """
-    The migration of ``topic`` cannot begin, continue or be taken back; ``reason`` says what is in the way.
+    The migration of ``topic`` cannot begin, continue or be rolled back; ``reason`` says what is in the way.
 
     :known: Nothing was changed by this call.
     :retry: decide
