@@ -25,6 +25,7 @@ from txnframework.model.names import TopicName
 from txnframework_spark import process
 from txnframework_spark.jobs.audit.acknowledgments import Flow, check_flow, load_cursors
 from txnframework_spark.jobs.audit.audit import AuditJob
+from txnframework_spark.jobs.audit.checks import first_of_each
 from txnframework_spark.jobs.audit.deployment import load_deployment
 from txnframework_spark.jobs.audit.findings import CHECKS
 from txnframework_spark.jobs.audit.report import AuditResult
@@ -231,6 +232,13 @@ def test_an_output_behind_an_open_transaction_is_not_missing(
             found = check_flow(spark, asked, FLOW, cursors)
             assert [(one.check, one.name) for one in found] == [("missing-output", str(FLOW.source))]
             assert "'d'" in found[0].detail
+
+
+def test_many_findings_of_one_check_hide_no_other(spark: SparkSession) -> None:
+    rows = spark.range(100).selectExpr("if(id < 98, 'often', 'seldom') AS check", "id")
+    found = first_of_each(rows, 3)
+    assert sorted(row.check for row in found) == ["often"] * 3 + ["seldom"] * 2
+    assert len({row.id for row in found}) == 5
 
 
 def test_a_flow_of_an_unknown_subscription_is_refused(stores: Any, audit: Audit) -> None:

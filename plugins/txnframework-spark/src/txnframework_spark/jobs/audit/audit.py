@@ -24,7 +24,7 @@ from txnframework_spark.jobs.audit.acknowledgments import (
     load_cursors,
     load_histories,
 )
-from txnframework_spark.jobs.audit.checks import branches_of, check_copies, check_transactions
+from txnframework_spark.jobs.audit.checks import branches_of, check_copies, check_transactions, first_of_each
 from txnframework_spark.jobs.audit.deployment import (
     Deployment,
     Piece,
@@ -33,7 +33,7 @@ from txnframework_spark.jobs.audit.deployment import (
     load_deployment,
     unchanged_copies,
 )
-from txnframework_spark.jobs.audit.findings import FINDINGS_MAX, AuditFinding, by_check
+from txnframework_spark.jobs.audit.findings import AuditFinding, by_check
 from txnframework_spark.jobs.audit.page import render
 from txnframework_spark.jobs.audit.pieces import FOUND, FOUND_ROWS, GONE, READ, auditing
 from txnframework_spark.jobs.audit.report import (
@@ -123,7 +123,7 @@ class AuditJob:
         try:
             with progress.tasks("reading", spark, meter):
                 read = [row.asDict() for row in rows.where(f"kind IN ('{READ}', '{GONE}')").collect()]
-                damages = [row.asDict() for row in rows.where(f"kind = '{FOUND}'").limit(FINDINGS_MAX).collect()]
+                damages = [row.asDict() for row in first_of_each(rows.where(f"kind = '{FOUND}'"))]
             gone = {(row["name"], row["ledger"]) for row in read if row["kind"] == GONE}
             places = _by_ledger(read, pieces, gone)
             findings = process.run(_damages(host, damages)) + process.run(check_ledgers(host, deployment))

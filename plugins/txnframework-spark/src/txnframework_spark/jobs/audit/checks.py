@@ -18,7 +18,7 @@ from txnframework_spark.jobs.audit.pieces import BRANCH, COPY, ENTRY, Batches
 from txnframework_spark.options.parser import StoreOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 HEADERS: Final = "txn string, state string, counted array<string>"
 _HEADER_FIELDS: Final = pa.schema([("txn", pa.string()), ("state", pa.string()), ("counted", pa.list_(pa.string()))])
@@ -59,6 +59,15 @@ async def first_unreserved(host: Host) -> dict[str, str]:
         first = str(TxnID(paths.coordinator_of(one.key.path), records.decode(records.IdBlock, one).next))
         found[first[:_COORDINATOR_DIGITS]] = first
     return found
+
+
+def first_of_each(found: DataFrame, rows_max: int = FINDINGS_MAX) -> list[Row]:
+    """Return so many rows of each ``check``, so that many findings of one check do not hide another one."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    number = f.row_number().over(Window.partitionBy("check").orderBy(f.lit(0)))
+    return found.withColumn("number", number).where(f.col("number") <= rows_max).drop("number").collect()
 
 
 def branches_of(rows: DataFrame) -> DataFrame:
@@ -106,7 +115,7 @@ def check_transactions(spark: SparkSession, rows: DataFrame, stores: StoreOption
         .when(wrong, "wrong-outcome")
         .when(_is_unreserved(process.run(first_unreserved(host))), "unknown-transaction")
     )
-    found = whole.withColumn("check", check).where(f.col("check").isNotNull()).limit(FINDINGS_MAX).collect()
+    found = first_of_each(whole.withColumn("check", check).where(f.col("check").isNotNull()))
     return [_transaction_finding(one.asDict()) for one in found]
 
 
@@ -168,7 +177,7 @@ def check_copies(rows: DataFrame, deployment: Deployment, unchanged: set[str]) -
         .when(f.col("copy") != f.col("original"), "changed-copy")
         .when(f.col("copies").isNull() & f.col("counts") & f.col("name").isin(*whole), "missing-copy")
     )
-    found = joined.withColumn("check", check).where(f.col("check").isNotNull()).limit(FINDINGS_MAX).collect()
+    found = first_of_each(joined.withColumn("check", check).where(f.col("check").isNotNull()))
     return [
         finding for row in found for finding in _copy_finding(row.asDict(), deployment.first_ledger(str(row["name"])))
     ]
