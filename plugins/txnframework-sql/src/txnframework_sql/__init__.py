@@ -6,7 +6,7 @@ Used with both kinds of database:
 * ``_metadata_store`` (with ``_leases``), ``_ledger_store`` and ``_watch``: the roles. They use the interface
   ``_database``; ``_backends`` chooses the implementation by URL.
 * ``steps``: the operations, as SQL statements and decisions without a driver or I/O.
-* ``schema``, ``migrations``, ``_revisions`` and ``_command``: the tables and their upgrade.
+* ``schema``, ``migrations``, ``_revisions`` and ``command``: the tables and their upgrade.
 
 ``sqlite`` and ``postgresql`` contain the code for one kind of database: connections, the executor of steps, the
 creation of the schema, the translation of errors and the wake-ups of watches. PostgreSQL also has statements that
