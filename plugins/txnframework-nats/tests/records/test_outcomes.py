@@ -21,7 +21,7 @@ from txnframework_nats.testing.servers.frames import Frame, NatsTap
 
 A, B = Key("/a", "p"), Key("/b", "p")
 ALL = KeyRange("/", "0")
-OPTIONS = MetadataOptions(request_timeout_ms=3_000, connect_timeout_ms=5_000)
+OPTIONS = MetadataOptions(request_timeout_ms=3_000, connect_timeout_ms=60_000)
 
 Write = Callable[[NatsMetadataStore, int], Awaitable[object]]
 
@@ -47,7 +47,8 @@ WRITES: dict[str, tuple[Write, list[bytes]]] = {
 class LosingProxy:
     """Loses one message of a client to the records, or its reply, and then the connection; another one is accepted."""
 
-    def __init__(self, server: tuple[str, int]) -> None:
+    def __init__(self, server: tuple[str, int], lost_reply: int | None) -> None:
+        self._left = lost_reply
         self.proxy = Proxy(server, lambda: _LosingTap(self))
         self.losing = ""
         self.awaited = ""
@@ -67,6 +68,11 @@ class LosingProxy:
 
     def deliver(self, frame: Frame) -> bool:
         """Lose the reply."""
+        if self._left is not None and frame.name in ("MSG", "HMSG"):
+            self._left = self._left - 1 if self._left else None
+            if self._left is None:
+                self._lose()
+                return False
         if not self.awaited or frame.name not in ("MSG", "HMSG") or frame.subject != self.awaited:
             return True
         self._lose()
@@ -101,15 +107,29 @@ async def opened(url: str) -> AsyncIterator[NatsMetadataStore]:
 
 
 @asynccontextmanager
-async def opened_through_proxy(url: str) -> AsyncIterator[tuple[NatsMetadataStore, LosingProxy]]:
-    """Open a store through a proxy."""
+async def opened_through_proxy(
+    url: str, lost_reply: int | None = None
+) -> AsyncIterator[tuple[NatsMetadataStore, LosingProxy]]:
+    """Open a store through a proxy; ``lost_reply``: the number of a message of the servers that is lost at first."""
     parts = urlsplit(url)
     host, _, port = parts.netloc.rpartition(":")
-    losing = LosingProxy((host, int(port)))
+    losing = LosingProxy((host, int(port)), lost_reply)
     async with losing.proxy as proxy:
         through = parts._replace(netloc="{}:{}".format(*proxy.address)).geturl()
         async with opened(through) as store:
             yield store, losing
+
+
+@pytest.mark.parametrize("before", range(8))
+def test_opening_goes_on_after_a_lost_reply(url: str, before: int) -> None:
+    """A new store is opened whichever reply of the servers is lost, and there is one store."""
+
+    async def main() -> None:
+        async with opened_through_proxy(url, lost_reply=before) as (store, proxy), opened(url) as other:
+            assert proxy.lost == 1
+            assert store.identity == other.identity
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("losing", ["request", "reply"])

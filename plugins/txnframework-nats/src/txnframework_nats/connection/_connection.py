@@ -239,18 +239,23 @@ class NatsConnection:
             raise Closed(f"{self.shown_url}: the connection belongs to another process or event loop; open it again")
 
     async def _check_jetstream(self) -> None:
-        try:
-            await self.api("INFO")
-        except RequestRefused as error:
-            if error.code in NOT_ENABLED:
-                raise InvalidInput(f"{self.shown_url}: the servers have no JetStream for this login") from error
-            raise Unavailable(f"{self.shown_url}: {error}") from error
-        except ReplyLost as error:
-            raise Unavailable(f"{self.shown_url}: JetStream does not answer") from error
-        except Unavailable as error:
-            if isinstance(error.__cause__, nats.errors.NoRespondersError):
-                raise InvalidInput(f"{self.shown_url}: the servers have no JetStream for this login") from error
-            raise
+        until = self._loop.time() + self.options.connect_timeout_ms / 1000
+        while True:
+            try:
+                await self.api("INFO")
+                return
+            except RequestRefused as error:
+                if error.code in NOT_ENABLED:
+                    raise InvalidInput(f"{self.shown_url}: the servers have no JetStream for this login") from error
+                raise Unavailable(f"{self.shown_url}: {error}") from error
+            except ReplyLost as error:
+                if self._loop.time() > until:
+                    raise Unavailable(f"{self.shown_url}: JetStream does not answer") from error
+            except Unavailable as error:
+                if isinstance(error.__cause__, nats.errors.NoRespondersError):
+                    raise InvalidInput(f"{self.shown_url}: the servers have no JetStream for this login") from error
+                raise
+            await asyncio.sleep(_RETRY_S)
 
     async def _send(self, messages: Sequence[Message]) -> Msg:
         """Send messages one after another, the last one as a request, and return its reply."""

@@ -36,6 +36,7 @@ from txnframework.model import (
 )
 from txnframework.model.paths import leases_range
 from txnframework_nats._options import MetadataOptions, locate, replicas_of
+from txnframework_nats.connection._attempts import Attempts
 from txnframework_nats.connection._connection import NatsConnection
 from txnframework_nats.records._feed import Feed
 from txnframework_nats.records._layout import Layout, record_id
@@ -48,6 +49,8 @@ from txnframework_nats.records._writer import Writer
 _LOG = logging.getLogger(__name__)
 
 _DURABLE_REPLICAS = 3
+_PAUSE_S = 0.01
+_PAUSE_S_MAX = 0.5
 _LEASES = leases_range("")
 
 
@@ -206,7 +209,8 @@ async def open_metadata_store(url: str, environment: Environment, options: Metad
     try:
         stream = RecordStream(connection, Layout(servers.prefix))
         new_identity = f"nats-{environment.random_bits(64):016x}"
-        state, identity = await stream.open(replicas_of(servers, options), new_identity)
+        attempts = Attempts(options.connect_timeout_ms / 1000, _PAUSE_S, _PAUSE_S_MAX, environment.random_bits)
+        state, identity = await stream.open(replicas_of(servers, options), new_identity, attempts)
         feed = Feed(connection, stream, environment, state.created, options.deleted_life_ms)
         is_durable = state.replicas >= _DURABLE_REPLICAS or options.sync_always
         if not is_durable and not all(is_own_machine(host.rpartition(":")[0]) for host in servers.hosts):

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from txnframework.errors import Conflict, CorruptRecord, InvalidInput, OutcomeUnknown, Unavailable, UnknownFormat
+from txnframework_nats.connection._attempts import Attempts
 from txnframework_nats.connection._connection import Message, NatsConnection
 from txnframework_nats.connection._failures import (
     NO_MESSAGE,
@@ -72,25 +73,33 @@ class RecordStream:
         self.layout = layout
         self._connection = connection
 
-    async def open(self, replicas: int, new_identity: str) -> tuple[StreamState, str]:
+    async def open(self, replicas: int, new_identity: str, attempts: Attempts) -> tuple[StreamState, str]:
         """
         Return the state of the stream and the identity of the store; make both if they are missing.
+
+        After a lost reply this is repeated: what the first attempt has made is found.
 
         :raises InvalidInput: the servers refuse the stream, or it has settings that would lose records.
         :raises UnknownFormat: the store was created by a later release.
         :raises Unavailable: the servers do not answer in time.
         """
-        try:
+        while True:
+            try:
+                return await self._open(replicas, new_identity)
+            except ReplyLost as error:
+                if attempts.are_over:
+                    raise Unavailable(str(error)) from error
+            await attempts.pause()
+
+    async def _open(self, replicas: int, new_identity: str) -> tuple[StreamState, str]:
+        found = await self._info()
+        if found is None:
+            await self._create(replicas)
             found = await self._info()
-            if found is None:
-                await self._create(replicas)
-                found = await self._info()
-            if found is None:
-                raise Unavailable(f"{self._connection.shown_url}: the stream {self.layout.stream} disappeared")
-            self._check(found["config"])
-            return _state(found), await self._identity(new_identity)
-        except ReplyLost as error:
-            raise Unavailable(str(error)) from error
+        if found is None:
+            raise Unavailable(f"{self._connection.shown_url}: the stream {self.layout.stream} disappeared")
+        self._check(found["config"])
+        return _state(found), await self._identity(new_identity)
 
     async def state(self) -> StreamState:
         """
