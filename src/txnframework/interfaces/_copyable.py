@@ -126,9 +126,10 @@ class ICopyableLedgerStore(ILedgerStore):
 
     async def import_sequences(name: str, sequences: tuple[RememberedSequence, ...]) -> None:
         """
-        Add copies to the deduplication window of a managed ledger that is being imported, all of them or none.
+        Add copies to the deduplication window of a managed ledger that is being imported.
 
-        They are in the order of ``remembered_sequences``. Those that were added before are left as they are.
+        They are in the order of ``remembered_sequences``. Those that were added before are left as they are. After an
+        error the first ones may be added, or all.
 
-        :raises OutcomeUnknown: all or nothing was added; repeat the call.
+        :raises OutcomeUnknown: the last ones may be added or not; repeat the call.
         """

@@ -17,6 +17,8 @@ from txnframework.model import (
     LedgerSummary,
     Limit,
     Position,
+    ProducerSequence,
+    RememberedSequence,
     StoredEntry,
 )
 from txnframework_nats.ledgers import NatsLedgerOptions, NatsLedgerStore, open_ledger_store
@@ -105,6 +107,39 @@ def test_a_page_of_several_ledgers(url: str, snapshot_records: int) -> None:
                 assert await ledger.find_time(at_ms) == before, at_ms
             (appended,) = await ledger.append((Append(b"next"),), 71)
             assert appended.position == Position(71, 0)
+
+    asyncio.run(main())
+
+
+def test_a_window_larger_than_a_message(url: str) -> None:
+    """A page of a window that is too large for one message is imported, also again after a part of it was."""
+    remembered = tuple(
+        RememberedSequence(ProducerSequence(f"{number:03}{'p' * 4_000}", 0, 0), FIRST[0].position, None, 100)
+        for number in range(600)
+    )
+
+    async def main() -> None:
+        async with opened(url) as store:
+            await store.skip_ids(71, {})
+            await store.import_ledger(NAME, SHAPE)
+            await store.import_entries(NAME, (*FIRST, *SECOND))
+            await store.import_sequences(NAME, remembered[:100])
+            await store.import_sequences(NAME, remembered)
+        async with opened(url) as store:
+            assert await store.remembered_sequences(NAME, None, 1_000) == remembered
+
+    asyncio.run(main())
+
+
+def test_ids_that_cannot_be_kept(url: str) -> None:
+    """Ledger 0 is refused: here it would mean the open ledger."""
+
+    async def main() -> None:
+        async with opened(url) as store:
+            await store.skip_ids(71, {})
+            with pytest.raises(InvalidInput, match="begin with 1"):
+                await store.import_ledger(NAME, shape_of(entries_of(0, 100), open_id=71))
+            assert await store.list_names("", "", 1) == ()
 
     asyncio.run(main())
 

@@ -52,7 +52,7 @@ class NatsLedgerStore:
         self._installation = installation
         self._numbers = {shard.stream: TransactionNumbers(shard) for shard in installation.shards}
         self._logs = OpenLogs(requests, self._numbers, environment, options)
-        self._copies = LedgerCopies(self._logs, self._log)
+        self._copies = LedgerCopies(self._logs, self._log, requests.message_bytes)
 
     @property
     def connection(self) -> NatsConnection:
@@ -171,7 +171,9 @@ class NatsLedgerStore:
 
     async def import_ledger(self, name: str, shape: LedgerShape) -> Position:
         """Create a managed ledger of this shape, or find it; return the last entry that was imported."""
-        last = shape.ledgers[-1].ledger_id
+        first_id, last = shape.ledgers[0].ledger_id, shape.ledgers[-1].ledger_id
+        if first_id < 1:
+            raise InvalidInput(f"ledger {first_id} of {name}: ids of this store begin with 1")
         if last > self._installation.skipped:
             raise InvalidInput(f"ledger {last} of {name}: its id was not skipped, so another ledger may get it")
         shard = self._shard(name)

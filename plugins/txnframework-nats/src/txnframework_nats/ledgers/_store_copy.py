@@ -25,6 +25,7 @@ from txnframework_nats.ledgers._records import (
     Numbering,
     Remembered,
     RememberedCopy,
+    encode,
 )
 from txnframework_nats.ledgers._state import LedgerState
 
@@ -37,10 +38,12 @@ class LedgerCopies:
     What a copy reads and writes in one managed ledger after the other.
 
     A log is open as long as something holds it. So the last one is kept here: otherwise each page would load it again.
+    ``message_bytes``: the largest data of one message.
     """
 
-    def __init__(self, logs: OpenLogs, find: Find) -> None:
+    def __init__(self, logs: OpenLogs, find: Find, message_bytes: int) -> None:
         self._logs = logs
+        self._message_bytes = message_bytes
         self._find = find
         self._last: OpenLog | None = None
 
@@ -73,10 +76,11 @@ class LedgerCopies:
         self._logs.keep_house(opened)
 
     async def import_sequences(self, name: str, sequences: tuple[RememberedSequence, ...]) -> None:
-        """Add copies to the windows, but for those that are there."""
+        """Add copies to the windows, but for those that are there; with one record if it fits into a message."""
         opened = await self._opened(name)
-        content = remembered_record(sequences, new_token())
-        await self._logs.finish(opened.log.change(lambda _: Change(None, content), 1))
+        for content in remembered_records(sequences, new_token, self._message_bytes):
+            await self._logs.finish(opened.log.change(partial(_unchanged, content), 1))
+            # Crash window: the copies of the following records are not added; all of them are imported again.
         self._logs.keep_house(opened)
 
     async def _opened(self, name: str) -> OpenLog:
@@ -141,8 +145,25 @@ def _addition(entries: Sequence[StoredEntry], state: LedgerState) -> Change[None
     return Change(None, added, tuple(bytes(one.data) for one in entries))
 
 
-def remembered_record(sequences: Sequence[RememberedSequence], token: bytes) -> Remembered:
-    """Return the record that adds copies to the windows of producers."""
+def _unchanged(content: Remembered, state: LedgerState) -> Change[None]:
+    state.require_present()
+    return Change(None, content)
+
+
+def remembered_records(
+    sequences: Sequence[RememberedSequence], new_token: Callable[[], bytes], bytes_max: int
+) -> Iterator[Remembered]:
+    """Yield the records that add copies to the windows of producers: as few as fit into messages of this size."""
+    content = _remembered(sequences, new_token())
+    if len(sequences) < 2 or len(encode(content)) <= bytes_max:
+        yield content
+        return
+    half = len(sequences) // 2
+    for some in (sequences[:half], sequences[half:]):
+        yield from remembered_records(some, new_token, bytes_max)
+
+
+def _remembered(sequences: Sequence[RememberedSequence], token: bytes) -> Remembered:
     producers: dict[str, int] = {}
     copies = []
     for one in sequences:

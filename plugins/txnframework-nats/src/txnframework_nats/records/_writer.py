@@ -89,9 +89,10 @@ class NumberBlocks:
         :raises OutcomeUnknown: the store may count from there.
         """
         async with self._reserving:
+            # Also after a lost reply the number from which is counted must be read again.
+            self._after, self._next, self._end = None, 0, 0
             # Every block of this stream begins above the number from which it is counted.
             await self._stream.skip_numbers(number, attempts_max)
-            self._after, self._next, self._end = None, 0, 0
 
 
 class Writer:
