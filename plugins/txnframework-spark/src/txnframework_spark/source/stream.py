@@ -82,7 +82,9 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most, least = NO_LIMIT, None
         # If Spark asks for everything, as with trigger(once=True), no limit applies.
         if not isinstance(limit, ReadAllAvailable):
-            most = BatchLimit(given.max_offsets_per_trigger or COUNT_MAX, given.max_bytes_per_trigger or COUNT_MAX)
+            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else given.max_offsets_per_trigger
+            size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else given.max_bytes_per_trigger
+            most = BatchLimit(rows or COUNT_MAX, size or COUNT_MAX)
             least = given.min_offsets_per_trigger
         after = process.run(retry_unavailable(planner.host, lambda: planner.latest(before, most, least)))
         return start if after is before else after.to_json()
