@@ -16,6 +16,8 @@ from txnframework.model.acks import Ack, AckState
 from txnframework.model.positions import Position
 from txnframework.model.records import CursorRecord
 
+_INDEX_MAX = 1 << 62
+
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
@@ -48,6 +50,22 @@ def state_of(cursor: Cursor, position: Position) -> AckState:
     if position.batch_index >= 0 and position.batch_index in cursor.partial.get(entry, frozenset()):
         return AckState.DELETED
     return AckState.PENDING
+
+
+def reached_by(cursor: Cursor) -> Position:
+    """Return a position that is not before any acknowledged message; whatever is behind it is PENDING."""
+    last = max(cursor.mark_delete, cursor.deleted[-1][1]) if cursor.deleted else cursor.mark_delete
+    reached = end_of(last)
+    if cursor.partial:
+        entry = max(cursor.partial)
+        index = max(cursor.partial[entry], default=_INDEX_MAX)
+        reached = max(reached, Position(entry.ledger_id, entry.entry_id, index))
+    return reached
+
+
+def end_of(position: Position) -> Position:
+    """Return a position that is not before any message of an entry; of a message, the message itself."""
+    return position if position.batch_index >= 0 else Position(position.ledger_id, position.entry_id, _INDEX_MAX)
 
 
 def _is_in(ranges: Sequence[tuple[Position, Position]], entry: Position) -> bool:

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from txnframework.model.acks import Ack, AckState
-from txnframework.model.cursor import Cursor, advance, from_record, state_of, to_record, unite
+from txnframework.model.cursor import Cursor, advance, from_record, reached_by, state_of, to_record, unite
 from txnframework.model.positions import EARLIEST, Position
 
 
@@ -101,6 +101,8 @@ def test_it_agrees_with_a_set_of_messages(seed: int) -> None:
         cursor = unite(cursor, [ack])
         for e, i in itertools.product(range(12), range(3)):
             assert (state_of(cursor, at(e, index=i)) is AckState.DELETED) == ((e, i) in done), (e, i)
+        assert all(at(e, index=i) <= reached_by(cursor) for e, i in done)
+        assert reached_by(cursor).entry == at(max(done)[0])
         whole = [e for e in range(12) if all((e, i) in done for i in range(3))]
         assert cursor == unite(START, [Ack(at(e), 3) for e in whole] + [Ack(at(e), 3, frozenset({i})) for e, i in done])
     assert from_record(to_record(cursor)) == cursor

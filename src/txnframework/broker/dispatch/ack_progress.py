@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from txnframework.broker.dispatch.deliveries import DETACHED, Deliveries, HeldMessage, MessageState
 from txnframework.broker.dispatch.open_acks import OpenAcks
 from txnframework.model.acks import AckState
-from txnframework.model.cursor import Cursor, state_of
+from txnframework.model.cursor import Cursor, reached_by, state_of
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
@@ -164,8 +164,12 @@ class AckProgress:
         acknowledgment stay with their consumer, which may request their redelivery.
         """
         freed: set[Position] = set()
+        last = max(reached_by(cursor), pending.last)
         for position, held in list(self.messages.items()):
-            if held.state is MessageState.ACKING:
+            state = held.state
+            if position > last and (state is MessageState.WAITING or state is MessageState.DELIVERED):
+                continue  # as most of those that were read ahead
+            if state is MessageState.ACKING:
                 held.skipped_by_refresh = True
                 continue
             if state_of(cursor, position) is AckState.DELETED:
@@ -177,7 +181,7 @@ class AckProgress:
                 held.cumulative = holder.ack.cumulative
                 held.own = held.own and held.holder == holder.branch
                 self._deliveries.set_state(held, MessageState.PENDING_ACK, holder.branch)
-            elif held.state is MessageState.PENDING_ACK and held.since < refresh:
+            elif state is MessageState.PENDING_ACK and held.since < refresh:
                 self._release(held)
                 freed.add(position)
         return frozenset(freed)

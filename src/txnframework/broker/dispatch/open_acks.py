@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from txnframework.model.acks import Ack, PendingAck
+from txnframework.model.cursor import end_of
 from txnframework.model.ids import TxnID
-from txnframework.model.positions import Position
+from txnframework.model.positions import EARLIEST, Position
 
 
 class OpenAcks:
@@ -28,6 +29,9 @@ class OpenAcks:
             else:
                 self._single.update((position, one) for position in _positions_of(one.ack))
         self.is_empty = not self._single and not self._cumulative
+        named = (*self._single, *(one.ack.position for one in self._cumulative))
+        self.last = max(map(end_of, named), default=EARLIEST)
+        """A position that is not before any message that one of them covers."""
 
     def holder(self, position: Position) -> PendingAck | None:
         """Return the acknowledgment that covers a message; None if there is none."""
