@@ -20,7 +20,7 @@ from metadata_world import (
 )
 
 from txnframework.errors import Closed, TransactionConflict, TxnFrameworkError
-from txnframework.model import Ack, AckRequest, Position, State, Transaction, TxnID
+from txnframework.model import Ack, AckRequest, Position, State, SweepResult, Transaction, TxnID
 
 ADMIT = step("put", "/txn-op/")
 
@@ -139,5 +139,75 @@ def test_a_closed_store_says_so() -> None:
             with pytest.raises(Closed):
                 await call
         assert issubclass(Closed, TxnFrameworkError)
+
+    asyncio.run(main())
+
+
+def test_the_writes_of_a_commit_are_removed_with_its_acknowledgments() -> None:
+    """By one step, after the cursor; the coordinator of the process finds nothing left to do."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        await process.send("a", branch_of(txn, 0))
+        await process.acknowledge(txn, Ack(FIRST))
+        await process.commit(txn)
+        process.wire.steps.clear()
+        assert await opened(process) == (set(), {txn.txn_id: State.COMMITTED})
+        assert [name for name, _ in process.wire.steps] == ["scan_index", "get", "scan", "apply"]
+        assert (applied(world), world.operations()) == ([FIRST], 0)
+        process.wire.steps.clear()
+        assert await process.coordinator.settle(txn.txn_id) == SweepResult(0, 0)
+        assert [name for name, _ in process.wire.steps] == ["scan"]
+        assert await process.values() == ["a"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_writes_that_do_not_count_wait_for_their_abort_records(is_committed: bool) -> None:
+    """Also if the other branch of the segment counts."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        txn = await process.begin()
+        for branch in (0, 7):
+            await process.send(str(branch), branch_of(txn, branch))
+        await process.acknowledge(txn, Ack(FIRST))
+        await (process.commit(txn) if is_committed else process.abort(txn))
+        await process.pending_acks().recover()
+        assert (applied(world), world.operations()) == ([FIRST] if is_committed else [], 2)
+        await process.coordinator.settle(txn.txn_id)
+        assert world.operations() == 0
+        assert await process.values() == (["0"] if is_committed else [])
+
+    asyncio.run(main())
+
+
+def test_the_coordinator_waits_for_a_subscription_that_settles_the_transaction() -> None:
+    """Both would read and write the same; a cancelled subscription is no longer waited for."""
+
+    async def main() -> None:
+        world = World()
+        process = await world.process()
+        for is_cancelled in (False, True):
+            txn = await process.begin()
+            await process.send("a", branch_of(txn, 0))
+            await process.acknowledge(txn, Ack(SECOND if is_cancelled else FIRST))
+            await process.commit(txn)
+            stop = process.wire.stop(step("apply", "/txn-op/"))
+            opening = asyncio.ensure_future(process.pending_acks().recover())
+            await stop.reached.wait()
+            process.wire.steps.clear()
+            settling = await waiting(process.coordinator.settle(txn.txn_id))
+            assert process.wire.steps == []
+            if is_cancelled:
+                opening.cancel()
+            stop.go.set()
+            assert await settling == SweepResult(2 if is_cancelled else 0, 0)
+            assert world.operations() == 0
+        assert applied(world)[:2] == [FIRST, SECOND]
 
     asyncio.run(main())

@@ -91,6 +91,7 @@ class Sweeps:
 
         :param ended: the ended transaction, if it is known; it saves reading its header.
         """
+        await self._shared.until_taken_effect(txn_id)
         if ended is None:
             header = await read_header(self._store, txn_id)
             ended = None if header is None else header.transaction

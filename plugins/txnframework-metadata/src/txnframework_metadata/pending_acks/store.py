@@ -56,7 +56,7 @@ class MetadataPendingAcks:
         # Without atomic batches a record is admitted as a whole, so each record holds one request.
         rules = ack_group_rules(self._options.acks_per_record_max if self._atomic else 0)
         self._groups: CallGroups[AckRequest] = CallGroups(self._record, rules)
-        self._begun = operations_shared_by(context.coordinator, context.store, self._options.page_records).begun
+        self._operations = operations_shared_by(context.coordinator, context.store, self._options.page_records)
         self._header: Header | None = None
         self._closed = False
 
@@ -80,13 +80,11 @@ class MetadataPendingAcks:
                 else:
                     ended[txn_id] = header.transaction.state
                     unfinished = True
-                    # Read the operations again: those read before the header may have been withdrawn while the
-                    # transaction was open.
-                    await self.settle(header.transaction)
-            if not unfinished:
+                    with self._operations.taking_effect(txn_id):
+                        await self._settle(header.transaction, with_writes=True)
+            if self._atomic or not unfinished:
                 return PendingAcks(opened, ended)
-            # Each round repeats the reading: on a store without atomic batches a record may be admitted during
-            # settling.
+            # Without atomic batches each round repeats the reading: a record may be admitted during settling.
         raise Unavailable(f"transactions keep ending on subscription {self.subscription} of {self.segment}")
 
     async def add(self, request: AckRequest) -> None:
@@ -101,16 +99,7 @@ class MetadataPendingAcks:
         self._require_open()
         if ended.state not in (State.COMMITTED, State.ABORTED):
             raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
-        for _ in range(self._options.attempts_max):
-            mine = [
-                operation
-                for operation in await scan_operations(self._store, ended.txn_id, self._options.page_records)
-                if self._records.has(operation)
-            ]
-            if not mine:
-                return
-            await self._settle_operations(ended, mine)
-        raise Unavailable(f"acknowledgments of {ended.txn_id} keep changing on {self.subscription} of {self.segment}")
+        await self._settle(ended, with_writes=False)
 
     async def close(self) -> None:
         """
@@ -157,7 +146,7 @@ class MetadataPendingAcks:
             # The transaction may have ended since; its version has then changed, and every write is refused.
             require_owner(known, request.principal)
             return known
-        header = await self._begun.header(self._store, request.branch.txn_id, request.principal)
+        header = await self._operations.begun.header(self._store, request.branch.txn_id, request.principal)
         self._header = header if self._atomic else None
         return header
 
@@ -250,6 +239,25 @@ class MetadataPendingAcks:
         await admit(self._store, stored, self._options.attempts_max)
 
     # -- settling -------------------------------------------------------------------------------------
+
+    async def _settle(self, ended: Transaction, *, with_writes: bool) -> None:
+        """
+        Settle a transaction here; the operations are read after its end, because earlier ones may be withdrawn since.
+
+        ``with_writes``: also tell the open buffers of this process about a commit, and remove its write operations
+        there in the same step, as the coordinator would do later in a step of its own.
+        """
+        for _ in range(self._options.attempts_max):
+            operations = await scan_operations(self._store, ended.txn_id, self._options.page_records)
+            mine = [operation for operation in operations if self._records.has(operation)]
+            if not mine:
+                return
+            writes = self._operations.tell_committed(ended, operations)[0] if with_writes else []
+            await self._settle_operations(ended, [*mine, *writes])
+            if self._atomic:
+                # No operation was added after the end, and none was changed by an admission.
+                return
+        raise Unavailable(f"acknowledgments of {ended.txn_id} keep changing on {self.subscription} of {self.segment}")
 
     async def _settle_operations(self, ended: Transaction, operations: Sequence[StoredOperation]) -> None:
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class SharedOperations:
         self._intents: WeakValueDictionary[Key, CallGroups[_Intent]] = WeakValueDictionary()
         self._removals: WeakValueDictionary[TxnID, CallGroups[_Forgotten]] = WeakValueDictionary()
         self._settling: dict[TxnID, dict[str, list[StoredOperation]]] = {}
+        self._taking_effect: dict[TxnID, asyncio.Event] = {}
         self._listeners: dict[str, list[Callable[[TxnID], None]]] = {}
 
     def listen(self, segment: str, ended: Callable[[TxnID], None]) -> None:
@@ -90,6 +92,29 @@ class SharedOperations:
             yield
         finally:
             del self._settling[txn_id]
+
+    @contextmanager
+    def taking_effect(self, txn_id: TxnID) -> Iterator[None]:
+        """Let ``until_taken_effect`` wait for this block, in which a subscription settles an ended transaction."""
+        if txn_id in self._taking_effect:
+            yield
+            return
+        done = self._taking_effect[txn_id] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._taking_effect[txn_id]
+            done.set()
+
+    async def until_taken_effect(self, txn_id: TxnID) -> None:
+        """
+        Wait while a subscription of this process settles a transaction, so that its operations are not settled twice.
+
+        Such a subscription waits for nothing but the store.
+        """
+        under_way = self._taking_effect.get(txn_id)
+        if under_way is not None:
+            await under_way.wait()
 
     def tell_committed(
         self, ended: Transaction, operations: Sequence[StoredOperation]
