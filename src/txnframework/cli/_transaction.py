@@ -189,7 +189,8 @@ def find_hanging(
     elif found:
         print_records([_hanging_row(one) for one in found])
     else:
-        click.echo(f"No transaction has been hanging for {duration_of(age_ms)} or longer.")
+        younger = " '--age-ms 0' lists younger ones." if age_ms else ""
+        click.echo(f"No transaction has been hanging for {duration_of(age_ms)} or longer.{younger}")
     if found:
         ctx.exit(STATUS_FAILED)
 
