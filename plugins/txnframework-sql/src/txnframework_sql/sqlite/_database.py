@@ -12,15 +12,16 @@ from typing import Any, TypeVar
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
-from txnframework_sql._database import Entries, EntrySteps, Joins, Records, copy_error
+from txnframework_sql._database import Entries, Joins, Records, copy_error
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._sqlite import SqliteJoins
 from txnframework_sql.sqlite._connection import Location, SqliteConnection
+from txnframework_sql.sqlite._entries import SqliteEntries
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 from txnframework_sql.sqlite._poller import Poller
 from txnframework_sql.sqlite._schema import ensure_current
-from txnframework_sql.sqlite._thread import DatabaseThread, Job, Work
+from txnframework_sql.sqlite._thread import DatabaseThread, IJob, Job, SharedJob, SharedWork, Work
 from txnframework_sql.steps import records
 from txnframework_sql.steps.leases import Clock, clock_of
 from txnframework_sql.steps.statements import Executor, Observer
@@ -64,6 +65,7 @@ class SqliteRecords:
         """Return immediately: the executor waits for its own running operations."""
 
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 Kind = type[SqliteConnection]
@@ -147,7 +149,9 @@ class SqliteDatabase:
         self._poll_ms = options.poll_ms
         self._slots = asyncio.Semaphore(options.queue_max)
         # Jobs of this turn of the loop: one wake-up of the thread for all of them, and one group.
-        self._gathered: list[Job[Any]] = []
+        self._gathered: list[IJob] = []
+        self._gathered_shared: dict[SharedWork[Any, Any], SharedJob[Any, Any]] = {}
+        self._group_max = options.group_max
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
         self._is_closed = False
@@ -187,6 +191,24 @@ class SqliteDatabase:
         """
         return await self._run(work, is_write=True)
 
+    async def share(self, work: SharedWork[C, T], call: C, is_write: bool) -> T:
+        """
+        Return the result of a call, or raise its error; calls of one turn of the loop with equal ``work`` share steps.
+
+        They read one view, or are durable with one commit. Each caller of ``work`` passes the same ``is_write``.
+        """
+        if self._slots.locked():
+            self.require_open()
+        async with self._slots:
+            self.require_open()
+            future: asyncio.Future[T] = self._loop.create_future()
+            job = self._gathered_shared.get(work)
+            if job is None or len(job.calls) >= self._group_max:
+                job = self._gathered_shared[work] = SharedJob(work, is_write, self._loop, [])
+                self._gather(job)
+            job.calls.append((call, future))
+            return await future
+
     def observe(self, observer: Observer) -> None:
         """Call ``observer``, on the database's thread, after every commit of this connection."""
         self._thread.observe(observer)
@@ -225,7 +247,7 @@ class SqliteDatabase:
 
     def entries(self, options: LedgerOptions) -> Entries:
         """Return the operations that append and read entries, performed as steps."""
-        return EntrySteps(self, options)
+        return SqliteEntries(self, options)
 
     def require_open(self) -> None:
         """Raise Closed if this can no longer be used, or belongs to another process or event loop."""
@@ -246,22 +268,25 @@ class SqliteDatabase:
         async with self._slots:
             self.require_open()
             future: asyncio.Future[T] = self._loop.create_future()
-            if not self._gathered:
-                self._loop.call_soon(self._put_gathered)
-            self._gathered.append(Job(work, is_write, self._loop, future))
+            self._gather(Job(work, is_write, self._loop, future))
             return await future
+
+    def _gather(self, job: IJob) -> None:
+        if not self._gathered:
+            self._loop.call_soon(self._put_gathered)
+        self._gathered.append(job)
 
     def _put_gathered(self) -> None:
         """Pass the jobs of this turn of the loop to the thread."""
         jobs, self._gathered = self._gathered, []
+        self._gathered_shared.clear()
         if not jobs:
             return
         try:
             self._thread.put(jobs)
         except Unavailable as error:
             for job in jobs:
-                if not job.future.done():
-                    job.future.set_exception(copy_error(error, None))
+                job.answer(None, copy_error(error, None))
 
 
 def _connect(location: Location, options: DatabaseOptions, new_identity: str, kind: Kind) -> SqliteConnection:

@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework_sql._database import copy_error
@@ -24,10 +24,34 @@ from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, translated
 from txnframework_sql.steps.statements import Change, Observer, Steps
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 Work = Callable[[], Steps[T]]
 """Returns new steps to perform on the thread. It may be called again if its group was rolled back."""
+
+SharedWork = Callable[[Sequence[C]], Steps[Sequence[T | Exception]]]
+"""Returns new steps that perform several calls; see ``SharedJob``. It is called again as ``Work`` is."""
+
+
+class IJob(Protocol):
+    """What the thread performs as one piece."""
+
+    is_write: bool
+    loop: asyncio.AbstractEventLoop
+
+    def work(self) -> Steps[Any]:
+        """Return new steps; see ``Work``."""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether no caller waits for it any more."""
+
+    def parts(self) -> Sequence[IJob]:
+        """Return the jobs that fail separately."""
+
+    def answer(self, value: Any, error: BaseException | None) -> None:
+        """Set the futures of the callers that still wait; called in ``loop``."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,18 +63,90 @@ class Job(Generic[T]):
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[T]
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the caller was cancelled."""
+        return self.future.cancelled()
+
+    def parts(self) -> Sequence[IJob]:
+        """Return this job."""
+        return (self,)
+
+    def answer(self, value: T, error: BaseException | None) -> None:
+        """Set the future, unless the caller was cancelled."""
+        if not self.future.done():
+            _set(self.future, value, error)
+
+
+@dataclass(slots=True, eq=False)
+class SharedJob(Generic[C, T]):
+    """
+    Calls of one kind that are performed by the same steps.
+
+    ``perform`` returns a result or an error for each call, in order. If it raises instead, each call is performed again
+    as a job of its own, so that an invalid value of one call does not affect the others.
+    """
+
+    perform: SharedWork[C, T]
+    is_write: bool
+    loop: asyncio.AbstractEventLoop
+    calls: list[tuple[C, asyncio.Future[T]]]
+    # The calls of the last ``work``: a caller that was cancelled before is left out.
+    _performed: list[tuple[C, asyncio.Future[T]]] = field(default_factory=list)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether all callers were cancelled."""
+        return all(future.cancelled() for _, future in self.calls)
+
+    def work(self) -> Steps[Sequence[T | Exception]]:
+        """Return the steps of the calls whose callers wait."""
+        self._performed = [one for one in self.calls if not one[1].cancelled()]
+        return self.perform([call for call, _ in self._performed])
+
+    def parts(self) -> Sequence[IJob]:
+        """Return a job for each call."""
+        if len(self.calls) == 1:
+            return (self,)
+        return [SharedJob(self.perform, self.is_write, self.loop, [one]) for one in self.calls]
+
+    def answer(self, value: Sequence[T | Exception] | None, error: BaseException | None) -> None:
+        """
+        Set the future of each call.
+
+        If the commit failed, there are both values and an error: a call that was refused before stays refused.
+        """
+        answered = self.calls if value is None else self._performed
+        answers: Sequence[T | Exception | None] = [None] * len(self.calls) if value is None else value
+        for (_, future), one in zip(answered, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(one, Exception):
+                _set(future, None, one)
+            elif isinstance(error, TxnFrameworkError) and len(self.calls) > 1:
+                _set(future, None, copy_error(error, error.__cause__))
+            else:
+                _set(future, one, error)
+
+
+def _set(future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+
 
 @dataclass(slots=True)
 class Outcome:
     """The result or error of a job, and its changes."""
 
-    job: Job[Any]
+    job: IJob
     value: Any = None
     error: BaseException | None = None
     changes: tuple[Change, ...] = ()
 
 
-def attempt(connection: SqliteConnection, job: Job[Any]) -> Outcome:
+def attempt(connection: SqliteConnection, job: IJob) -> Outcome:
     """Execute one job within a transaction."""
     connection.changes = []
     try:
@@ -62,7 +158,7 @@ def attempt(connection: SqliteConnection, job: Job[Any]) -> Outcome:
     return Outcome(job, value, changes=tuple(connection.changes))
 
 
-def failed(jobs: Iterable[Job[Any]], error: TxnFrameworkError, cause: BaseException) -> list[Outcome]:
+def failed(jobs: Iterable[IJob], error: TxnFrameworkError, cause: BaseException) -> list[Outcome]:
     """Return the outcomes of jobs that all fail with one cause."""
     return [Outcome(job, error=copy_error(error, cause)) for job in jobs]
 
@@ -82,13 +178,7 @@ def deliver(outcomes: list[Outcome]) -> None:
 
 def _set_all(outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
-        future = outcome.job.future
-        if future.done():
-            continue
-        if outcome.error is not None:
-            future.set_exception(outcome.error)
-        else:
-            future.set_result(outcome.value)
+        outcome.job.answer(outcome.value, outcome.error)
 
 
 class DatabaseThread:
@@ -108,9 +198,9 @@ class DatabaseThread:
         self.jobs_received = 0
         self._connect = connect
         self._group_max = group_max
-        self._jobs: queue.SimpleQueue[Sequence[Job[Any] | None]] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Sequence[IJob | None]] = queue.SimpleQueue()
         # Jobs of the last item of the queue that are left for the next group; only the thread uses them.
-        self._left: deque[Job[Any] | None] = deque()
+        self._left: deque[IJob | None] = deque()
         self._observers: tuple[Observer, ...] = ()
         self._observers_lock = threading.Lock()
         # A job is either executed by the thread or refused: no job is added after the last read of the queue.
@@ -124,7 +214,7 @@ class DatabaseThread:
 
     # -- called from event loops --------------------------------------------------------------------
 
-    def put(self, jobs: Sequence[Job[Any]]) -> None:
+    def put(self, jobs: Sequence[IJob]) -> None:
         """Queue jobs; the future of each is set in its loop. Raise Unavailable if the thread has ended."""
         with self._end_lock:
             if self._is_dead:
@@ -176,7 +266,7 @@ class DatabaseThread:
         self.started.set_result(None)
         try:
             while jobs := self._take():
-                live = [job for job in jobs if job is not None and not job.future.cancelled()]
+                live = [job for job in jobs if job is not None and not job.is_abandoned]
                 self._answer(self._read, connection, [job for job in live if not job.is_write])
                 self._answer(self._write, connection, [job for job in live if job.is_write])
                 if jobs[-1] is None:
@@ -190,9 +280,9 @@ class DatabaseThread:
 
     def _answer(
         self,
-        execute: Callable[[SqliteConnection, list[Job[Any]]], None],
+        execute: Callable[[SqliteConnection, list[IJob]], None],
         connection: SqliteConnection,
-        jobs: list[Job[Any]],
+        jobs: list[IJob],
     ) -> None:
         """Execute a group; every job gets an outcome in any case, and only the end of the thread is raised."""
         try:
@@ -222,11 +312,11 @@ class DatabaseThread:
             if job is not None:
                 deliver([Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])
 
-    def _take(self) -> list[Job[Any] | None]:
+    def _take(self) -> list[IJob | None]:
         """Wait for a job, and take all waiting jobs with it; a None at the end requests the stop."""
         if not self._left:
             self._left.extend(self._jobs.get())
-        jobs: list[Job[Any] | None] = []
+        jobs: list[IJob | None] = []
         while len(jobs) < self._group_max:
             if not self._left:
                 try:
@@ -238,7 +328,7 @@ class DatabaseThread:
                 break
         return jobs
 
-    def _read(self, connection: SqliteConnection, jobs: list[Job[Any]]) -> None:
+    def _read(self, connection: SqliteConnection, jobs: list[IJob]) -> None:
         """Execute reading jobs in one view, taken after all of them were queued."""
         if not jobs:
             return
@@ -256,22 +346,24 @@ class DatabaseThread:
             outcomes += failed(jobs[len(outcomes) :], translated(error, connection.shown_url), error)
         deliver(outcomes)
 
-    def _write(self, connection: SqliteConnection, jobs: list[Job[Any]]) -> None:
-        """Execute writes with one commit; if one of them fails midway, commit each separately."""
+    def _write(self, connection: SqliteConnection, jobs: list[IJob]) -> None:
+        """Execute writes with one commit; if one of them fails midway, commit each of their parts separately."""
         if not jobs:
             return
         outcomes = self._commit_together(connection, jobs)
         if outcomes is None:
-            outcomes = [outcome for job in jobs for outcome in self._commit_together(connection, [job]) or ()]
+            parts = [part for job in jobs for part in job.parts() if not part.is_abandoned]
+            outcomes = [outcome for part in parts for outcome in self._commit_together(connection, [part]) or ()]
         changes = tuple(change for outcome in outcomes for change in outcome.changes)
         self.changed(changes)
         deliver(outcomes)
 
-    def _commit_together(self, connection: SqliteConnection, jobs: list[Job[Any]]) -> list[Outcome] | None:
+    def _commit_together(self, connection: SqliteConnection, jobs: list[IJob]) -> list[Outcome] | None:
         """
         Return the outcome of each job.
 
-        If one of several jobs failed after it had written, undo all changes and return None.
+        If one of several jobs or parts of jobs failed after it had written, undo all changes and return None. The same
+        if a job of several parts failed at all: its parts may succeed separately.
         """
         try:
             self._settle(connection)
@@ -282,9 +374,11 @@ class DatabaseThread:
         for job in jobs:
             before = connection.writes
             outcome = attempt(connection, job)
-            if outcome.error is not None and (connection.writes != before or not connection.in_transaction):
-                self._undo(connection)
-                return None if len(jobs) > 1 else [outcome]
+            if outcome.error is not None:
+                is_divisible = len(job.parts()) > 1
+                if is_divisible or connection.writes != before or not connection.in_transaction:
+                    self._undo(connection)
+                    return None if is_divisible or len(jobs) > 1 else [outcome]
             outcomes.append(outcome)
         return self._commit(connection, outcomes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, case, delete, func, insert, select, update
@@ -12,7 +12,17 @@ from txnframework.model import Append, Appended, Branch, Position, ProducerSeque
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.schema import entries, highest_txn_numbers, ledger_segments, place_of, producer_copies
 from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of, locked_end_of, open_next
-from txnframework_sql.steps.statements import LedgerChange, Row, Steps, changed, first_rows, row, rows, write
+from txnframework_sql.steps.statements import (
+    LedgerChange,
+    Row,
+    Steps,
+    changed,
+    first_rows,
+    row,
+    rows,
+    write,
+    write_many,
+)
 
 _COPY = producer_copies.c
 _OF_PRODUCER = (_COPY.managed_id == bindparam("of_managed_id"), _COPY.producer == bindparam("of_producer"))
@@ -76,13 +86,35 @@ class _Copy:
 
 
 @dataclass(slots=True)
-class _Totals:
+class Totals:
     """The open ledger's totals while entries are added."""
 
     entries: int
     bytes: int
     messages: int
     appended_ms: int
+
+    @classmethod
+    def at(cls, end: LedgerEnd, now_ms: int) -> Totals:
+        """Return the totals at the end of a ledger, with the time of the next entry."""
+        # The time of an open ledger never decreases, so that it can be searched by time.
+        return cls(end.entries, end.bytes, end.messages, max(now_ms, end.appended_ms))
+
+    def add(self, entry: Append) -> None:
+        """Count one more entry."""
+        self.entries += 1
+        self.bytes += len(entry.data)
+        self.messages += entry.messages
+
+    def row(self, ledger_id: int) -> dict[str, object]:
+        """Return the parameters that store the totals."""
+        return {
+            "of_ledger_id": ledger_id,
+            "entries": self.entries,
+            "bytes": self.bytes,
+            "messages": self.messages,
+            "appended_ms": self.appended_ms,
+        }
 
 
 def append(
@@ -98,27 +130,37 @@ def append(
         raise LedgerSealed(managed.name)
     if ledger_id is not None and ledger_id != end.ledger_id:
         raise LedgerClosed(managed.name, ledger_id)
-    # The time of an open ledger never decreases, so that it can be searched by time.
-    totals = _Totals(end.entries, end.bytes, end.messages, max(now_ms, end.appended_ms))
+    totals = Totals.at(end, now_ms)
     appended: list[Appended] = []
     for entry in appends:
         appended.append((yield from _append_one(managed, end, totals, entry, options)))
     if totals.entries == end.entries:
         return tuple(appended)
-    yield from write(
-        _GROW,
-        of_ledger_id=end.ledger_id,
-        entries=totals.entries,
-        bytes=totals.bytes,
-        messages=totals.messages,
-        appended_ms=totals.appended_ms,
-    )
+    yield from write(_GROW, **totals.row(end.ledger_id))
     yield from _note_transactions(entry.branch for entry in appends if entry.branch is not None)
     yield from changed(LedgerChange(managed.id))
-    if totals.entries >= options.ledger_entries_max or totals.bytes >= options.ledger_bytes_max:
+    if is_full(totals.entries, totals.bytes, options):
         # In the same commit, so that a reader of the full ledger's last entry finds the next ledger open.
         yield from open_next(managed, Position(end.ledger_id, totals.entries - 1), totals.appended_ms)
     return tuple(appended)
+
+
+def is_full(ledger_entries: int, ledger_bytes: int, options: LedgerOptions) -> bool:
+    """Return whether a ledger of this size takes no more entries."""
+    return ledger_entries >= options.ledger_entries_max or ledger_bytes >= options.ledger_bytes_max
+
+
+def add_rows(
+    entries: Sequence[dict[str, object]],
+    copies: Sequence[dict[str, object]],
+    totals: Sequence[dict[str, object]],
+    branches: Iterable[Branch],
+) -> Steps[None]:
+    """Write what appends of ``branches`` add, to any number of ledgers, with one execution of each statement."""
+    yield from write_many(_ADD_COPY, copies)
+    yield from write_many(_ADD_ENTRY, entries)
+    yield from write_many(_GROW, totals)
+    yield from _note_transactions(branches)
 
 
 def find_sequence(managed: LedgerRef, producer: str, sequence: int) -> Steps[Appended | None]:
@@ -138,7 +180,7 @@ def remembered(managed: LedgerRef, producer: str, sequence: int, window: int) ->
 
 
 def _append_one(
-    managed: LedgerRef, end: LedgerEnd, totals: _Totals, entry: Append, options: LedgerOptions
+    managed: LedgerRef, end: LedgerEnd, totals: Totals, entry: Append, options: LedgerOptions
 ) -> Steps[Appended]:
     """Append one entry, or report its stored copy."""
     position = Position(end.ledger_id, totals.entries)
@@ -156,17 +198,49 @@ def _append_one(
             for copy in copies:
                 yield from _drop(managed, sequence.producer, copy.last)
         yield from _add_copy(managed, entry, position, through, totals.appended_ms, options)
-    totals.entries += 1
-    totals.bytes += len(entry.data)
-    totals.messages += entry.messages
-    yield from write(
-        _ADD_ENTRY,
-        place=place_of(position.ledger_id, position.entry_id),
-        messages_through=totals.messages,
-        appended_ms=totals.appended_ms,
-        data=bytes(entry.data),
-    )
+    totals.add(entry)
+    yield from write(_ADD_ENTRY, **entry_row(position, totals, entry))
     return Appended(position)
+
+
+def entry_row(position: Position, totals: Totals, entry: Append) -> dict[str, object]:
+    """Return the parameters that store an entry; ``totals`` count it already."""
+    return {
+        "place": place_of(position.ledger_id, position.entry_id),
+        "messages_through": totals.messages,
+        "appended_ms": totals.appended_ms,
+        "data": bytes(entry.data),
+    }
+
+
+def copy_row(
+    managed: LedgerRef, entry: Append, position: Position, now_through: int, appended_ms: int
+) -> dict[str, object]:
+    """Return the parameters that store where the entry's sequences are."""
+    sequence, branch = entry.sequence, entry.branch
+    assert sequence is not None
+    return {
+        "managed_id": managed.id,
+        "producer": sequence.producer,
+        "last": sequence.last,
+        "first": sequence.first,
+        "ledger_id": position.ledger_id,
+        "entry_id": position.entry_id,
+        "txn": None if branch is None else str(branch.txn_id),
+        "branch": None if branch is None else branch.number,
+        "sequences_through": now_through,
+        "appended_ms": appended_ms,
+    }
+
+
+def through_after(through: int, sequence: ProducerSequence) -> int:
+    """Return the number of a producer's sequences after ``sequence``; ``through``: before it."""
+    return through + sequence.last - sequence.first + 1
+
+
+def searches_old(through: int, now_through: int) -> bool:
+    """Return whether old copies of a producer are searched when its number of sequences grows so."""
+    return now_through // _FORGET_EVERY != through // _FORGET_EVERY
 
 
 def _add_copy(
@@ -178,23 +252,11 @@ def _add_copy(
     options: LedgerOptions,
 ) -> Steps[None]:
     """Store where the entry's sequences are, and forget some old ones."""
-    sequence, branch = entry.sequence, entry.branch
+    sequence = entry.sequence
     assert sequence is not None
-    now_through = through + sequence.last - sequence.first + 1
-    yield from write(
-        _ADD_COPY,
-        managed_id=managed.id,
-        producer=sequence.producer,
-        last=sequence.last,
-        first=sequence.first,
-        ledger_id=position.ledger_id,
-        entry_id=position.entry_id,
-        txn=None if branch is None else str(branch.txn_id),
-        branch=None if branch is None else branch.number,
-        sequences_through=now_through,
-        appended_ms=appended_ms,
-    )
-    if now_through // _FORGET_EVERY == through // _FORGET_EVERY:
+    now_through = through_after(through, sequence)
+    yield from write(_ADD_COPY, **copy_row(managed, entry, position, now_through, appended_ms))
+    if not searches_old(through, now_through):
         return
     # Twice as many as can have been added since, to catch up with copies that had to be kept before.
     oldest = yield from rows(_OLDEST, of_managed_id=managed.id, of_producer=sequence.producer, items=2 * _FORGET_EVERY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, insert, select, update
@@ -10,7 +11,7 @@ from txnframework.errors import LedgerNotFound
 from txnframework.model import LedgerSummary, Position, Tail
 from txnframework_sql.schema import highest_txn_numbers, ledger_segments, managed_ledgers
 from txnframework_sql.steps.records import next_number
-from txnframework_sql.steps.statements import LedgerChange, Steps, changed, lock, row, rows, write
+from txnframework_sql.steps.statements import LedgerChange, Row, Steps, changed, lock, row, rows, write
 
 _MANAGED = managed_ledgers.c
 _SEGMENT = ledger_segments.c
@@ -146,6 +147,10 @@ def end_of(managed: LedgerRef) -> Steps[LedgerEnd]:
     found = yield from row(_END, of_managed_id=managed.id)
     if found is None:
         raise LedgerNotFound(managed.name)
+    return _end_from(found)
+
+
+def _end_from(found: Row) -> LedgerEnd:
     sealed, ledger_id, last_ledger_id, last_entry_id, entries, size, messages, appended_ms = found
     before = Position(last_ledger_id, last_entry_id)
     return LedgerEnd(bool(sealed), ledger_id, before, entries, size, messages, appended_ms)
@@ -154,6 +159,16 @@ def end_of(managed: LedgerRef) -> Steps[LedgerEnd]:
 def tail_of(managed: LedgerRef) -> Steps[Tail]:
     """Return last confirmed position, open ledger and sealed flag of a managed ledger."""
     return (yield from end_of(managed)).tail
+
+
+def tails_of(ledgers: Sequence[LedgerRef]) -> Steps[list[Tail | Exception]]:
+    """Return the tail of each managed ledger, or the error that it was deleted."""
+    tails: dict[LedgerRef, Tail | None] = {}
+    for managed in ledgers:
+        if managed not in tails:
+            found = yield from row(_END, of_managed_id=managed.id)
+            tails[managed] = None if found is None else _end_from(found).tail
+    return [tails[managed] or LedgerNotFound(managed.name) for managed in ledgers]
 
 
 def locked_end_of(managed: LedgerRef) -> Steps[LedgerEnd]:

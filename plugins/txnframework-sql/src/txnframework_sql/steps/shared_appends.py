@@ -1,0 +1,153 @@
+"""Steps that perform appends to any number of managed ledgers with few statements, where writers are serialized."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from txnframework.errors import LedgerClosed, LedgerNotFound, LedgerSealed
+from txnframework.model import Append, Appended, Branch, Position
+from txnframework_sql._options import LedgerOptions
+from txnframework_sql.steps.appends import (
+    Totals,
+    add_rows,
+    append,
+    copy_row,
+    entry_row,
+    is_full,
+    newest_copy,
+    searches_old,
+    through_after,
+)
+from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of
+from txnframework_sql.steps.statements import LedgerChange, Steps, changed
+
+
+class LedgerAppend(NamedTuple):
+    """One call of ``append`` of a managed ledger."""
+
+    managed: LedgerRef
+    entries: tuple[Append, ...]
+    ledger_id: int | None
+    now_ms: int
+
+
+Answer = tuple[Appended, ...] | Exception
+
+
+def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps[list[Answer]]:
+    """
+    Perform each call as ``append`` would, one after the other; return its result, or the error that refuses it.
+
+    Most appends only add rows. Those are decided first, and one execution of each statement adds the rows of all of
+    them. Others, such as one that may have an earlier copy or fills its ledger, are performed by ``append``, and so are
+    all later ones to the same ledger. What was decided before is written first.
+    """
+    if len(calls) == 1:
+        return [(yield from append(*calls[0], options))]
+    growth = _Growth()
+    # None: the ledger is left to ``append``.
+    ends: dict[int, _GrowingEnd | None] = {}
+    answers: list[Answer] = []
+    for call in calls:
+        managed = call.managed
+        try:
+            if managed.id not in ends:
+                ends[managed.id] = _GrowingEnd(managed, (yield from end_of(managed)))
+            end = ends[managed.id]
+            if end is not None:
+                yield from end.read_copies(call.entries)
+                answer = end.decide(call, options, growth)
+                if answer is not None:
+                    answers.append(answer)
+                    continue
+            yield from growth.write()
+            ends[managed.id] = None
+            answers.append((yield from append(*call, options)))
+        except (LedgerNotFound, LedgerSealed, LedgerClosed) as error:
+            # Each is raised before the first change of its call.
+            answers.append(error)
+    yield from growth.write()
+    return answers
+
+
+@dataclass(slots=True)
+class _Growth:
+    """What the decided appends add; the ends by ledger id."""
+
+    entries: list[dict[str, object]] = field(default_factory=list)
+    copies: list[dict[str, object]] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+    ends: dict[int, _GrowingEnd] = field(default_factory=dict)
+
+    def write(self) -> Steps[None]:
+        """Write everything, and start empty."""
+        if not self.ends:
+            return
+        totals = [end.totals.row(ledger_id) for ledger_id, end in self.ends.items()]
+        yield from add_rows(self.entries, self.copies, totals, self.branches)
+        for end in self.ends.values():
+            yield from changed(LedgerChange(end.managed.id))
+        for grown in (self.entries, self.copies, self.branches, self.ends):
+            grown.clear()
+
+
+class _GrowingEnd:
+    """The end of one ledger, with the appends that were decided since it was read."""
+
+    def __init__(self, managed: LedgerRef, end: LedgerEnd) -> None:
+        self.managed = managed
+        self.totals = Totals.at(end, 0)
+        self._end = end
+        # The highest sequence of each producer, and the number of its sequences until then.
+        self._newest: dict[str, tuple[int, int]] = {}
+
+    def read_copies(self, entries: Sequence[Append]) -> Steps[None]:
+        """Read the newest copy of each producer that is unread."""
+        for entry in entries:
+            sequence = entry.sequence
+            if sequence is not None and sequence.producer not in self._newest:
+                self._newest[sequence.producer] = yield from newest_copy(self.managed, sequence.producer)
+
+    def decide(self, call: LedgerAppend, options: LedgerOptions, growth: _Growth) -> Answer | None:
+        """Add a call to ``growth``, or return why it is refused; None: only ``append`` can perform it."""
+        ledger_id = self._end.ledger_id
+        if self._end.is_sealed:
+            return LedgerSealed(self.managed.name)
+        if call.ledger_id is not None and call.ledger_id != ledger_id:
+            return LedgerClosed(self.managed.name, call.ledger_id)
+        if not call.entries:
+            return ()
+        newest: dict[str, tuple[int, int]] = {}
+        for entry in call.entries:
+            sequence = entry.sequence
+            if sequence is None:
+                continue
+            last, through = newest.get(sequence.producer) or self._newest[sequence.producer]
+            now_through = through_after(through, sequence)
+            if last >= sequence.first or searches_old(through, now_through):
+                return None
+            newest[sequence.producer] = (sequence.last, now_through)
+        size = sum(len(entry.data) for entry in call.entries)
+        if is_full(self.totals.entries + len(call.entries), self.totals.bytes + size, options):
+            return None
+        growth.ends[ledger_id] = self
+        return self._add(call, growth)
+
+    def _add(self, call: LedgerAppend, growth: _Growth) -> tuple[Appended, ...]:
+        totals, appended = self.totals, []
+        totals.appended_ms = max(totals.appended_ms, call.now_ms)
+        for entry in call.entries:
+            position = Position(self._end.ledger_id, totals.entries)
+            totals.add(entry)
+            growth.entries.append(entry_row(position, totals, entry))
+            sequence = entry.sequence
+            if sequence is not None:
+                through = through_after(self._newest[sequence.producer][1], sequence)
+                self._newest[sequence.producer] = (sequence.last, through)
+                growth.copies.append(copy_row(self.managed, entry, position, through, totals.appended_ms))
+            if entry.branch is not None:
+                growth.branches.append(entry.branch)
+            appended.append(Appended(position))
+        return tuple(appended)
