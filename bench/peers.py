@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import tempfile
 import tomllib
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -24,10 +26,11 @@ from measurement import opened, timed
 from rich.console import Console
 from rich.table import Table
 
-from txnframework import Client, Consumer, Producer
+from txnframework import Client, Consumer, Message, Producer
 
 PEERS = Path(__file__).parent / "peers.toml"
 MESSAGE = b"x" * 100
+SIZES = (1, 10, 100, 1_000, 10_000)
 Row = dict[str, float]
 
 
@@ -149,12 +152,104 @@ async def visible(run: Measurement) -> Row:
     return {"visible after commit, ms": statistics.median(took) * 1e3}
 
 
+async def growth(run: Measurement) -> Row:
+    """The milliseconds of a whole transaction as its messages, its acknowledgments or the other open ones increase."""
+    found = {}
+    for size in SIZES:
+        if size > SIZES[-1] * run.scale:
+            break
+        producer = await run.client.producer(await run.topic())
+        took = await _median(run, lambda producer=producer, size=size: _sends(run.client, producer, size))
+        found[f"{size} messages, ms"] = took * 1e3
+        found[f"{size} acks, ms"] = await _acks(run, size) * 1e3
+        async with AsyncExitStack() as others:
+            for _ in range(size):
+                await producer.send(MESSAGE, txn=await others.enter_async_context(run.client.transaction()))
+            took = await _median(run, lambda producer=producer: _sends(run.client, producer, 1))
+        found[f"beside {size} open, ms"] = took * 1e3
+    return found
+
+
+async def _median(run: Measurement, work: Callable[[], Awaitable[None]]) -> float:
+    return statistics.median([await timed(work()) for _ in range(run.times(20))])
+
+
+async def _sends(client: Client, producer: Producer, size: int) -> None:
+    async with client.transaction() as txn:
+        await producer.send_many([MESSAGE] * size, txn=txn)
+
+
+async def _acks(run: Measurement, size: int) -> float:
+    """Return the median seconds of transactions that acknowledge ``size`` messages, each by itself."""
+    topic, took = await run.topic(), []
+    producer = await run.client.producer(topic)
+    async with await run.client.consumer(topic, "s", start="earliest") as consumer:
+        for _ in range(run.times(20)):
+            await producer.send_many([MESSAGE] * size)
+            received: list[Message] = []
+            while len(received) < size:
+                received += await consumer.receive_many(messages_max=size - len(received), timeout_ms=60_000)
+            begun = perf_counter()
+            async with run.client.transaction() as txn:
+                await consumer.ack(*received, txn=txn)
+            took.append(perf_counter() - begun)
+    return statistics.median(took)
+
+
+async def bytes_on_disk(run: Measurement) -> Row:
+    """
+    The bytes that this process and its servers write to a disk for each message of 100 bytes.
+
+    Linux counts them; it counts nothing for a directory in memory.
+    """
+    producer = await run.client.producer(await run.topic())
+    await producer.send(MESSAGE)
+    bulk, single = run.times(100_000), run.times(1_000)
+
+    async def one_by_one() -> None:
+        for _ in range(single):
+            await producer.send(MESSAGE)
+
+    async def in_transactions() -> None:
+        for _ in range(single):
+            await _sends(run.client, producer, 1)
+
+    found = {}
+    for name, messages, work in (
+        ("send_many", bulk, lambda: producer.send_many([MESSAGE] * bulk)),
+        ("single sends", single, one_by_one),
+        ("a transaction each", single, in_transactions),
+    ):
+        before = bytes_written()
+        await work()
+        if written := bytes_written() - before:
+            found[f"{name}, bytes/message"] = written / messages
+    return found
+
+
+def bytes_written() -> int:
+    """Return how many bytes this process and those that it started have sent to disks; 0 where nothing counts them."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    total, family = 0, [os.getpid()]
+    for pid in family:
+        family += [child for child, parent in parents.items() if parent == pid]
+        with suppress(OSError):
+            counters = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+            total += int(counters["write_bytes"])
+    return total
+
+
 ROWS: tuple[Callable[[Measurement], Awaitable[Row]], ...] = (
     transactions_by_segments,
     transactions_by_clients,
     loops,
     plain_messages,
     visible,
+    growth,
+    bytes_on_disk,
 )
 
 
