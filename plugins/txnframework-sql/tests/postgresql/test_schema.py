@@ -17,7 +17,8 @@ import txnframework_sql.migrations
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput, StoreMismatch, UnknownFormat
 from txnframework.model import Append, Expect, Key, Put
-from txnframework_sql import LedgerOptions, _command, _revisions, open_ledger_store
+from txnframework_sql import LedgerOptions, _revisions, open_ledger_store
+from txnframework_sql import command as sql_command
 from txnframework_sql.schema import REVISION, VERSION_TABLE
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ async def identity(stores: Stores) -> str:
 
 def said(stores: Stores, command: str) -> str:
     """Run ``txnframework sql``; return its only line, without the URL."""
-    result = CliRunner().invoke(_command.sql, [command, "--url", stores.url], catch_exceptions=False)
+    result = CliRunner().invoke(sql_command.sql, [command, "--url", stores.url], catch_exceptions=False)
     assert result.exit_code == 0
     (line,) = result.output.splitlines()
     return line.partition(f"/{stores.database}: ")[2]
@@ -121,7 +122,7 @@ def later_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
             return found
 
         monkeypatch.setattr(_revisions, "_config", configured)
-        for module in (_revisions, _command):
+        for module in (_revisions, sql_command):
             monkeypatch.setattr(module, "REVISION", LATER)
 
     return become
