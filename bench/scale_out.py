@@ -197,7 +197,7 @@ def engines(chosen: str) -> Iterator[tuple[str, str]]:
         ):
             yield f"nats://{nats.hosts}/bench", nats.hosts
     else:
-        with PostgresServer() as server:
+        with PostgresServer({"max_connections": "1000"}) as server:  # each process opens some
             yield server.create_database("bench"), server.create_database("raw")
 
 
