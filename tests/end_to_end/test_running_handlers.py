@@ -6,15 +6,17 @@ import asyncio
 import itertools
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from txnframework import Client, Consumer, DeadLetter, Message, Transaction
 from txnframework.errors import InvalidInput, TransactionConflict, Unavailable
+from txnframework.model.ids import TxnID
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
@@ -175,6 +177,26 @@ async def settled_while_paused(client: Client, consumer: Consumer, txn: Transact
     asyncio.get_running_loop().call_later(0.3, consumer.resume)
 
 
+Failure = Callable[[TxnID], Exception]
+
+
+@asynccontextmanager
+async def failing_behind_acks(
+    client: Client, consumer: Consumer, failing: list[Failure], settles: bool
+) -> AsyncIterator[Transaction]:
+    """Fail with the errors in ``failing``, one for each transaction, after it has acknowledged."""
+    txn = client.transaction()
+    try:
+        async with txn:
+            yield txn
+            if failing:
+                raise failing.pop()(txn.id)
+    except (Failing, TransactionConflict):
+        if settles:
+            await settled_while_paused(client, consumer, txn)
+        raise
+
+
 @pytest.mark.parametrize("settles", [False, True], ids=["at once", "settled"])
 @pytest.mark.parametrize("kind", ORDERED)
 def test_a_commit_that_fails_keeps_the_order(stores: Stores, kind: str, settles: bool) -> None:
@@ -188,20 +210,8 @@ def test_a_commit_that_fails_keeps_the_order(stores: Stores, kind: str, settles:
             await prepared(client, b"a1", b"a2", b"a3")
             committed: list[bytes | None] = []
             async with await joined(client, kind) as consumer:
-                failing = [True]
-
-                @asynccontextmanager
-                async def transaction() -> AsyncIterator[Transaction]:
-                    txn = client.transaction()
-                    try:
-                        async with txn:
-                            yield txn
-                            if failing.pop() if failing else False:
-                                raise TransactionConflict(txn.id, "as a test wants it")
-                    except TransactionConflict:
-                        if settles:
-                            await settled_while_paused(client, consumer, txn)
-                        raise
+                failing: list[Failure] = [lambda txn_id: TransactionConflict(txn_id, "as a test wants it")]
+                transaction = partial(failing_behind_acks, client, consumer, failing, settles)
 
                 async def bill(order: Message, txn: Transaction) -> None:
                     if not failing:
@@ -226,20 +236,8 @@ def test_a_batch_that_fails_after_its_acknowledgment_keeps_the_order(stores: Sto
             await prepared(client, b"a1", b"a2", b"a3", b"a4", b"a5", b"a6")
             committed: list[bytes | None] = []
             async with await joined(client, kind) as consumer:
-                failing = [True]
-
-                @asynccontextmanager
-                async def transaction() -> AsyncIterator[Transaction]:
-                    txn = client.transaction()
-                    try:
-                        async with txn:
-                            yield txn
-                            if failing.pop() if failing else False:
-                                raise Failing
-                    except Failing:
-                        if settles:
-                            await settled_while_paused(client, consumer, txn)
-                        raise
+                failing: list[Failure] = [lambda _: Failing()]
+                transaction = partial(failing_behind_acks, client, consumer, failing, settles)
 
                 async def bill(orders: tuple[Message, ...], txn: Transaction) -> None:
                     if not failing:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from gateway_world import Wire, World
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+from gateway_world import MESSAGE_BYTES_MAX, Wire, World
+
+from txnframework_pulsar.connection import Connection
+from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.wire import messages_pb2 as pb
 from txnframework_pulsar.wire.frames import command_frame
 
@@ -56,3 +62,30 @@ def test_a_consumer_is_closed_while_it_is_opened(world: World, durable: bool) ->
         assert answered(one, number) == "success"
         one.send(pb.Command(close_consumer=pb.CloseConsumer(request_id=number + 10, consumer_id=1)))
         assert answered(one, number + 10) == "success"
+
+
+def test_end_of_a_connection_is_not_interrupted() -> None:
+    """A gateway that stops waits for what a client that has left had open: its producers and consumers are closed."""
+
+    async def check() -> None:
+        ending, closed = asyncio.Event(), asyncio.Event()
+        server = await asyncio.start_server(lambda *streams: accepted.set_result(streams), "127.0.0.1", 0)
+        accepted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        _, client = await asyncio.open_connection(*server.sockets[0].getsockname())
+        connection = Connection(cast(Any, SimpleNamespace(limits=Limits(MESSAGE_BYTES_MAX))), *await accepted)
+
+        async def close() -> None:
+            ending.set()
+            await asyncio.sleep(0)
+            closed.set()
+
+        connection._handles.close = close  # type: ignore[method-assign]
+        serving = asyncio.ensure_future(connection.serve())
+        client.close()
+        await ending.wait()
+        connection.stop()
+        await serving
+        assert closed.is_set()
+        server.close()
+
+    asyncio.run(check())
