@@ -14,10 +14,10 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import LedgerClosed, LedgerSealed, OutcomeUnknown, Unavailable
 from txnframework.interfaces import IManagedLedger
-from txnframework.model import EARLIEST, Append, Appended, EntryRange, Limit, Position, ProducerSequence
+from txnframework.model import EARLIEST, Append, Appended, Branch, EntryRange, Limit, Position, ProducerSequence, TxnID
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_nats.ledgers import NatsLedgerOptions, NatsLedgerStore, open_ledger_store
-from txnframework_nats.testing.servers.nats import Nats
+from txnframework_nats.testing.servers.nats import Nats, Setup
 
 OPTIONS = NatsLedgerOptions(streams=1, request_timeout_ms=2_000, patience_ms=40_000)
 NAME = "segment://public/default/failures/0000-ffff-0"
@@ -198,6 +198,32 @@ async def test_snapshots_open_a_trimmed_log(tmp_path: Path) -> None:
                 assert await entries_of_from(other, summaries[0].ledger_id) == entries
                 assert [await other.remembered(f"p{number}", 20) for number in range(3)] == remembered
             assert [data for _, data in entries] == [b"%d" % number for number in range(50, 100)]
+
+
+@in_loop
+async def test_a_trim_of_more_aborted_branches_than_fit_into_a_message(tmp_path: Path) -> None:
+    """They are forgotten in several steps, and an opener that reads these has the same state."""
+    setup = Setup(lines=("max_payload: 16384",))
+    branches = [Branch(TxnID(1, number), 0) for number in range(600)]
+    with Nats(tmp_path, setup=setup) as nats:
+        async with opened(nats.hosts) as store:
+            ledger = await store.create(NAME)
+            opened_id = (await ledger.tail()).open_ledger_id
+            for at in range(0, 600, 50):
+                entries = (
+                    Append(b"", 1, branches[number], ProducerSequence("p", number, number))
+                    for number in range(at, at + 50)
+                )
+                await ledger.append(tuple(entries), opened_id)
+            tail = await ledger.roll()
+            settled = branches.pop()
+            assert await ledger.trim(tail.open_ledger_id, frozenset(branches)) == tail.open_ledger_id
+            async with opened(nats.hosts) as again:
+                for one in (ledger, await again.open(NAME)):
+                    assert (await one.remembered("p", -1)).above == 1
+                    found = await one.find_sequence("p", 599)
+                    assert found is not None
+                    assert found.branch is None, f"{settled} counts, and is settled"
 
 
 async def entries_of_from(ledger: IManagedLedger, ledger_id: int) -> list[tuple[Position, bytes]]:

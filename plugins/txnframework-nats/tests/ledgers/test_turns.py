@@ -34,6 +34,12 @@ class World:
         self.queues.append(queue)
         return queue
 
+    async def listening(self, *queues: TurnQueue) -> None:
+        """Return when these writers, which were refused, hear the others: the servers know that they listen."""
+        for queue in queues:
+            await queue.refused(1)
+        await self.settle()
+
     async def settle(self) -> None:
         """Return when every message that was sent is received."""
         for connection in self.connections * 2:
@@ -73,8 +79,7 @@ def test_turns_in_the_order_of_wishes(url: str) -> None:
     async def main() -> None:
         async with world(url) as made:
             first, second = await made.writer(), await made.writer()
-            await first.refused(1)
-            await second.refused(1)
+            await made.listening(first, second)
             assert await asyncio.wait_for(first.wait(), BOUND_S)
             waiting = asyncio.create_task(second.wait())
             await made.settle()
@@ -96,8 +101,7 @@ def test_a_turn_is_over_after_some_records(url: str) -> None:
     async def main() -> None:
         async with world(url) as made:
             first, second = await made.writer(), await made.writer()
-            await first.refused(1)
-            await second.refused(1)
+            await made.listening(first, second)
             await asyncio.wait_for(first.wait(), BOUND_S)
             waiting = asyncio.create_task(second.wait())
             stored, next_turn = 0, asyncio.create_task(asyncio.sleep(0, False))
@@ -121,8 +125,7 @@ def test_a_dead_writer_loses_its_turn(url: str) -> None:
     async def main() -> None:
         async with world(url) as made:
             dead, other = await made.writer(), await made.writer()
-            await dead.refused(1)
-            await other.refused(1)
+            await made.listening(dead, other)
             await asyncio.wait_for(dead.wait(), BOUND_S)
             waiting = asyncio.create_task(other.wait())
             await made.settle()
@@ -139,7 +142,7 @@ def test_a_writer_that_was_asked_listens(url: str) -> None:
     async def main() -> None:
         async with world(url) as made:
             busy, refused = await made.writer(), await made.writer()
-            await refused.refused(1)
+            await made.listening(refused)
             assert not await busy.wait()
             busy.applied(Asked(b"another", 30))
             waiting = asyncio.create_task(busy.wait())

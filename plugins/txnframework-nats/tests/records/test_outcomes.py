@@ -157,6 +157,23 @@ def test_every_write_is_done_once_whatever_was_lost(url: str, kind: str, losing:
     asyncio.run(main())
 
 
+def test_numbers_after_a_skip_whose_reply_was_lost(url: str) -> None:
+    """The skip may be stored: numbers that the same process gives afterwards are above it."""
+
+    async def main() -> None:
+        async with opened_through_proxy(url) as (store, proxy):
+            await store.put_sequential(PutSequential(A, b"before"))
+            far = await store.last_number() + 1_000_000
+            proxy.losing = "reply"
+            with pytest.raises(OutcomeUnknown):
+                await store.skip_numbers(far)
+            assert proxy.lost == 1
+            given = await store.put_sequential(PutSequential(A, b"after"))
+            assert int(given.path.rpartition("/")[2]) > far
+
+    asyncio.run(main())
+
+
 def test_what_others_wrote_over_is_unknown(url: str) -> None:
     """If the reply was lost and another process has changed the record since, the outcome cannot be determined."""
 

@@ -8,7 +8,7 @@ import msgspec
 
 from txnframework.errors import LedgerClosed, LedgerSealed
 from txnframework.model import Append, Appended, Branch, Position
-from txnframework_nats.ledgers._records import Added, Origin, Trimmed
+from txnframework_nats.ledgers._records import Added, Forgotten, Origin, Trimmed
 from txnframework_nats.ledgers._state import LedgerState
 from txnframework_nats.ledgers._windows import SequenceCopy, SequenceWindow
 
@@ -16,6 +16,8 @@ LEDGERS_TRIMMED_MAX = 100
 """The most ledgers that one step of a trim removes."""
 
 _SILENT_MAX = 100
+_ABORTED_BYTES = 80
+"""Twice what the name of an aborted branch takes, so that half of a message is left for the names of producers."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -121,9 +123,18 @@ def decide_appends(state: LedgerState, calls: Sequence[Wanted], now_ms: int, tok
 
 
 def decide_trim(
-    state: LedgerState, ledger_id: int, aborted: frozenset[Branch], silent_since_ms: int, token: bytes
-) -> Trimmed | None:
-    """Return the record of one step of a trim, or None if there is nothing to remove."""
+    state: LedgerState,
+    ledger_id: int,
+    aborted: frozenset[Branch],
+    silent_since_ms: int,
+    token: bytes,
+    message_bytes: int,
+) -> Forgotten | Trimmed | None:
+    """
+    Return the record of one step of a trim, or None if there is nothing to remove; more steps follow a ``Forgotten``.
+
+    :param message_bytes: the largest data of one message.
+    """
     state.require_present()
     gone = [one for one in state.ledgers[:-1] if one.ledger_id < ledger_id][:LEDGERS_TRIMMED_MAX]
     silent = [name for name, window in state.windows.items() if window.appended_ms < silent_since_ms]
@@ -132,4 +143,7 @@ def decide_trim(
     below = gone[-1].ledger_id + 1 if gone else 0
     concerned = set().union(*(window.branches_below(below) for window in state.windows.values())) & aborted
     named = sorted((str(branch.txn_id), branch.number) for branch in concerned)
+    named_max = message_bytes // _ABORTED_BYTES
+    if len(named) > named_max:
+        return Forgotten(token, below, tuple(named[:named_max]))
     return Trimmed(token, below, tuple(named), tuple(silent[:_SILENT_MAX]))

@@ -25,7 +25,7 @@ from txnframework.model import (
 from txnframework_nats.ledgers._decisions import decide_trim
 from txnframework_nats.ledgers._log import Change
 from txnframework_nats.ledgers._open_logs import OpenLog, OpenLogs, new_token
-from txnframework_nats.ledgers._records import Rolled, Sealed
+from txnframework_nats.ledgers._records import Forgotten, Rolled, Sealed
 from txnframework_nats.ledgers._state import LedgerState
 from txnframework_nats.ledgers._watches import TailWatch
 
@@ -116,10 +116,13 @@ class NatsManagedLedger:
         """Remove closed ledgers below ``ledger_id``, in a bounded step; return the first remaining ledger."""
         silent_since_ms = self._logs.environment.now_ms() - self._logs.options.producer_idle_ms
 
-        def decide(state: LedgerState) -> Change[None]:
-            return Change(None, decide_trim(state, ledger_id, aborted, silent_since_ms, new_token()))
+        def decide(state: LedgerState) -> Change[bool]:
+            record = decide_trim(state, ledger_id, aborted, silent_since_ms, new_token(), self._logs.message_bytes)
+            return Change(isinstance(record, Forgotten), record)
 
-        await self._change(decide)
+        # Crash window: some aborted copies are forgotten, and no ledger is removed. The next trim continues.
+        while await self._change(decide):
+            pass
         # Crash window: the ledgers are removed for every reader, and their messages are there still. The next trim
         # removes them.
         await self._logs.remove_trimmed(self._opened)

@@ -70,6 +70,11 @@ class OpenLogs:
         self._tasks: set[asyncio.Task[Any]] = set()
         requests.connection.observe(self._connected)
 
+    @property
+    def message_bytes(self) -> int:
+        """The largest data of one message."""
+        return self._requests.message_bytes
+
     async def open(self, shard: Shard, found: FoundName) -> OpenLog:
         """
         Return the log of a name; it has been read.

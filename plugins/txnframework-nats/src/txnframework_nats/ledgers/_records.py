@@ -15,7 +15,10 @@ from txnframework.errors import Corrupt, UnknownFormat
 from txnframework.model import Branch, TxnID
 
 FORMAT = 2
-"""The format of everything that the ledgers store in a stream."""
+"""The format of what the ledgers store in a stream."""
+
+FORGETTING_FORMAT = 3
+"""The format of ``Forgotten``, which earlier releases do not know."""
 
 _FRAME_HEAD = 5
 
@@ -162,6 +165,18 @@ class Sealed(msgspec.Struct, frozen=True, array_like=True, tag="sealed", gc=Fals
     token: bytes
 
 
+class Forgotten(msgspec.Struct, frozen=True, array_like=True, tag="forgotten", gc=False):
+    """
+    Copies of aborted branches in ledgers below ``below`` are forgotten; the ledgers themselves are removed later.
+
+    A trim stores this first if it has more of them than one message may name.
+    """
+
+    token: bytes
+    below: int
+    aborted: tuple[tuple[str, int], ...]
+
+
 class Trimmed(msgspec.Struct, frozen=True, array_like=True, tag="trimmed", gc=False):
     """
     The closed ledgers below ``below`` were removed.
@@ -193,7 +208,7 @@ class Asked(msgspec.Struct, frozen=True, array_like=True, tag="asked", gc=False)
     hold_ms: int
 
 
-LogRecord = Asked | Created | Imported | Added | Remembered | Rolled | Sealed | Trimmed | Deleted
+LogRecord = Asked | Created | Imported | Added | Remembered | Rolled | Sealed | Forgotten | Trimmed | Deleted
 
 
 class StoredRecord(msgspec.Struct, frozen=True, gc=False):
@@ -217,7 +232,8 @@ _decoder: msgspec.msgpack.Decoder[LogRecord] = msgspec.msgpack.Decoder(LogRecord
 def encode(content: LogRecord, data: bytes = b"") -> bytes:
     """Return the message of a record."""
     described = _encoder.encode(content)
-    return frame(len(described).to_bytes(4, "big") + described + data)
+    stored_format = FORGETTING_FORMAT if isinstance(content, Forgotten) else FORMAT
+    return frame(len(described).to_bytes(4, "big") + described + data, stored_format)
 
 
 def decode(number: int, before: int, message: bytes, name: str) -> StoredRecord:
@@ -236,9 +252,9 @@ def decode(number: int, before: int, message: bytes, name: str) -> StoredRecord:
     return StoredRecord(number, before, content, body[4 + size :])
 
 
-def frame(body: bytes) -> bytes:
+def frame(body: bytes, stored_format: int = FORMAT) -> bytes:
     """Return bytes with the format and a checksum before them."""
-    return bytes((FORMAT,)) + zlib.crc32(body).to_bytes(4, "big") + body
+    return bytes((stored_format,)) + zlib.crc32(body).to_bytes(4, "big") + body
 
 
 def unframe(message: bytes, what: str) -> bytes:
@@ -250,7 +266,7 @@ def unframe(message: bytes, what: str) -> bytes:
     """
     if not message:
         raise Corrupt(f"{what} is empty")
-    if message[0] != FORMAT:
+    if message[0] not in (FORMAT, FORGETTING_FORMAT):
         raise UnknownFormat(what, message[0])
     body = message[_FRAME_HEAD:]
     if len(message) < _FRAME_HEAD or zlib.crc32(body) != int.from_bytes(message[1:_FRAME_HEAD], "big"):

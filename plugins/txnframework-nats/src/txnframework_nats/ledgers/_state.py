@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from txnframework.errors import EntryTrimmed, LedgerNotFound
@@ -11,6 +13,7 @@ from txnframework_nats.ledgers._records import (
     Asked,
     Created,
     Deleted,
+    Forgotten,
     Imported,
     LogRecord,
     Numbering,
@@ -173,6 +176,8 @@ class LedgerState:
                 self._close(number)
             case Sealed():
                 self.sealed = True
+            case Forgotten():
+                self._forget(content)
             case Trimmed():
                 self._trim(content)
             case Deleted():
@@ -259,6 +264,11 @@ class LedgerState:
     def _open_next(self, number: int, appended_ms: int) -> None:
         self.ledgers.append(LedgerTotals(self.numbering.ledger_id(number), appended_ms, number))
 
+    def _forget(self, forgotten: Forgotten) -> None:
+        aborted = _branches(forgotten.aborted)
+        for window in self.windows.values():
+            window.forget(forgotten.below, aborted)
+
     def _trim(self, trimmed: Trimmed) -> None:
         gone = [one for one in self.ledgers[:-1] if one.ledger_id < trimmed.below]
         if gone:
@@ -266,9 +276,13 @@ class LedgerState:
             # Only ledgers with entries are ever closed.
             start = self.trimmed[0] if self.trimmed else Position(gone[0].ledger_id, 0)
             self.trimmed = (start, gone[-1].last)
-            aborted = frozenset(Branch(TxnID.parse(txn), branch) for txn, branch in trimmed.aborted)
+            aborted = _branches(trimmed.aborted)
             for window in self.windows.values():
                 window.settle(gone[-1].ledger_id + 1, aborted)
         for producer in trimmed.silent:
             self.windows.pop(producer, None)
         self.windows = {producer: window for producer, window in self.windows.items() if window.copies}
+
+
+def _branches(named: Iterable[tuple[str, int]]) -> frozenset[Branch]:
+    return frozenset(Branch(TxnID.parse(txn), number) for txn, number in named)

@@ -65,14 +65,18 @@ class SequenceWindow:
             insort(self.copies, copy, key=_FIRST)
             self._sequences += copy.size
 
+    def forget(self, below: int, aborted: frozenset[Branch]) -> None:
+        """Forget the copies of aborted branches in ledgers below ``below``."""
+        self.copies = [copy for copy in self.copies if copy.branch not in aborted or copy.position.ledger_id >= below]
+        self._sequences = sum(copy.size for copy in self.copies)
+
     def settle(self, below: int, aborted: frozenset[Branch]) -> None:
         """Forget the copies of aborted branches in ledgers below ``below``; the other copies there count."""
+        self.forget(below, aborted)
         self.copies = [
             msgspec.structs.replace(copy, branch=None) if copy.branch and copy.position.ledger_id < below else copy
             for copy in self.copies
-            if copy.branch not in aborted or copy.position.ledger_id >= below
         ]
-        self._sequences = sum(copy.size for copy in self.copies)
 
     def branches_below(self, ledger_id: int) -> set[Branch]:
         """Return the branches with copies in ledgers below an id."""
