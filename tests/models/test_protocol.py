@@ -18,6 +18,7 @@ from protocol import (
     moving,
     sharing,
     snapshotting,
+    spanning,
     subscribing,
 )
 
@@ -34,6 +35,7 @@ MODELS: tuple[ModuleType, ...] = (
     fencing,
     snapshotting,
     moving,
+    spanning,
 )
 
 
