@@ -86,6 +86,7 @@ def test_takeovers(memory: Stores, clock: VirtualEnvironment, events: Events) ->
             kill(one)
             await settled(clock)
             of_two = [event for event in events.take() if event[1]["process"] == process_of(two)]
+            of_two = [event for event in of_two if event[0] != "sweeps_taken_over"]
             assert of_two == [("segment_taken_over", about(segment, two, earlier=process_of(one)))]
 
     memory.run(work())
@@ -153,5 +154,66 @@ def test_orphans(memory: Stores, clock: VirtualEnvironment, events: Events) -> N
             orphan = {"transaction": str(txn.id), "process": process_of(alive), "owner": process_of(dead)}
             found = [facts for event, facts in events.take() if event == "orphan_aborted"]
             assert found == [orphan]
+
+    memory.run(work())
+
+
+def ids_taken(found: list[tuple[str, dict[str, str]]], about: dict[str, str]) -> set[int]:
+    """Return the ids of a coordinator that a process says to have taken over from another one."""
+    texts = [
+        facts["ids"] for event, facts in found if event == "coordinators_taken_over" and facts.items() > about.items()
+    ]
+    return {int(each) for text in texts for each in text.split(", ")}
+
+
+def test_coordinators(memory: Stores, clock: VirtualEnvironment, events: Events) -> None:
+    """A process that serves and sweeps a coordinator after another one names both; the first one says nothing."""
+
+    async def work() -> None:
+        async with memory.open(**named("one")) as one, memory.open(**named("two")) as two:
+            for client in (one, two):
+                await client.transaction().begin()
+                await settled(clock)
+            both = {"process": process_of(two), "earlier": process_of(one), "coordinator": "metadata"}
+            served = {*range(two.host.config.transactions.coordinators)}
+            shared = ids_taken(events.take(), both)
+            assert shared < served
+            kill(one)
+            for _ in range(5):
+                await clock.advance(1_000)
+                await settled(clock)
+            taken = events.take()
+            assert ("sweeps_taken_over", both) in taken
+            assert shared | ids_taken(taken, both) == served
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("timers", [1, 10])
+def test_timeouts(memory: Stores, clock: VirtualEnvironment, events: Events, timers: int) -> None:
+    """A transaction that is aborted at its timeout is named with its process, whichever process aborts it."""
+
+    async def work() -> None:
+        transactions = {"timers_max": timers}
+        async with (
+            memory.open(**named("other")) as other,
+            memory.open(**named("slow"), transactions=transactions) as slow,
+        ):
+            await other.transaction().begin()  # opens its coordinator, so that it sweeps
+            await settled(clock)
+            patient = slow.transaction(timeout_ms=600_000)
+            await patient.begin()  # has the only timer, if there is one only
+            txn = slow.transaction(timeout_ms=5_000)
+            await txn.begin()
+            early = slow.transaction(timeout_ms=5_000)
+            await early.begin()
+            await other.abort(early.id)  # its process learns of it at the timeout, and has nothing to say
+            events.take()
+            for _ in range(20):
+                await clock.advance(1_000)
+                await settled(clock)
+            by = slow if timers > 1 else other
+            found = [facts for event, facts in events.take() if event == "overdue_aborted"]
+            assert found == [{"transaction": str(txn.id), "process": process_of(by), "owner": process_of(slow)}]
 
     memory.run(work())

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from logging import INFO
 
 import msgspec
 
+from txnframework.broker.events import Event, log_event
 from txnframework.environment import Environment
 from txnframework.errors import CorruptRecord, LeaseHeld, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
@@ -21,6 +23,8 @@ ATTEMPTS_MAX = 1_000
 Decide = Callable[[Record | None], Awaitable[Put | None]]
 
 PAGE_RECORDS = 500
+SWEEP = "sweep "
+"""The beginning of the name of a lease whose holder sweeps for a coordinator; its name follows."""
 
 
 async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None:
@@ -162,6 +166,8 @@ class Election:
         self._process = process
         self._name = name
         self._elected = elected
+        # Who held the lease when this host began to wait; None: it was free.
+        self._earlier: str | None = None
         self._work = BackgroundTask(lambda: repeat_until_closed(self._compete, environment))
 
     def start(self) -> None:
@@ -178,9 +184,16 @@ class Election:
         try:
             lease = await self._store.acquire_lease(self._name, str(Holder("", self._process, self._store.session)))
         except LeaseHeld as held:
+            self._earlier = Holder.parse(held.holder).process or held.holder
             await wait_until_free(self._store, held.key)
             return
         self.won = True
+        earlier, self._earlier = self._earlier, None
+        if earlier is not None:
+            name = self._name.removeprefix(SWEEP)
+            sentence = f"{self._process} sweeps for coordinator {name} after {earlier}"
+            facts = {"coordinator": name, "process": self._process, "earlier": earlier}
+            log_event(INFO, Event.SWEEPS_TAKEN_OVER, sentence, **facts)
         try:
             self._elected()
             await lease.lost()

@@ -17,6 +17,9 @@ class Event(StrEnum):
     LEASE_LOST = "lease_lost"
     SESSION_LOST = "session_lost"
     ORPHAN_ABORTED = "orphan_aborted"
+    OVERDUE_ABORTED = "overdue_aborted"
+    COORDINATORS_TAKEN_OVER = "coordinators_taken_over"
+    SWEEPS_TAKEN_OVER = "sweeps_taken_over"
 
 
 def log_event(level: int, event: Event, sentence: str, **facts: str) -> None:

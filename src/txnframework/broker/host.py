@@ -133,7 +133,13 @@ class Host:
         self.sessions = Sessions(
             metadata, environment, context.process, lambda: self.sweeps.wake(), self.own_transactions.settle_soon
         )
-        self.sweeps = Sweeps(self._coordinators.values, environment, config.transactions, self.sessions.abort_orphans)
+        self.sweeps = Sweeps(
+            self._coordinators.values,
+            environment,
+            config.transactions,
+            self.sessions.abort_orphans,
+            self.sessions.report_overdue,
+        )
         self.dispatches = Dispatches(context, self._dispatch_parts, self.steps)
         self.shares = SubscriptionShares(metadata, environment, context.process)
         self.maintenance = Maintenance(metadata, environment, config, self._maintain)
@@ -271,7 +277,7 @@ class Host:
 
     async def _abort_overdue(self, txn_id: TxnID) -> None:
         for coordinator in self._coordinators.of(txn_id):
-            await self.sessions.abort(coordinator, txn_id)
+            await self.sessions.abort_overdue(coordinator, txn_id)
 
     def _start_maintenance(self) -> None:
         """Start the rounds over all topics, also in a host that has no coordinator to start them."""

@@ -163,8 +163,8 @@ class ITransactionCoordinator(Interface):
         """
         Abort a bounded number of transactions that are past their deadline by more than the allowed clock skew.
 
-        A process calls this and ``collect`` one after the other, never twice at a time; other processes may call them
-        meanwhile.
+        The result names them in ``overdue``, so that the host can log them. A process calls this and ``collect`` one
+        after the other, never twice at a time; other processes may call them meanwhile.
         """
 
     async def collect(now_ms: int) -> SweepResult:

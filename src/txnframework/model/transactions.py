@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 import msgspec
@@ -149,12 +149,14 @@ class SweepResult:
     """
     The result of one bounded sweep: the work that it did, and the remaining work.
 
-    ``next_ms``: when the next sweep has work; None: not before something changes.
+    ``next_ms``: when the next sweep has work; None: not before something changes. ``overdue``: the transactions that
+    this sweep aborted at their deadlines, as they ended; the host logs them.
     """
 
     done: int
     left: int
     next_ms: int | None = None
+    overdue: tuple[Transaction, ...] = field(default=(), compare=False)
 
 
 # -- applications: exactly once across restarts, without reuse of ids ----------------------------------

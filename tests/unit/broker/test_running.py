@@ -207,7 +207,7 @@ def test_sweeps_come_when_something_is_due() -> None:
         async def no_orphans(_: object) -> None: ...
 
         bounds = TransactionsSection(sweep_interval_ms=1_000, max_clock_skew_ms=10)
-        sweeps = Sweeps(lambda: [served(coordinator)], clock, bounds, no_orphans)
+        sweeps = Sweeps(lambda: [served(coordinator)], clock, bounds, no_orphans, list)
         coordinator.next_ms = START_MS + 350
         sweeps.start()
         await clock.advance(300)
@@ -240,7 +240,7 @@ def test_only_the_elected_sweeps() -> None:
         async def no_orphans(_: object) -> None: ...
 
         bounds = TransactionsSection(sweep_interval_ms=1_000)
-        sweeps = Sweeps(lambda: [served(coordinator, election)], clock, bounds, no_orphans)
+        sweeps = Sweeps(lambda: [served(coordinator, election)], clock, bounds, no_orphans, list)
         sweeps.start()
         sweeps.wake()
         await clock.advance(2_500)
@@ -268,7 +268,7 @@ def test_a_coordinator_is_swept_once_at_a_time() -> None:
             sweeping += 1
             await gate.wait()
 
-        sweeps = Sweeps(lambda: [served(coordinator)], clock, TransactionsSection(), wait)
+        sweeps = Sweeps(lambda: [served(coordinator)], clock, TransactionsSection(), wait, list)
         sweeps.start()
         await run_ready()
         asked = asyncio.ensure_future(sweeps.sweep())
@@ -297,7 +297,7 @@ def test_nothing_stops_the_sweeps() -> None:
                 raise Unavailable("the store is away")
 
         bounds = TransactionsSection(sweep_interval_ms=1_000)
-        sweeps = Sweeps(lambda: [served(broken), served(sound)], clock, bounds, no_orphans)
+        sweeps = Sweeps(lambda: [served(broken), served(sound)], clock, bounds, no_orphans, list)
         sweeps.start()
         await clock.advance(2_500)
         for coordinator in (broken, sound):

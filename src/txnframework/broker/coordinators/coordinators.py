@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zope.interface import implementer
 
-from txnframework.broker.coordination import Election
+from txnframework.broker.coordination import SWEEP, Election
 from txnframework.broker.coordinators.shares import CoordinatorShare
 from txnframework.broker.domains import DomainPlugins, NoPlugins
 from txnframework.broker.observers import observed_coordinator
@@ -166,11 +166,11 @@ class Coordinators:
         bounds = host.config.transactions
         first = LOG_FAMILY_BIT if LOG_FAMILY in provider.families else 0
         ids = tuple(range(first, first + bounds.coordinators))
-        share = CoordinatorShare(host.metadata, host.environment, name, ids, bounds.sweep)
+        share = CoordinatorShare(host.metadata, host.environment, host.process, name, ids, bounds.sweep)
         opening = CoordinatorContext(
             host.metadata, host.ledgers, self._participants, host.environment, options, bounds, share, host.metrics
         )
         coordinator = observed_coordinator(await host.registry.open(provider, opening), host.observer)
         return ServedCoordinator(
-            coordinator, share, Election(host.metadata, host.environment, host.process, f"sweep {name}", self._elected)
+            coordinator, share, Election(host.metadata, host.environment, host.process, f"{SWEEP}{name}", self._elected)
         )

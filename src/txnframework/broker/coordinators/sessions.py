@@ -112,14 +112,36 @@ class Sessions:
 
     async def abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> bool:
         """Abort a transaction of any principal; return False if it had ended otherwise, or is forgotten."""
+        return (await self._abort(coordinator, txn_id))[0]
+
+    async def abort_overdue(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
+        """Abort a transaction that this process began, whose deadline has passed."""
+        _, ended = await self._abort(coordinator, txn_id)
+        # Aborted before: by a program or an operator through another process.
+        if ended is not None and (ended.finalized_ms or 0) >= ended.deadline_ms:
+            self.report_overdue(ended)
+
+    def report_overdue(self, ended: Transaction) -> None:
+        """Log that this process aborted a transaction at its deadline."""
+        facts = {"transaction": str(ended.txn_id), "process": self.process}
+        by = ""
+        if ended.session is not None:
+            facts["owner"] = ended.process or ended.session
+            by = f" of {facts['owner']}"
+        sentence = f"{self.process} aborted transaction {ended.txn_id}{by}, because its timeout has passed"
+        log_event(WARNING, Event.OVERDUE_ABORTED, sentence, **facts)
+
+    async def _abort(self, coordinator: ITransactionCoordinator, txn_id: TxnID) -> tuple[bool, Transaction | None]:
+        """Return whether a transaction is aborted now, and how it ended if it is settled."""
+        ended: Transaction | None = None
         try:
-            await coordinator.end(End(txn_id, Action.ABORT, operator=True))
+            ended = await coordinator.end(End(txn_id, Action.ABORT, operator=True))
         except (InvalidTransactionState, TransactionNotFound):
-            return False
+            return False, None
         except EndTransactionTimeout:
             pass  # it is decided, and a sweep settles the remaining participants
         self._aborted(txn_id)
-        return True
+        return True, ended
 
     async def is_living(self, session: str) -> bool:
         """Return whether the process that began a session is alive, as far as its lease shows."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from logging import INFO
 
 from zope.interface import implementer
 
-from txnframework.broker.coordination import holder_of
+from txnframework.broker.coordination import Holder, holder_of
 from txnframework.broker.division import divide
+from txnframework.broker.events import Event, log_event
 from txnframework.broker.rosters import HeldLeases, Roster
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld
@@ -28,13 +31,25 @@ class CoordinatorShare:
     """
 
     def __init__(
-        self, store: IMetadataStore, environment: Environment, name: str, ids: tuple[int, ...], participates: bool
+        self,
+        store: IMetadataStore,
+        environment: Environment,
+        process: str,
+        name: str,
+        ids: tuple[int, ...],
+        participates: bool,
     ) -> None:
         self.ids: tuple[int, ...] = ids
         self._store = store
+        self._process = process
+        self._name = name
         self._prefix = f"coordinator {name} "
         self._roster = Roster(store, environment, self._prefix)
         self._token = f"{environment.random_bits(TOKEN_BITS):016x}"
+        # The token decides; the process is for people. Earlier releases wrote the token alone.
+        self._holder = str(Holder("", process, self._token))
+        # The last holder of each id that another host held.
+        self._earlier: dict[int, Holder] = {}
         self._held: dict[int, ILease] = {}
         self._releasing: list[ILease] = []
         self._balanced = asyncio.Event()
@@ -72,7 +87,7 @@ class CoordinatorShare:
     async def _participate(self) -> None:
         """Follow the rule until this host's own lease is lost, which ends all its leases with the session."""
         try:
-            await self._roster.take_part(self._lease_of(HOST, self._token), self._token, self._rebalance, self._notify)
+            await self._roster.take_part(self._lease_of(HOST, self._token), self._holder, self._rebalance, self._notify)
         finally:
             self._held, self._releasing = {}, []
             self._notify()
@@ -84,31 +99,52 @@ class CoordinatorShare:
         )
         if self._token not in hosts:
             return  # this host's own lease is lost, which is about to be noticed
-        holders = {one: holder_of(lease) for one in self.ids if (lease := leases.get(self._lease_of(ID, one)))}
+        named = {
+            one: Holder.parse(holder_of(lease)) for one in self.ids if (lease := leases.get(self._lease_of(ID, one)))
+        }
+        self._earlier |= {one: holder for one, holder in named.items() if holder.session != self._token}
+        holders = {one: holder.session for one, holder in named.items()}
         divided = divide(hosts, self.ids, holders)
         for one in [one for one in self._held if divided[one] != self._token]:
             # Stop using the id here before it becomes free for others.
             self._releasing.append(self._held.pop(one))
             self._notify()
-        for one in self.ids:
-            # This host may hold an id without knowing it: the reply to acquiring or releasing it was lost.
-            if holders.get(one, self._token) == self._token and one not in self._held:
-                if divided[one] == self._token:
-                    await self._acquire(one)
-                elif one in holders:
-                    self._releasing.append(await self._store.acquire_lease(self._lease_of(ID, one), self._token))
+        acquired: list[int] = []
+        try:
+            for one in self.ids:
+                # This host may hold an id without knowing it: the reply to acquiring or releasing it was lost.
+                if holders.get(one, self._token) == self._token and one not in self._held:
+                    if divided[one] == self._token:
+                        acquired += await self._acquire(one)
+                    elif one in holders:
+                        self._releasing.append(await self._store.acquire_lease(self._lease_of(ID, one), self._holder))
+        finally:
+            self._report(acquired)
         while self._releasing:
             await self._releasing[-1].release()
             self._releasing.pop()
         self._notify()
 
-    async def _acquire(self, one: int) -> None:
-        """Acquire an id, unless another host was faster."""
+    async def _acquire(self, one: int) -> list[int]:
+        """Acquire an id, unless another host was faster; return the id if it was acquired."""
         try:
-            self._held[one] = await self._store.acquire_lease(self._lease_of(ID, one), self._token)
-            self._notify()
+            self._held[one] = await self._store.acquire_lease(self._lease_of(ID, one), self._holder)
         except LeaseHeld:
-            pass
+            return []
+        self._notify()
+        return [one]
+
+    def _report(self, acquired: Iterable[int]) -> None:
+        """Log the ids that were acquired after another host, once for each of these hosts."""
+        taken: dict[str, list[int]] = {}
+        for one in acquired:
+            earlier = self._earlier.pop(one, None)
+            if earlier is not None:
+                taken.setdefault(earlier.process or earlier.session, []).append(one)
+        for name, ids in taken.items():
+            facts = {"coordinator": self._name, "ids": ", ".join(map(str, ids)), "earlier": name}
+            sentence = f"{self._process} took over coordinator {self._name}, ids {facts['ids']}, from {name}"
+            log_event(INFO, Event.COORDINATORS_TAKEN_OVER, sentence, process=self._process, **facts)
 
     def _lease_of(self, kind: str, one: int | str) -> str:
         return f"{self._prefix}{kind}{one}"

@@ -11,7 +11,7 @@ from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import ITransactionCoordinator
-from txnframework.model.transactions import SweepResult
+from txnframework.model.transactions import SweepResult, Transaction
 from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.tasks import RESTART_DELAY_MS, BackgroundTask, first_completed
 
@@ -55,7 +55,8 @@ class Sweeps:
 
     A sweep runs when a deadline is due, when a process ends, and at an interval. Any number of processes may sweep the
     same transactions: each decision is a compare-and-set. The timer of the process that set a deadline enforces it. If
-    that process is gone, the next sweep enforces it immediately.
+    that process is gone, the next sweep enforces it immediately. ``overdue`` is called with each transaction that a
+    sweep aborted at its deadline.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Sweeps:
         environment: Environment,
         transactions: TransactionsSection,
         orphans: Callable[[ITransactionCoordinator], Awaitable[None]],
+        overdue: Callable[[Transaction], None],
     ) -> None:
         self._coordinators = coordinators
         self._environment = environment
         self._transactions = transactions
         self._backoff = Backoff(environment, RESTART_DELAY_MS, RESTART_DELAY_MS)
         self._orphans = orphans
+        self._overdue = overdue
         self._next_ms: int | None = None
         self._sooner = asyncio.Event()
         self._work = BackgroundTask(self._run)
@@ -116,7 +119,10 @@ class Sweeps:
         """Run a step; return the time at which it has work again."""
         now_ms = self._environment.now_ms()
         try:
-            return _next_of(await step(now_ms), now_ms)
+            swept = await step(now_ms)
+            for one in swept.overdue:
+                self._overdue(one)
+            return _next_of(swept, now_ms)
         except TxnFrameworkError:
             # The store is unavailable or the step is blocked: a deadline must not wait for the interval because of it.
             return self._environment.now_ms() + self._backoff.delay_ms(1)

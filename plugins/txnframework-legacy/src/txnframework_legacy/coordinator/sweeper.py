@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from txnframework.config import TransactionsSection
 from txnframework.errors import Corrupt, InvalidTransactionState, TransactionNotFound, TxnFrameworkError
-from txnframework.model import Action, End, State, SweepResult
+from txnframework.model import Action, End, State, SweepResult, Transaction
 from txnframework_legacy.coordinator.completion import TransactionCompletion
 from txnframework_legacy.coordinator.log import TransactionLog, TransactionLogs
 from txnframework_legacy.coordinator.records import Forget
@@ -48,12 +48,12 @@ class TransactionSweeper:
                         next_ms = due_ms + 1 if next_ms is None else min(next_ms, due_ms + 1)
         turn = self._transactions.sweep_transactions_max
         overdue.sort(key=lambda one: one.transaction.deadline_ms)
-        done = 0
+        aborted: list[Transaction] = []
         for logged in overdue[:turn]:
-            done += await self._abort(logged)
+            aborted += await self._abort(logged)
         finished = await self._finish(settling, turn)
         left = max(0, len(overdue) - turn) + len(settling) - finished
-        return SweepResult(done + finished, left, next_ms)
+        return SweepResult(len(aborted) + finished, left, next_ms, tuple(aborted))
 
     async def collect(self, now_ms: int) -> SweepResult:
         """Forget transactions that ended longer ago than the retention of outcomes, and trim the logs."""
@@ -79,15 +79,15 @@ class TransactionSweeper:
             return False
         return ended_ms + self._transactions.retention_ms + self._transactions.max_clock_skew_ms < now_ms
 
-    async def _abort(self, logged: LoggedTransaction) -> int:
-        """Abort an overdue transaction and try once to settle it; return 1 if it was aborted."""
+    async def _abort(self, logged: LoggedTransaction) -> list[Transaction]:
+        """Abort an overdue transaction and try once to settle it; return it if it was aborted."""
         request = End(logged.transaction.txn_id, Action.ABORT, operator=True)
         try:
             log, decided = await self._completion.decide(request)
         except (InvalidTransactionState, TransactionNotFound):
-            return 0  # another process ended it first
+            return []  # another process ended it first
         await self._finish([(log, decided)], 1)
-        return 1
+        return [decided.as_described()]
 
     async def _finish(self, settling: list[tuple[TransactionLog, LoggedTransaction]], items_max: int) -> int:
         """

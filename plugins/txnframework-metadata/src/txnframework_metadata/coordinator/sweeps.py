@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
@@ -45,6 +45,7 @@ class _Tally:
     done: int = 0
     left: int = 0
     next_ms: int | None = None
+    overdue: list[Transaction] = field(default_factory=list)
 
     def due(self, at_ms: int) -> None:
         """Note that work is due at ``at_ms``."""
@@ -52,7 +53,7 @@ class _Tally:
 
     def swept(self) -> SweepResult:
         """Return the result as a value."""
-        return SweepResult(self.done, self.left, self.next_ms)
+        return SweepResult(self.done, self.left, self.next_ms, tuple(self.overdue))
 
 
 class Sweeps:
@@ -192,8 +193,10 @@ class Sweeps:
         for record in page.records:
             try:
                 transaction = header_of(record).transaction
-                await abort_open(self._store, self._environment, transaction, self._options.attempts_max)
+                ended = await abort_open(self._store, self._environment, transaction, self._options.attempts_max)
                 tally.done += 1
+                if ended is not None and ended.state is State.ABORTED:
+                    tally.overdue.append(ended)
             except Corrupt as error:
                 _LOG.error("a transaction cannot be aborted at its deadline: %s", error)
                 tally.left += 1
