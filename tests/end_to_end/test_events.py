@@ -196,7 +196,7 @@ def test_timeouts(memory: Stores, clock: VirtualEnvironment, events: Events, tim
     async def work() -> None:
         transactions = {"timers_max": timers}
         async with (
-            memory.open(**named("other")) as other,
+            memory.open(**named("other"), transactions={"sweep_interval_ms": 1_000}) as other,
             memory.open(**named("slow"), transactions=transactions) as slow,
         ):
             await other.transaction().begin()  # opens its coordinator, so that it sweeps
