@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import re
+import threading
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
@@ -216,6 +218,48 @@ def test_a_slow_reading_answers_the_next_scrape(stores: Stores, monkeypatch: pyt
     stores.run(work())
 
 
+def test_a_scrape_does_not_wait_for_the_loop(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the loop is busy with a reading, a scrape gets the last one."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            async with serving(client, "127.0.0.1", 0, 0) as port:
+                await asyncio.to_thread(scraped, port)
+                status, report = client.host.status, client.host.status.report
+                answered, in_time = threading.Event(), []
+
+                async def blocking() -> StatusReport:
+                    in_time.append(answered.wait(PATIENT_MS / 1000))
+                    return await report()
+
+                def scrape() -> str:
+                    found = scraped(port)
+                    answered.set()
+                    return found
+
+                monkeypatch.setattr(status, "report", blocking)
+                assert "txnframework_stored_messages{" in await asyncio.to_thread(scrape)
+                assert in_time == [True]
+
+    stores.run(work())
+
+
+def test_a_scrape_may_be_compressed(stores: Stores) -> None:
+    """It is the same text, but for its age."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            async with serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
+                plain = (await asyncio.to_thread(scraped, port)).splitlines()
+                found = gzip.decompress(await asyncio.to_thread(scraped_compressed, port)).decode().splitlines()
+                assert [one for one in found if "report_" not in one] == [one for one in plain if "report_" not in one]
+                assert len(found) == len(plain)
+
+    stores.run(work())
+
+
 def test_an_outage_is_not_hidden(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a reading has failed, the last successful one is no answer any more."""
 
@@ -317,3 +361,10 @@ def test_nothing_is_at_another_path(stores: Stores, path: str) -> None:
 def scraped(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         return str(answer.read().decode())
+
+
+def scraped_compressed(port: int) -> bytes:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert answer.headers["Content-Encoding"] == "gzip"
+        return bytes(answer.read())

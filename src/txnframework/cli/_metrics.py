@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import click
 
-from txnframework.cli._store_metrics import SCRAPE_TIMEOUT_S, StatusReader, StatusSnapshot, metrics_of, up_of
+from txnframework.cli._store_metrics import SCRAPE_TIMEOUT_S, StatusReader, StatusSnapshot, compressed, head_of
 from txnframework.cli.addresses import parse_address
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, MissingExtra, TxnFrameworkError
 
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-    from prometheus_client.metrics_core import Metric
-
 PATH = "/metrics"
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+SWITCH_INTERVAL_S = 0.001
 
 Respond = Callable[..., Any]
+Application = Callable[[dict[str, Any], Respond], Iterable[bytes]]
 
 
 @click.command()
@@ -61,12 +62,13 @@ def metrics(loaded: LoadedPlugins, listen: str | None, wait_ms: int, config: Pat
     with_client(loaded, config, lambda client: _serve(client, host, port, wait_ms))
 
 
-class _LiveCollector:
+class _Scrapes:
     """
-    Answers each scrape from a thread of the HTTP server.
+    Answers scrapes from the threads of the HTTP server.
 
-    While the stores are unavailable, it reports only that. Standard error gets one line when an outage begins, and one
-    when it ends.
+    A scrape does not depend on the loop, which may be busy with a reading: its thread waits for a new reading, and
+    takes the last one if that takes too long. While the stores are unavailable, it reports only that. Standard error
+    gets one line when an outage begins, and one when it ends.
     """
 
     def __init__(self, reader: StatusReader, loop: asyncio.AbstractEventLoop) -> None:
@@ -75,24 +77,27 @@ class _LiveCollector:
         self._lock = threading.Lock()
         self._is_up = True
 
-    def collect(self) -> Iterator[Metric]:
-        request = asyncio.run_coroutine_threadsafe(self._answer(), self._loop)
+    def answer(self) -> StatusSnapshot | None:
+        """Return a new reading, or the last one; None: the stores are unavailable."""
+        request = asyncio.run_coroutine_threadsafe(self._reader.reading(), self._loop)
         try:
-            reading, age_s = request.result(SCRAPE_TIMEOUT_S + 1)
+            reading = self._result(request)
         except TxnFrameworkError as error:
             self._note(str(error))
-            yield up_of(False)
+            return None
         except TimeoutError:
             request.cancel()
             self._note(f"no answer within {SCRAPE_TIMEOUT_S} s")
-            yield up_of(False)
-        else:
-            self._note(None)
-            yield from metrics_of(reading, age_s)
+            return None
+        self._note(None)
+        return reading
 
-    async def _answer(self) -> tuple[StatusSnapshot, float]:
-        reading = await self._reader.reading()
-        return reading, self._reader.age_s(reading)
+    def _result(self, request: Future[StatusSnapshot]) -> StatusSnapshot:
+        try:
+            return request.result(self._reader.wait_s)
+        except TimeoutError:
+            last = self._reader.last  # None during an outage, and before the first reading
+            return request.result(SCRAPE_TIMEOUT_S + 1) if last is None else last
 
     def _note(self, reason: str | None) -> None:
         with self._lock:
@@ -103,25 +108,14 @@ class _LiveCollector:
             click.echo("The stores are available again.", err=True)
 
 
-class _SnapshotCollector:
-    """Reports a reading of the stores."""
-
-    def __init__(self, reading: StatusSnapshot) -> None:
-        self._reading = reading
-
-    def collect(self) -> Iterator[Metric]:
-        yield from metrics_of(self._reading, 0.0)
-
-
 async def _exposition(client: Client) -> str:
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    registry = CollectorRegistry()
-    registry.register(_SnapshotCollector(await StatusReader(client, 0).reading()))
-    return generate_latest(registry).decode()
+    reading = await StatusReader(client, 0).reading()
+    return b"".join((head_of(reading), reading.body.plain)).decode()
 
 
 async def _serve(client: Client, host: str, port: int, wait_ms: int) -> None:
+    # The interpreter is passed on sooner, so that a scrape does not wait for the thread that reads the stores.
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     async with serving(client, host, port, wait_ms) as actual_port:
         click.echo(f"Serving http://{host}:{actual_port}{PATH}; stop with Ctrl-C.")
         await asyncio.get_running_loop().create_future()
@@ -134,12 +128,9 @@ async def serving(client: Client, host: str, port: int, wait_ms: int) -> AsyncIt
 
     Yield the port.
     """
-    from prometheus_client import CollectorRegistry
-
-    registry = CollectorRegistry(auto_describe=False)  # describing would collect now, and wait for this loop
     reader = StatusReader(client, wait_ms / 1000)
-    registry.register(_LiveCollector(reader, asyncio.get_running_loop()))
-    running = http_server(registry, host, port)
+    scrapes = _Scrapes(reader, asyncio.get_running_loop())
+    running = http_server(_application(scrapes.answer), host, port)
     server = running.__enter__()
     try:
         yield server.server_port
@@ -170,7 +161,7 @@ class _SilentRequestHandler(WSGIRequestHandler):
 
 
 @contextmanager
-def http_server(registry: CollectorRegistry, host: str, port: int) -> Iterator[WSGIServer]:
+def http_server(application: Application, host: str, port: int) -> Iterator[WSGIServer]:
     """
     Serve scrapes in threads during the block. Yield the server, whose ``server_port`` is the port.
 
@@ -181,7 +172,7 @@ def http_server(registry: CollectorRegistry, host: str, port: int) -> Iterator[W
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         kind = type("_ServerOfFamily", (_Server,), {"address_family": family})
-        server: WSGIServer = make_server(host, port, _application(registry), kind, _SilentRequestHandler)
+        server: WSGIServer = make_server(host, port, application, kind, _SilentRequestHandler)
     except OSError as error:
         raise InvalidInput(f"--listen: cannot listen at {host}:{port}: {error.strerror}") from error
     thread = threading.Thread(target=server.serve_forever, name="txnframework-metrics", daemon=True)
@@ -194,16 +185,24 @@ def http_server(registry: CollectorRegistry, host: str, port: int) -> Iterator[W
         thread.join()
 
 
-def _application(registry: CollectorRegistry) -> Callable[[dict[str, Any], Respond], Iterable[bytes]]:
-    from prometheus_client import make_wsgi_app
-
-    metrics = make_wsgi_app(registry)
-
+def _application(reading: Callable[[], StatusSnapshot | None]) -> Application:
     def answer(environ: dict[str, Any], respond: Respond) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") == PATH:
-            answered: Iterable[bytes] = metrics(environ, respond)
-            return answered
-        respond("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-        return [f"Not found; the metrics are at {PATH}.\n".encode()]
+        if environ.get("PATH_INFO") != PATH:
+            respond("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+            return [f"Not found; the metrics are at {PATH}.\n".encode()]
+        if environ.get("REQUEST_METHOD") != "GET":
+            respond("405 Method Not Allowed", [("Allow", "GET")])
+            return [b""]
+        found = reading()
+        head, body = head_of(found), b""
+        headers = [("Content-Type", TEXT)]
+        if "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):
+            headers.append(("Content-Encoding", "gzip"))
+            # Compressed texts one after the other are the compressed whole.
+            head, body = compressed(head), b"" if found is None else found.body.compressed
+        elif found is not None:
+            body = found.body.plain
+        respond("200 OK", headers)
+        return [head + body]
 
     return answer

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from txnframework.broker import StatusReport
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 SCRAPE_TIMEOUT_S = 60
+GZIP_LEVEL = 1
+"""The fastest one: names repeat, so that it makes them small enough."""
 
 
 def families_of(report: StatusReport) -> Iterator[Metric]:
@@ -78,12 +82,25 @@ def build_info() -> Metric:
 
 
 @dataclass(frozen=True, slots=True)
+class Exposition:
+    """Metrics in the text format of Prometheus, and the same text compressed."""
+
+    plain: bytes
+    compressed: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class StatusSnapshot:
-    """A report, and how long it took to read it; ``at_s``: the loop's time when it was complete."""
+    """
+    A report, how long it took to read it, and its text for scrapes.
+
+    ``at_s``: the time when it was complete, as ``time.monotonic`` counts.
+    """
 
     report: StatusReport
     duration_s: float
     at_s: float
+    body: Exposition
 
 
 class StatusReader:
@@ -98,7 +115,8 @@ class StatusReader:
         self._client = client
         self.wait_s = wait_s
         """How long a scrape waits for a new reading."""
-        self._last: StatusSnapshot | None = None
+        self.last: StatusSnapshot | None = None
+        """The last reading; None: there is none, or the stores are unavailable. Any thread may read it."""
         self._reading: asyncio.Task[StatusSnapshot] | None = None
 
     async def reading(self) -> StatusSnapshot:
@@ -112,16 +130,12 @@ class StatusReader:
             self._reading = asyncio.ensure_future(self._read())
             self._reading.add_done_callback(_read_exception)
         reading = self._reading
-        done, _ = await asyncio.wait({reading}, timeout=SCRAPE_TIMEOUT_S if self._last is None else self.wait_s)
+        done, _ = await asyncio.wait({reading}, timeout=SCRAPE_TIMEOUT_S if self.last is None else self.wait_s)
         if done:
             return reading.result()
-        if self._last is None:
+        if self.last is None:
             raise TimeoutError
-        return self._last
-
-    def age_s(self, reading: StatusSnapshot) -> float:
-        """Return how old a reading is."""
-        return asyncio.get_running_loop().time() - reading.at_s
+        return self.last
 
     async def close(self) -> None:
         """Stop a reading that no scrape has waited for."""
@@ -130,30 +144,62 @@ class StatusReader:
             await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read(self) -> StatusSnapshot:
-        clock = asyncio.get_running_loop().time
-        began_s = clock()
+        began_s = monotonic()
         try:
             async with asyncio.timeout(SCRAPE_TIMEOUT_S):
                 report = await self._client.host.status.report()
+                # Once for each reading and not for each scrape, and beside the loop: the text may have megabytes.
+                body = await asyncio.to_thread(body_of, report)
         except BaseException:
-            self._last = None  # the stores are unavailable, which the next scrape must not hide
+            self.last = None  # the stores are unavailable, which the next scrape must not hide
             raise
-        self._last = StatusSnapshot(report, clock() - began_s, clock())
-        return self._last
+        self.last = StatusSnapshot(report, monotonic() - began_s, monotonic(), body)
+        return self.last
 
 
-def metrics_of(reading: StatusSnapshot, age_s: float) -> Iterator[Metric]:
-    """Yield all metric families of a reading that is ``age_s`` old."""
-    yield up_of(True)
-    yield build_info()
+def head_of(reading: StatusSnapshot | None) -> bytes:
+    """Return the text that is written for each scrape, before the body of its reading; None: there is none."""
+    if reading is None:
+        return _text_of([up_of(False)])
+    families = [up_of(True), build_info()]
+    age_s = monotonic() - reading.at_s
     for name, description, value in (
         ("report_age_seconds", "Age of the other metrics: the time since the stores were read.", age_s),
         ("report_duration_seconds", "Time that it took to read the stores.", reading.duration_s),
     ):
         family = _gauge(name, description)
         family.add_metric([], value)
-        yield family
-    yield from families_of(reading.report)
+        families.append(family)
+    return _text_of(families)
+
+
+def body_of(report: StatusReport) -> Exposition:
+    """Return the text of a report."""
+    text = _text_of(families_of(report))
+    return Exposition(text, compressed(text))
+
+
+def compressed(text: bytes) -> bytes:
+    """Return a text for clients that accept gzip."""
+    return gzip.compress(text, GZIP_LEVEL)
+
+
+def _text_of(families: Iterable[Metric]) -> bytes:
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families))
+    return generate_latest(registry)
+
+
+class _Families:
+    """Collects metric families that are known."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 def up_of(is_up: bool) -> Metric:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -34,7 +34,7 @@ from txnframework_console.views.subscriptions import SubscriptionQuery, Subscrip
 from txnframework_console.views.topics import TopicQuery, TopicsQuery
 from txnframework_console.views.transactions import TransactionQuery, TransactionsQuery
 
-FIRST_PAINT_MS = 150
+FIRST_PAINT_MS = 100
 """How long a page waits for its first reading. After that it is sent without one, and gets it as a live update."""
 HEARTBEAT_MS = 15_000
 STREAMS_MAX = 100
@@ -99,7 +99,8 @@ class ConsoleApp:
         self._connection = connection
         self._environment = environment
         self._token = token
-        self._pages = Pages(allows_changes=token is not None)
+        self.pages = Pages(allows_changes=token is not None)
+        """The templates of the pages."""
         self._catalog: Catalog | None = None
         self._catalog_of: object = None
         self.polls = Polls(self._read, environment)
@@ -115,6 +116,11 @@ class ConsoleApp:
         )
         """The application."""
 
+    async def warm(self) -> None:
+        """Read the list of topics for the first page, if the stores answer."""
+        with suppress(TxnFrameworkError):
+            await self._source().catalog.layouts()
+
     async def close(self) -> None:
         """End all live views."""
         await self.polls.close()
@@ -129,7 +135,7 @@ class ConsoleApp:
 
     async def _read(self, query: Hashable) -> str:
         asked: Any = query
-        return self._pages.view(await asked.read(self._source()))
+        return self.pages.view(await asked.read(self._source()))
 
     def _page(self, path: str) -> Callable[[Request], Any]:
         title = QUERIES[path][0]
@@ -138,7 +144,7 @@ class ConsoleApp:
             poll = self.polls.of(_query(path, request))
             snapshot = await self._first(poll)
             live = f"/live{path.rstrip('/')}" + (f"?{request.url.query}" if request.url.query else "")
-            html = self._pages.page(
+            html = self.pages.page(
                 "page.html", title=title, path=path, live=live, content=self._content(snapshot), now=self._now()
             )
             return HTMLResponse(html, snapshot.status)
@@ -188,7 +194,7 @@ class ConsoleApp:
         return task.done()
 
     def _content(self, snapshot: Snapshot) -> str:
-        return self._pages.page("content.html", snapshot=snapshot)
+        return self.pages.page("content.html", snapshot=snapshot)
 
     def _now(self) -> str:
         return clock(self._environment.now_ms())
@@ -213,13 +219,13 @@ class ConsoleApp:
             source.catalog.forget(action.changes)
         except TxnFrameworkError as error:
             return self._confirmation(action, request, form, status_of(error), visible(error))
-        html = self._pages.page("done.html", title=action.title, path="", live="", now="", action=action, said=said)
+        html = self.pages.page("done.html", title=action.title, path="", live="", now="", action=action, said=said)
         return HTMLResponse(html)
 
     def _confirmation(
         self, action: Action, request: Request, form: Fields | None = None, status: int = 200, problem: str = ""
     ) -> Response:
-        html = self._pages.page(
+        html = self.pages.page(
             "confirm.html",
             title=action.title,
             path="",
@@ -235,7 +241,7 @@ class ConsoleApp:
     async def _refused(self, _: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)
         sentence = getattr(error, "detail", "") if isinstance(error, RequestRefused) else "There is no such page."
-        html = self._pages.page(
+        html = self.pages.page(
             "page.html",
             title="Not possible",
             path="",

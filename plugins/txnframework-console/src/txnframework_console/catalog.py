@@ -14,7 +14,8 @@ from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
 from txnframework_console.remembered import Remembered, read_exception
 
-PAGE_TOPICS = 1_000
+PAGE_TOPICS = 200
+"""The topics that are listed at a time: decoding a page keeps the console from answering."""
 FRESH_MS = 1_000
 """How long the description of a topic is used before it is read again."""
 RATE_MS = 10_000

@@ -50,6 +50,11 @@ class Pages:
         }
         self._templates.globals |= {"allows_changes": allows_changes, "reason_of": reason_of}
 
+    def compile(self) -> None:
+        """Compile all templates now, so that no request has to."""
+        for name in self._templates.list_templates():
+            self._templates.get_template(name)
+
     def view(self, view: object) -> str:
         """Return the HTML of a view, without the page around it."""
         return self._templates.get_template(TEMPLATES[type(view)]).render(view=view)

@@ -52,6 +52,7 @@ async def serve(
         async with Connection(open_client, environment) as connection:
             await _tried(connection)
             console = ConsoleApp(connection, environment, hosts, token)
+            console.pages.compile()
             config = uvicorn.Config(
                 console.app,
                 log_level="warning",
@@ -63,7 +64,12 @@ async def serve(
             say(f"Console: http://{shown_address(host, listening)}/ (stop with Ctrl-C)")
             if token is not None:
                 say(f"Token for changes: {token}")
-            await ConsoleServer(config, console).serve([listening])
+            warming = asyncio.ensure_future(console.warm())
+            try:
+                await ConsoleServer(config, console).serve([listening])
+            finally:
+                warming.cancel()
+                await asyncio.gather(warming, return_exceptions=True)
 
 
 async def _tried(connection: Connection) -> None:
