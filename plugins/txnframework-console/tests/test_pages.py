@@ -81,6 +81,31 @@ def test_an_ended_transaction() -> None:
     run(work())
 
 
+def test_what_is_young_is_no_trouble() -> None:
+    """A transaction that is open or has just ended raises no warning, until it is late."""
+
+    async def work() -> None:
+        async with served() as world:
+            await prepared(world.client)
+            await opened(world.client, timeout_ms=30_000)
+            ended = await opened(world.client)
+            await (await world.client.host.coordinator()).end(End(ended, Action.COMMIT))
+            assert 'class="why"' not in (await world.browser.get("/transactions")).text
+            first = await world.page("/")
+            assert "tile warn" not in first
+            assert "1 unsettled operation" in text_of(first)
+            assert "No transaction has been hanging for a minute" in first
+            listed = text_of(await world.page("/transactions"))
+            assert "ended, and has not taken effect everywhere" in listed
+            assert "its timeout has passed" not in listed
+            await world.environment.advance(20_000)
+            assert "open, and its timeout has passed" in text_of(await world.page("/transactions"))
+            await world.environment.advance(60_000)
+            assert (await world.page("/")).count("tile warn") == 2
+
+    run(work())
+
+
 def test_the_owner_is_gone() -> None:
     """A session without its lease shows that the process has ended."""
 

@@ -13,6 +13,8 @@ from txnframework_console.views.transactions import TransactionRow, transaction_
 ROWS = 6
 HANGS_MS = 60_000
 """The age from which an open or unsettled transaction needs attention."""
+GRACE_MS = 5_000
+"""How long after its timeout, or after its end, a transaction may be left to the process that sweeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,11 @@ class OverviewView:
     def operations_left(self) -> int:
         """The number of unsettled operations of transactions that have ended."""
         return sum(one.operations_left for one in self.families)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether an ended transaction hangs; operations of one that has just ended are no reason to worry."""
+        return any(not one.is_open for one in self.hanging)
 
     @property
     def oldest_age_ms(self) -> int | None:
@@ -83,10 +90,11 @@ class OverviewQuery:
 def reason_of(row: TransactionRow, now_ms: int) -> str:
     """Return in one clause why a transaction needs attention; empty: it does not."""
     if row.found.state is not State.OPEN:
-        return "ended, and has not taken effect everywhere" if row.operations_left else ""
+        is_late = row.operations_left and row.age_ms >= GRACE_MS
+        return "ended, and has not taken effect everywhere" if is_late else ""
     if row.owner_lives is False:
         return "open, and its process is gone"
-    if now_ms > row.found.deadline_ms:
+    if now_ms > row.found.deadline_ms + GRACE_MS:
         return "open, and its timeout has passed"
     if row.age_ms >= HANGS_MS:
         return "open for long"
