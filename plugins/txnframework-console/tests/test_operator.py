@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -130,13 +131,14 @@ def console(hanging: Hanging) -> Iterator[tuple[str, str]]:
 
 
 @contextmanager
-def browser_page(directory: Path) -> Iterator[Page]:
+def browser_page() -> Iterator[Page]:
     """Open a page in Chromium; a script that fails is an error of the test."""
     playwright = pytest.importorskip("playwright.sync_api")
     if not CHROMIUM:
         pytest.skip("Chromium is not installed")
-    environment = os.environ | {"TMPDIR": str(directory), "HOME": str(directory)}
-    with playwright.sync_playwright() as started:
+    # Its sockets need a short path.
+    with TemporaryDirectory(dir="/tmp") as directory, playwright.sync_playwright() as started:
+        environment = os.environ | {"TMPDIR": directory, "HOME": directory}
         arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
         browser = started.chromium.launch(
             executable_path=CHROMIUM, args=arguments, env=environment, timeout=PATIENCE_S * 1000
@@ -152,9 +154,9 @@ def browser_page(directory: Path) -> Iterator[Page]:
             browser.close()
 
 
-def test_with_the_console(hanging: Hanging, tmp_path: Path, command: CommandLine) -> None:
+def test_with_the_console(hanging: Hanging, command: CommandLine) -> None:
     """From the first page by links and buttons alone; the list follows the end without a reload."""
-    with console(hanging) as (address, token), browser_page(tmp_path) as page:
+    with console(hanging) as (address, token), browser_page() as page:
         page.goto(address)
         page.get_by_role("link", name="1 open transaction").click()
         row = page.get_by_role("row").filter(has_text=hanging.txn_id)
