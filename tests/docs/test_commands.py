@@ -121,3 +121,34 @@ def test_named_commands_exist(loaded: LoadedPlugins) -> None:
 def test_what_does_not_exist_is_found(loaded: LoadedPlugins, arguments: tuple[str, ...], said: str | None) -> None:
     """Or the test above would hold of anything."""
     assert wrong_with(Named("here", arguments), loaded) == said
+
+
+SERVING = {"console", "metrics", "pipeline run", "serve pulsar", "server", "simulate", "torture"}
+"""What runs until it is stopped, or prints as it goes."""
+READING = {"check", "sql grants"}
+"""What changes nothing, and prints sentences or statements for people."""
+
+
+def leaves(command: click.Command, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that is no group, with its words."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name in command.list_commands(context):
+        below = command.get_command(context, name)
+        assert below is not None
+        inner = click.Context(below, parent=context, info_name=name, obj=context.obj)
+        yield from leaves(below, inner, f"{path} {name}".strip())
+
+
+def test_every_change_is_printed_as_json(loaded: LoadedPlugins) -> None:
+    """Every installed command takes ``--output json``, but for those that serve, or only read for people."""
+    top = make_group()
+    found = dict(leaves(top, click.Context(top, info_name="txnframework", obj=loaded)))
+    without = {
+        path
+        for path, command in found.items()
+        if not any("--output" in one.opts and one.default == "table" for one in command.params)
+    }
+    assert without == (SERVING | READING) & found.keys()
+    assert len(found) > 30

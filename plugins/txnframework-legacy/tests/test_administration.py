@@ -143,7 +143,8 @@ def test_logs_of_acknowledgments(config: Path, run: Callable[..., tuple[int, str
     They are switched and told of by subscription; what is held stays held when its batches are dropped, and is
     committed afterwards.
     """
-    assert run("pending-ack-batching", "enable")[0] == 0
+    enabled = json.loads(run("pending-ack-batching", "enable", "--output", "json")[1])
+    assert enabled == {"logs": "subscriptions", "topic": None, "subscription": None, "enabled": True}
 
     async def before() -> list[TxnID]:
         async with txnframework.open(config) as client:
@@ -226,7 +227,9 @@ def test_transaction_logs(config: Path, run: Callable[..., tuple[int, str, str]]
     status, out, _ = run("log-batching", "disable", "--coordinator", "8000")
     assert f"{log['batched_entries']} batched entries remain." in out
     assert main(["maintain"]) == 0
-    assert run("log-batching", "disable", "--coordinator", "8000")[1].count("remain") == 0
+    _, out, _ = run("log-batching", "disable", "--coordinator", "8000", "--output", "json")
+    again = json.loads(out.removeprefix("Done.\n"))
+    assert again == {"logs": "coordinators", "coordinator": "8000", "enabled": False, "batched_entries": 0}
     assert run("log-batching", "reset", "--coordinator", "8000")[0] == 0
     assert "switch for all" in run("log-batching", "status")[1]
     assert run("log-batching", "reset")[:2] == (0, "Switch removed for all transaction logs.\n")

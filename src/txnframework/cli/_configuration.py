@@ -15,7 +15,7 @@ from txnframework.broker import NoPlugins, StoreProbe, plugins_of, probe_stores
 from txnframework.cli._error_report import STATUS_FAILED, report
 from txnframework.cli._groups import LoadedPlugins
 from txnframework.cli._options import CONFIG_FILE, CONFIG_VARIABLE
-from txnframework.cli.output import duration_of, output_option, print_json, print_records
+from txnframework.cli.output import duration_of, output_option, print_change, print_json, print_records
 from txnframework.cli.stores import connection_notice, notice_if_slow
 from txnframework.config import (
     Config,
@@ -46,8 +46,9 @@ CHOICES = {
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path), default=CONFIG_FILE)
 @click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
+@output_option
 @click.pass_obj
-def init(loaded: LoadedPlugins, file: Path, force: bool) -> None:
+def init(loaded: LoadedPlugins, file: Path, force: bool, output: str) -> None:
     """
     Write a commented configuration file.
 
@@ -63,7 +64,7 @@ def init(loaded: LoadedPlugins, file: Path, force: bool) -> None:
         raise ConfigurationError("", "file already exists; --force overwrites it", str(file)) from exc
     except OSError as exc:
         raise ConfigurationError("", f"cannot write the file: {exc.strerror or exc}", str(file)) from exc
-    click.echo(f"Wrote {file}. After changes, 'txnframework check {file}' validates it.")
+    print_change(output, f"Wrote {file}. After changes, 'txnframework check {file}' validates it.", {"file": str(file)})
 
 
 def _options(registry: PluginRegistry) -> dict[str, dict[str, type[msgspec.Struct]]]:

@@ -194,7 +194,7 @@ def test_init_writes_and_does_not_overwrite(invoke: Any, tmp_path: Path) -> None
     result = invoke("init", str(path))
     assert (result.status, result.err) == (2, f"Error: {path}: file already exists; --force overwrites it\n")
     assert path.read_text() == "mine"
-    assert invoke("init", str(path), "--force").status == 0
+    assert json.loads(invoke("init", str(path), "--force", "--output", "json").out) == {"file": str(path)}
     assert path.read_text() != "mine"
     result = invoke("init", str(tmp_path / "none" / "txn.toml"))
     assert (result.status, result.err) == (

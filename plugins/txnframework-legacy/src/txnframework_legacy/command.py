@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from txnframework.cli.output import output_option, print_facts, print_json, print_records
+from txnframework.cli.output import output_option, print_change, print_facts, print_json, print_records
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, SubscriptionNotFound
@@ -84,21 +84,24 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
     @group.command()
     @options
     @config_option
+    @output_option
     @click.pass_obj
-    def enable(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
+    def enable(loaded: LoadedPlugins, /, config: Path | None, output: str, **where: str | None) -> None:
         """
         Enable batching: records share entries.
 
         Releases before batching cannot read such entries. Enable batching when every host has been upgraded.
         """
         with_client(loaded, config, lambda client: _switched(client, wording, where, enabled=True))
-        click.echo(f"Batching enabled for {_what(wording, where)}.")
+        facts = _facts_of(wording, where, enabled=True)
+        print_change(output, f"Batching enabled for {_what(wording, where)}.", facts)
 
     @group.command()
     @options
     @config_option
+    @output_option
     @click.pass_obj
-    def disable(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
+    def disable(loaded: LoadedPlugins, /, config: Path | None, output: str, **where: str | None) -> None:
         """
         Disable batching: each record has an entry of its own.
 
@@ -111,22 +114,25 @@ def _switching(wording: Wording, options: Callable[[F], F], group: click.Group) 
             return await _administration(client, wording.kind).drop_batches(_scope(wording, where))
 
         left = with_client(loaded, config, work)
-        click.echo(f"Batching disabled for {_what(wording, where)}.")
+        sentence = f"Batching disabled for {_what(wording, where)}."
         if left:
-            click.echo(f"{left} batched {'entry remains' if left == 1 else 'entries remain'}.")
+            sentence += f"\n{left} batched {'entry remains' if left == 1 else 'entries remain'}."
+        print_change(output, sentence, {**_facts_of(wording, where, enabled=False), "batched_entries": left})
 
     @group.command()
     @options
     @config_option
+    @output_option
     @click.pass_obj
-    def reset(loaded: LoadedPlugins, /, config: Path | None, **where: str | None) -> None:
+    def reset(loaded: LoadedPlugins, /, config: Path | None, output: str, **where: str | None) -> None:
         """Remove the switch: a wider switch decides, or each host's configuration."""
 
         async def work(client: Client) -> None:
             await _administration(client, wording.kind).switch(_scope(wording, where), enabled=None)
 
         with_client(loaded, config, work)
-        click.echo(f"Switch removed for {_what(wording, where)}.")
+        facts = _facts_of(wording, where, enabled=None)
+        print_change(output, f"Switch removed for {_what(wording, where)}.", facts)
 
     @group.command()
     @options
@@ -175,6 +181,11 @@ def _what(wording: Wording, where: dict[str, str | None]) -> str:
     if scope == Scope():
         return f"all {wording.logs}"
     return f"the {wording.logs} of {scope}"
+
+
+def _facts_of(wording: Wording, where: dict[str, str | None], *, enabled: bool | None) -> dict[str, object]:
+    """Return the JSON document of a switch; ``enabled`` is None if it was removed."""
+    return {"logs": wording.each, **where, "enabled": enabled}
 
 
 def _scope(wording: Wording, where: dict[str, str | None]) -> Scope:
