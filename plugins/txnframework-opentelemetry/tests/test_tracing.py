@@ -241,19 +241,24 @@ def test_numbers(processes: Callable[..., tuple[Process, Process]]) -> None:
 
 
 def test_micro_batches(processes: Callable[..., tuple[Process, Process]]) -> None:
-    """A batch is one span from its begin to its end, however often it is begun."""
-    process, _ = processes()
+    """A batch is one span from its begin to its end, in the process that ends it, whoever began it how often."""
+    process, other = processes()
 
     async def work() -> None:
-        async with process.open() as client:
+        async with process.open() as client, other.open() as tasks:
             coordinator = IApplicationCoordinator(await client.host.coordinator())
             await coordinator.claim("report", "run")
             batch = BatchID("report", "query", "run", 7)
-            begun = await coordinator.begin_batch(batch, 60_000)
+            task = IApplicationCoordinator(await tasks.host.coordinator())
+            begun = await task.begin_batch(batch, 60_000)
             assert (await coordinator.begin_batch(batch, 60_000)).txn_id == begun.txn_id
-            assert len(process.spans("batch")) == 1  # the second call
-            await coordinator.end(End(begun.txn_id, Action.ABORT))
-        batch_span = process.spans("batch")[-1]
+            for _ in range(2):
+                await coordinator.finish_batch(batch, begun.txn_id, ())
+            assert process.spans("batch") == []
+            await coordinator.end(End(begun.txn_id, Action.COMMIT))
+        assert other.spans("batch") == []
+        batch_span = process.span("batch")
+        assert batch_span.start_time == begun.created_ms * 1_000_000
         assert attributes(batch_span)["txnframework.batch"] == "report query 7"
         assert attributes(batch_span)[TRANSACTION] == str(begun.txn_id)
         end = process.span("end")

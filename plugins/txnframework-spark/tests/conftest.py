@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+SPANS = Path(__file__).parent / "spans"
+"""A distribution that records spans in every Python process of Spark."""
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the file of the spans of Spark's Python processes; their environment is set before Spark starts."""
+    file = tmp_path_factory.mktemp("spans") / "spans.jsonl"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_PYTHON_TRACER_PROVIDER", "span_recorder")
+        patch.setenv("TXN_TEST_SPANS", str(file))
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(SPANS), os.environ.get("PYTHONPATH")))))
+        yield file
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, spans: Path) -> Iterator[SparkSession]:
     try:
         check_java()
     except JavaUnusable as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from zope.interface import implementer
 
 from txnframework.config import Config
 from txnframework.environment import Environment
+from txnframework.errors import TxnFrameworkError
 from txnframework.instruments import Instruments
 from txnframework.interfaces import (
     IApplicationCoordinator,
@@ -22,7 +23,7 @@ from txnframework.interfaces import (
 )
 from txnframework.model.ids import TxnID
 from txnframework.model.observations import SUCCEEDED, ObservedOperation, OperationKind, Outcome
-from txnframework.model.transactions import Begin, End, SweepResult, Transaction
+from txnframework.model.transactions import BatchID, Begin, End, SourceRange, SweepResult, Transaction
 from txnframework.plugin import ObserverContext, PluginRegistry
 from txnframework.runtime.proxy import ForwardingProxy
 
@@ -110,24 +111,39 @@ class ObservedCoordinator(ForwardingProxy):
         observation.ends(Outcome(txn_id=begun.txn_id))
         return begun
 
-    async def begin_batch(self, batch: Any, timeout_ms: int) -> Transaction:
-        """Begin the transaction of a micro-batch, which is reported until it ends."""
-        application = f"{batch.application} {batch.query} {batch.version}"
-        observation = self._observer.begins(
-            ObservedOperation(OperationKind.BATCH, family=self._family, application=application)
-        )
+    async def begin_batch(self, batch: BatchID, timeout_ms: int) -> Transaction:
+        """Begin the transaction of a micro-batch, or find it begun, and report that."""
+        operation = ObservedOperation(OperationKind.BEGIN, family=self._family, application=_shown(batch))
+        observation = self._observer.begins(operation)
         try:
-            begun = await IApplicationCoordinator(self._behind).begin_batch(batch, timeout_ms)
+            begun: Transaction = await IApplicationCoordinator(self._behind).begin_batch(batch, timeout_ms)
         except BaseException as error:
             observation.ends(Outcome(error))
             raise
-        if begun.txn_id in self._batches:
-            observation.ends(Outcome(txn_id=begun.txn_id))  # begun before, as after a retry
-        else:
-            self._batches[begun.txn_id] = observation
+        observation.ends(Outcome(txn_id=begun.txn_id))
+        return begun
+
+    async def finish_batch(self, batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
+        """
+        Record what a micro-batch consumed; the micro-batch is reported from its begin on.
+
+        Another process may have begun it: each task of Spark has one, and the process that commits calls this.
+        """
+        await IApplicationCoordinator(self._behind).finish_batch(batch, txn_id, ranges)
+        if txn_id not in self._batches:
+            with suppress(TxnFrameworkError):  # the batch matters more than its report
+                begun_ms = (await self._behind.describe(txn_id)).created_ms
+                self._batches[txn_id] = self._observer.begins(
+                    ObservedOperation(
+                        OperationKind.BATCH,
+                        txn_id=txn_id,
+                        family=self._family,
+                        application=_shown(batch),
+                        begun_ms=begun_ms,
+                    )
+                )
             if len(self._batches) > BATCHES_MAX:
                 self._batches.popitem(last=False)[1].ends(SUCCEEDED)
-        return begun
 
     async def end(self, request: End) -> Transaction:
         """Decide a transaction and report it."""
@@ -163,6 +179,10 @@ class ObservedCoordinator(ForwardingProxy):
         batch = self._batches.pop(txn_id, None)
         if batch is not None:
             batch.ends(outcome)
+
+
+def _shown(batch: BatchID) -> str:
+    return f"{batch.application} {batch.query} {batch.version}"
 
 
 def observed_coordinator(coordinator: ITransactionCoordinator, observer: IObserver | None) -> ITransactionCoordinator:

@@ -11,7 +11,7 @@ from txnframework.model.ids import TxnID
 
 
 class OperationKind(StrEnum):
-    """What an operation does; ``batch`` is a micro-batch of an application, from its begin to its end."""
+    """What an operation does; ``batch`` is a micro-batch, reported by the process that ends it."""
 
     BEGIN = "begin"
     SEND = "send"
@@ -29,7 +29,8 @@ class ObservedOperation(msgspec.Struct, frozen=True, gc=False):
     ``family`` and ``action`` (``commit`` or ``abort``): of an operation on a transaction. ``messages`` and
     ``value_bytes``: how many messages it sends, receives or acknowledges, and the size of their values, which an
     acknowledgment leaves out. ``headers``: of the messages that it receives or acknowledges, as far as they are known.
-    ``application``: the name, query and version of a micro-batch.
+    ``application``: the name, query and version of a micro-batch. ``begun_ms``: when it began, in ms since 1970, if
+    that was before this report; another process may have begun it.
     """
 
     kind: OperationKind
@@ -41,6 +42,7 @@ class ObservedOperation(msgspec.Struct, frozen=True, gc=False):
     family: str = ""
     action: str = ""
     application: str = ""
+    begun_ms: int | None = None
     headers: tuple[Mapping[str, bytes], ...] = ()
 
 

@@ -22,6 +22,7 @@ from txnframework_opentelemetry._options import ObserverOptions
 KINDS: Final = {OperationKind.SEND: SpanKind.PRODUCER, OperationKind.RECEIVE: SpanKind.CONSUMER}
 TYPES: Final = {OperationKind.SEND: "send", OperationKind.RECEIVE: "receive", OperationKind.ACK: "settle"}
 """The types that OpenTelemetry's conventions for messaging have for these operations."""
+NS_PER_MS: Final = 1_000_000
 TRANSACTION: Final = "txnframework.transaction.id"
 
 
@@ -84,6 +85,7 @@ class TracingObserver:
             kind=KINDS.get(operation.kind, SpanKind.INTERNAL),
             attributes=dict(_attributes(operation)),
             links=[Link(one) for one in (*linked, *([] if begun is None else [begun]))],
+            start_time=None if operation.begun_ms is None else operation.begun_ms * NS_PER_MS,
         )
         carries = operation.kind is OperationKind.SEND and self._options.propagate
         return SpanObservation(self, span, headers_of(span) if carries else ())
