@@ -86,6 +86,18 @@ class SubscriptionCounts:
     oldest_sent_ms: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BacklogSize:
+    """
+    The stored messages that a subscription has not acknowledged, also those that wait for an open transaction.
+
+    ``bytes``: their size, by the average size of the messages of each segment.
+    """
+
+    messages: int
+    bytes: int
+
+
 @dataclass(slots=True)
 class TopicBacklog:
     """The messages of one topic by segment, parents before their children, and by subscription."""
@@ -133,6 +145,20 @@ class Backlog:
                         sent_ms = await self._oldest_sent_ms(opened, cursor)
                         known = [one for one in (counts.oldest_sent_ms, sent_ms) if one is not None]
                         counts.oldest_sent_ms = min(known, default=None)
+        return found
+
+    async def sizes(self, layout: Layout) -> dict[str, BacklogSize]:
+        """Return the size of each subscription's backlog, without reading messages."""
+        found = {name: BacklogSize(0, 0) for name in layout.subscriptions}
+        for segment_id in layout.made() if found else ():
+            # The cursors first, as for ``lag``.
+            cursors = {one: await cursor_on(self._store, layout, segment_id, one) for one in layout.subscriptions}
+            async with self._visit(str(layout.name_of(segment_id))) as opened:
+                counts = await _counts_of(opened)
+                for name, cursor in cursors.items():
+                    messages = (await lag_of(opened, cursor)).messages + counts.undecided
+                    size = counts.bytes * messages // counts.messages if counts.messages else 0
+                    found[name] = BacklogSize(found[name].messages + messages, found[name].bytes + size)
         return found
 
     async def undecided(self, layout: Layout) -> dict[str, int]:

@@ -22,6 +22,7 @@ from txnframework.broker.inspection import Inspection
 from txnframework.broker.maintenance import Maintenance
 from txnframework.broker.metrics import MetricsObserver, measured_store
 from txnframework.broker.observers import combined, open_observers
+from txnframework.broker.quotas import BacklogQuotas
 from txnframework.broker.retention import Trimmer
 from txnframework.broker.segments import OpenSegment, SegmentCache, SegmentOpener, SegmentSubscription
 from txnframework.broker.status import HangingTransactions, StoreStatus
@@ -144,6 +145,7 @@ class Host:
         self.shares = SubscriptionShares(metadata, environment, context.process)
         self.maintenance = Maintenance(metadata, environment, config, self._maintain)
         self.backlog = Backlog(metadata, self.segments.visit, config.subscriptions.read_entries_max)
+        self.backlog_quotas = BacklogQuotas(config, self.backlog, self.topics.layout, environment)
         self.compaction = SegmentCompaction(metadata, ledgers, self.segments.visit, self._coordinator_of, environment)
         self.hanging_transactions = HangingTransactions(self.coordinators, self.sessions, environment)
         self.inspection = Inspection(metadata, self.segments)

@@ -18,6 +18,7 @@ from txnframework.cli._options import CONFIG_FILE, CONFIG_VARIABLE
 from txnframework.cli.output import duration_of, output_option, print_change, print_json, print_records
 from txnframework.cli.stores import connection_notice, notice_if_slow
 from txnframework.config import (
+    BacklogQuotaSection,
     Config,
     DomainSection,
     RetentionSection,
@@ -117,6 +118,8 @@ def check(ctx: click.Context, loaded: LoadedPlugins, file: Path, connect: bool) 
                 click.echo(f"{'':13} in {namespace}: {domain_summary(chosen, loaded.registry)}")
     for rule in retention_summary(config):
         click.echo(f"  retention   {rule}")
+    for rule in quota_summary(config):
+        click.echo(f"  backlogs    {rule}")
     if connect and not _connected(config, loaded.registry):
         ctx.exit(STATUS_FAILED)
 
@@ -162,6 +165,23 @@ def retention_summary(config: Config) -> Iterator[str]:
         own = _deletions(config.retention_of(namespace))
         if own != rule:
             yield f"in {namespace}: {own or 'nothing is deleted'}"
+
+
+def quota_summary(config: Config) -> Iterator[str]:
+    """Yield a description of the quota of all topics, and of each namespace with another one."""
+    quota = _refusals(config.backlog_quota)
+    if quota:
+        yield quota
+    for namespace in sorted(config.namespaces):
+        own = _refusals(config.backlog_quota_of(namespace))
+        if own != quota:
+            yield f"in {namespace}: {own or 'producers are not refused'}"
+
+
+def _refusals(quota: BacklogQuotaSection) -> str:
+    """Return a description of when a quota refuses producers, or an empty text."""
+    bounds = [f"{bound} {unit}" for bound, unit in ((quota.messages, "messages"), (quota.bytes, "bytes")) if bound >= 0]
+    return f"producers are refused while a subscription is {' or '.join(bounds)} behind" if bounds else ""
 
 
 def _deletions(rule: RetentionSection) -> str:

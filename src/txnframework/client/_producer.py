@@ -75,6 +75,7 @@ class Producer(Generic[T_contra]):
         self._senders: dict[int, SegmentSender] = {}
         self._topic = str(target if isinstance(target, TopicName) else target.topic)
         self._beyond = BeyondWindow(host.metrics, self._topic, self.name)
+        self._backlog_quota = host.backlog_quotas.of(layout.topic)
         self._quota = SendQuota(self._bounds.sends_in_flight_max)
         self._sends = 0
         self._rerouting: asyncio.Task[None] | None = None
@@ -118,6 +119,7 @@ class Producer(Generic[T_contra]):
         :raises TransactionConflict: the transaction has ended, or another open transaction holds a copy of this
             message.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was stored.
+        :raises BacklogQuotaExceeded: a subscription is too far behind; nothing was stored.
         :raises OutcomeUnknown: the message may be stored, as after a cancelled call; send it again with the same
             sequence id.
         """
@@ -239,6 +241,8 @@ class Producer(Generic[T_contra]):
         sending = SendCall(self._quota, len(values))
         try:
             async with self._quota.turn:
+                if self._backlog_quota is not None:
+                    await self._backlog_quota.require_room()
                 at = 0
                 while at < len(values):
                     upto = at + await sending.acquire(len(values) - at)

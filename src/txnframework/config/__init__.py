@@ -13,6 +13,7 @@ from txnframework.config._load import load_config, parse_toml
 from txnframework.config._render import render_config
 from txnframework.config._sections import (
     DEFAULT_STORE_URL,
+    BacklogQuotaSection,
     ClientSection,
     Config,
     DomainSection,
@@ -27,6 +28,7 @@ from txnframework.urls import is_own_machine, parse_cluster_url, redact_url, sto
 
 __all__ = [
     "DEFAULT_STORE_URL",
+    "BacklogQuotaSection",
     "ClientSection",
     "Config",
     "DomainSection",

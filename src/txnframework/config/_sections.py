@@ -106,12 +106,20 @@ class RetentionOverride(Section, frozen=True, kw_only=True):
     backlog_time_ms: Annotated[int, Meta(ge=-1)] | None = None
 
 
+class BacklogQuotaOverride(Section, frozen=True, kw_only=True):
+    """Overrides of ``backlog_quota`` for one namespace; None: not overridden."""
+
+    messages: Annotated[int, Meta(ge=-1)] | None = None
+    bytes: Annotated[int, Meta(ge=-1)] | None = None
+
+
 class NamespaceSection(Section, frozen=True, kw_only=True):
     """Overrides for one namespace."""
 
     segment: DomainOverride = DomainOverride()
     persistent: DomainOverride = DomainOverride()
     retention: RetentionOverride = RetentionOverride()
+    backlog_quota: BacklogQuotaOverride = BacklogQuotaOverride()
 
 
 class RetentionSection(Section, frozen=True, kw_only=True):
@@ -148,6 +156,20 @@ class RetentionSection(Section, frozen=True, kw_only=True):
         int, Meta(ge=1, description="Time between two rounds of trimming, which also finish interrupted deletions.")
     ] = 30_000
     segments_max: Annotated[int, Meta(ge=1, description="Maximum number of segments that one round examines.")] = 100
+
+
+class BacklogQuotaSection(Section, frozen=True, kw_only=True):
+    """How far a subscription of a topic may be behind before producers of the topic are refused."""
+
+    messages: Annotated[
+        int, Meta(ge=-1, description="The number of stored messages that it has not acknowledged; -1: without limit.")
+    ] = -1
+    bytes: Annotated[
+        int, Meta(ge=-1, description="Their size, by the average size of the topic's messages; -1: without limit.")
+    ] = -1
+    interval_ms: Annotated[
+        int, Meta(ge=1, description="How long a process that sends relies on one measurement of the backlogs.")
+    ] = 5_000
 
 
 class ClientSection(Section, frozen=True, kw_only=True):
@@ -291,7 +313,7 @@ class Config(Section, frozen=True, kw_only=True):
     namespaces: Annotated[
         dict[str, NamespaceSection],
         Meta(
-            description="Overrides of plugins and retention for one namespace.",
+            description="Overrides of plugins, retention and backlog quotas for one namespace.",
             extra={"sample": '[namespaces."public/default".persistent]\nbuffer = "sidecar"'},
         ),
     ] = {}
@@ -299,6 +321,7 @@ class Config(Section, frozen=True, kw_only=True):
     client: ClientSection = ClientSection()
     subscriptions: SubscriptionsSection = SubscriptionsSection()
     retention: RetentionSection = RetentionSection()
+    backlog_quota: BacklogQuotaSection = BacklogQuotaSection()
     coordinators: Annotated[
         dict[str, dict[str, object]], Meta(description="Options of coordinators, one table for each plugin.")
     ] = {}
@@ -343,6 +366,12 @@ class Config(Section, frozen=True, kw_only=True):
             buffer=override.buffer or base.buffer,
             pending_ack=override.pending_ack or base.pending_ack,
         )
+
+    def backlog_quota_of(self, namespace: str) -> BacklogQuotaSection:
+        """Return the backlog quota of the topics in ``namespace``."""
+        override = self.namespaces.get(namespace, NamespaceSection()).backlog_quota
+        given = {key: value for key, value in msgspec.structs.asdict(override).items() if value is not None}
+        return msgspec.structs.replace(self.backlog_quota, **given)
 
     def retention_of(self, namespace: str) -> RetentionSection:
         """Return the retention of the topics in ``namespace``."""

@@ -15,6 +15,7 @@ The families, by the caller's next step:
 from __future__ import annotations
 
 from txnframework.errors._conflicts import (
+    BacklogQuotaExceeded,
     CommitOrderUnknown,
     CompactedInOtherOrder,
     Conflict,
@@ -75,6 +76,7 @@ from txnframework.errors._usage import (
 )
 
 __all__ = [
+    "BacklogQuotaExceeded",
     "Closed",
     "CommitOrderUnknown",
     "CompactedInOtherOrder",

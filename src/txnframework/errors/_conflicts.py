@@ -379,3 +379,23 @@ class DeploymentClosed(StoreMismatch):
 def _shown(holder: str) -> str:
     """Return a holder for a sentence: one without a consumer begins with the preposition before its process."""
     return holder.removeprefix("on ")
+
+
+class BacklogQuotaExceeded(Conflict):
+    """
+    ``subscription`` of ``topic`` is too far behind. ``backlog`` and ``quota``: messages and bytes; -1: without limit.
+
+    :known: No message of this call was stored. A transaction that it belongs to can only be aborted.
+    :retry: call
+    :advice: Let its consumers catch up, or delete it if nobody needs it; send again after ``backlog_quota.interval_ms``.
+    """
+
+    code = "TXN-221"
+
+    def __init__(self, topic: str, subscription: str, backlog: tuple[int, int], quota: tuple[int, int]) -> None:
+        self.topic = topic
+        self.subscription = subscription
+        self.backlog = backlog
+        self.quota = quota
+        behind = f"{backlog[0]} messages ({backlog[1]} bytes) behind, which [backlog_quota] forbids"
+        super().__init__(f"topic {topic} accepts no messages: subscription {subscription} is {behind}")

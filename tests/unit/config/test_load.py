@@ -63,7 +63,7 @@ def test_namespace_overrides_one_domain() -> None:
     [
         (
             {"metdata": {}},
-            "unknown key 'metdata'; did you mean 'metadata'? (allowed: buffers, client, coordinators, "
+            "unknown key 'metdata'; did you mean 'metadata'? (allowed: backlog_quota, buffers, client, coordinators, "
             "dispatchers, domains, ledger, metadata, namespaces, observers, pending_acks, retention, subscriptions, "
             "transactions)",
         ),

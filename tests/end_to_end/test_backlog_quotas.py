@@ -1,0 +1,136 @@
+"""Producers are refused while a subscription of their topic is too far behind, and accepted when it has caught up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from txnframework import Client
+from txnframework.errors import BacklogQuotaExceeded, TransactionHasFailedOperations
+from txnframework.testing.clock import VirtualEnvironment
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+ORDERS = "topic://public/default/orders"
+INTERVAL_MS = 1_000
+
+
+@pytest.fixture
+def clock(memory: Stores) -> VirtualEnvironment:
+    """The time of every process of the test."""
+    memory.environment = VirtualEnvironment()
+    return memory.environment
+
+
+def limited(**quota: int) -> dict[str, Any]:
+    return {"backlog_quota": {"interval_ms": INTERVAL_MS, **quota}, "transactions": {"sweep": False}}
+
+
+async def prepared(client: Client) -> None:
+    await client.create_topic("orders", segments=2)
+    await client.subscribe("orders", "billing", start="earliest")
+
+
+def test_by_messages(memory: Stores, clock: VirtualEnvironment) -> None:
+    """The quota holds for each subscription; nothing of a refused call is stored, and later calls are accepted."""
+
+    async def work() -> None:
+        async with memory.open(**limited(messages=3)) as client:
+            await prepared(client)
+            orders = await client.producer("orders")
+            await orders.send_many([b"1", b"2", b"3", b"4"])
+            await orders.send(b"5")  # the measurement is younger than the interval
+            await clock.advance(INTERVAL_MS)
+            for _ in range(2):
+                with pytest.raises(BacklogQuotaExceeded) as refused:
+                    await orders.send(b"6")
+            assert (refused.value.topic, refused.value.subscription) == (ORDERS, "billing")
+            assert (refused.value.backlog[0], refused.value.quota) == (5, (3, -1))
+            assert "is 5 messages" in str(refused.value)
+            assert (await client.lag("orders", "billing")).messages == 5
+            await client.seek("orders", "billing", "latest")
+            with pytest.raises(BacklogQuotaExceeded):
+                await orders.send(b"6")
+            await clock.advance(INTERVAL_MS)
+            await orders.send(b"6")
+            # A topic without subscriptions has no backlog.
+            await client.create_topic("log")
+            await (await client.producer("log")).send_many([b"x"] * 10)
+            await clock.advance(INTERVAL_MS)
+            await (await client.producer("log")).send(b"x")
+
+    memory.run(work())
+
+
+def test_by_bytes(memory: Stores, clock: VirtualEnvironment) -> None:
+    """The size is that of the messages that are left, by their average."""
+
+    async def work() -> None:
+        async with memory.open(**limited(bytes=1_000_000)) as client:
+            await prepared(client)
+            orders = await client.producer("orders")
+            await orders.send(b"x" * 600_000)
+            await clock.advance(INTERVAL_MS)
+            await orders.send(b"x" * 600_000)
+            await clock.advance(INTERVAL_MS)
+            with pytest.raises(BacklogQuotaExceeded) as refused:
+                await orders.send(b"x")
+            messages, size = refused.value.backlog
+            assert messages == 2
+            assert 1_200_000 <= size <= 1_300_000
+            assert refused.value.quota == (-1, 1_000_000)
+
+    memory.run(work())
+
+
+def test_in_transactions(memory: Stores, clock: VirtualEnvironment) -> None:
+    """Messages that wait for an open transaction count; a transaction with a refused message cannot be committed."""
+
+    async def work() -> None:
+        async with memory.open(**limited(messages=2)) as client:
+            await prepared(client)
+            orders = await client.producer("orders")
+            txn = client.transaction()
+            await txn.begin()
+            await orders.send_many([b"1", b"2"], txn=txn)
+            await clock.advance(INTERVAL_MS)
+            with pytest.raises(BacklogQuotaExceeded):
+                await orders.send(b"3", txn=txn)
+            with pytest.raises(TransactionHasFailedOperations):
+                await txn.commit()
+            await txn.abort()
+            await clock.advance(INTERVAL_MS)
+            with pytest.raises(BacklogQuotaExceeded):
+                # Aborted messages are counted until the subscription has passed them, as for the lag.
+                await orders.send(b"3")
+            await client.seek("orders", "billing", "latest")
+            await clock.advance(INTERVAL_MS)
+            await orders.send(b"3")
+
+    memory.run(work())
+
+
+def test_of_a_namespace(memory: Stores, clock: VirtualEnvironment) -> None:
+    """A namespace may have another quota, or none; producers of one topic share a measurement."""
+
+    async def work() -> None:
+        config = limited(messages=0) | {"namespaces": {"public/free": {"backlog_quota": {"messages": -1}}}}
+        async with memory.open(**config) as client:
+            await prepared(client)
+            first, second = [await client.producer("orders") for _ in range(2)]
+            for orders in (first, second):
+                with pytest.raises(BacklogQuotaExceeded):
+                    await orders.send(b"x")
+            assert client.host.backlog_quotas.of((await client.layout("orders")).topic) is not None
+            free = "topic://public/free/orders"
+            await client.create_topic(free)
+            await client.subscribe(free, "billing", start="earliest")
+            async with await client.producer(free) as orders:
+                await orders.send_many([b"x"] * 10)
+                await clock.advance(INTERVAL_MS)
+                await orders.send(b"x")
+            assert client.host.backlog_quotas.of((await client.layout(free)).topic) is None
+
+    memory.run(work())
