@@ -282,9 +282,7 @@ class CommitOrderUnknown(Conflict):
     def __init__(self, segment: str, reason: str) -> None:
         self.segment = segment
         self.reason = reason
-        super().__init__(
-            f"the order of commits in {segment} is not known any more: {reason}; use the order of positions"
-        )
+        super().__init__(f"the order of commits in {segment} is unknown: {reason}; use the order of positions")
 
 
 class CompactedInOtherOrder(Conflict):
@@ -376,18 +374,13 @@ class DeploymentClosed(StoreMismatch):
         return reason
 
 
-def _shown(holder: str) -> str:
-    """Return a holder for a sentence: one without a consumer begins with the preposition before its process."""
-    return holder.removeprefix("on ")
-
-
 class BacklogQuotaExceeded(Conflict):
     """
     ``subscription`` of ``topic`` is too far behind. ``backlog`` and ``quota``: messages and bytes; -1: without limit.
 
     :known: No message of this call was stored. A transaction that it belongs to can only be aborted.
     :retry: call
-    :advice: Let its consumers catch up, or delete it if nobody needs it; send again after ``backlog_quota.interval_ms``.
+    :advice: Let its consumers catch up, delete an unused subscription, or raise the quota; then send again.
     """
 
     code = "TXN-221"
@@ -397,5 +390,10 @@ class BacklogQuotaExceeded(Conflict):
         self.subscription = subscription
         self.backlog = backlog
         self.quota = quota
-        behind = f"{backlog[0]} messages ({backlog[1]} bytes) behind, which [backlog_quota] forbids"
-        super().__init__(f"topic {topic} accepts no messages: subscription {subscription} is {behind}")
+        behind = f"{subscription} is {backlog[0]} messages ({backlog[1]} bytes) behind"
+        super().__init__(f"the backlog quota of topic {topic} is exceeded: subscription {behind}")
+
+
+def _shown(holder: str) -> str:
+    """Return a holder for a sentence: one without a consumer begins with the preposition before its process."""
+    return holder.removeprefix("on ")
