@@ -10,7 +10,9 @@ import pytest
 from console_world import run, served
 
 from txnframework import Client, DeadLetter, TxnID
+from txnframework.client import HeldLease
 from txnframework.model.transactions import Action, End
+from txnframework_console.views.processes import processes
 
 ORDERS = quote("topic://public/default/orders", safe="")
 
@@ -322,5 +324,27 @@ def test_no_secret_is_shown() -> None:
             await prepared(world.client)
             for path in ("/", "/topics", "/processes", f"/act/split?topic={ORDERS}&segment=0"):
                 assert "secret-token" not in await world.page(path)
+
+    run(work())
+
+
+def test_who_serves_coordinators() -> None:
+    """The page of processes names each process once, with the ids that it serves."""
+
+    async def work() -> None:
+        async with served() as world:
+            names = [
+                HeldLease("coordinator metadata host a1", "on billing@web-1:7 in a1"),
+                *(HeldLease(f"coordinator metadata id {one}", "on billing@web-1:7 in a1") for one in (0, 1, 2, 10)),
+                HeldLease("coordinator metadata id 3", "b2"),  # as earlier releases wrote it
+                HeldLease("sweep metadata", "on billing@web-1:7 in session-1"),
+                HeldLease("dispatch s of segment://public/default/orders/member session-1", "on b@c:1 in session-1"),
+            ]
+            found = processes(await world.client.ping(), tuple(names), is_complete=True)
+            assert [one.held for one in found.coordinators] == [(("b2", "3"), ("on billing@web-1:7 in a1", "0-2, 10"))]
+            assert (len(found.dispatching), len(found.others)) == (0, 1)
+            shown = text_of(world.console.pages.view(found))
+            assert "metadata · 1 host · swept by billing@web-1:7 session-1" in shown
+            assert "billing@web-1:7 a1 serves 0-2, 10" in shown
 
     run(work())

@@ -15,12 +15,12 @@ SHOWN_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRow:
-    """The coordinators of one family: who sweeps, how many hosts take part, and the ids that are held, by holder."""
+    """The coordinators of one family: who sweeps, how many hosts take part, and who holds which ids, as text."""
 
     name: str
     sweeper: str | None
     hosts: int
-    ids: tuple[tuple[int, str], ...]
+    held: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ def processes(ping: Ping, leases: tuple[HeldLease, ...], is_complete: bool) -> P
     kinds: dict[str, list[HeldLease]] = {}
     for one in leases:
         kind = one.name.partition(" ")[0]
-        kinds.setdefault(kind if kind in ("coordinator", "sweep", "session", "dispatch") else "other", []).append(one)
+        # A process that shares a subscription has a lease of the subscription, beside those of its segments.
+        is_known = kind in ("coordinator", "sweep", "session") or (kind == "dispatch" and "/member " not in one.name)
+        kinds.setdefault(kind if is_known else "other", []).append(one)
     return ProcessesView(
         ping,
         coordinator_rows((*kinds.get("coordinator", ()), *kinds.get("sweep", ()))),
@@ -69,7 +71,7 @@ def coordinator_rows(leases: Iterable[HeldLease]) -> tuple[CoordinatorRow, ...]:
     """Return the coordinators that these leases name, by the name of their plugin."""
     sweepers: dict[str, str] = {}
     hosts: dict[str, int] = {}
-    ids: dict[str, list[tuple[int, str]]] = {}
+    ids: dict[str, dict[str, list[int]]] = {}
     for one in leases:
         words = one.name.split(" ")
         if words[0] == "sweep":
@@ -77,8 +79,25 @@ def coordinator_rows(leases: Iterable[HeldLease]) -> tuple[CoordinatorRow, ...]:
         elif words[2] == "host":
             hosts[words[1]] = hosts.get(words[1], 0) + 1
         elif words[2] == "id" and words[3].isdecimal():
-            ids.setdefault(words[1], []).append((int(words[3]), one.holder))
+            ids.setdefault(words[1], {}).setdefault(one.holder, []).append(int(words[3]))
     names = sorted({*sweepers, *hosts, *ids})
     return tuple(
-        CoordinatorRow(name, sweepers.get(name), hosts.get(name, 0), tuple(sorted(ids.get(name, ())))) for name in names
+        CoordinatorRow(
+            name,
+            sweepers.get(name),
+            hosts.get(name, 0),
+            tuple((holder, ranges(held)) for holder, held in sorted(ids.get(name, {}).items())),
+        )
+        for name in names
     )
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return numbers as text, neighbours together: ``0-3, 7``."""
+    found: list[list[int]] = []
+    for one in sorted(numbers):
+        if found and one == found[-1][-1] + 1:
+            found[-1][1:] = [one]
+        else:
+            found.append([one])
+    return ", ".join("-".join(map(str, one)) for one in found)
