@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,6 +64,29 @@ def test_by_messages(memory: Stores, clock: VirtualEnvironment) -> None:
             await (await client.producer("log")).send(b"x")
 
     memory.run(work())
+
+
+def test_it_is_logged(memory: Stores, clock: VirtualEnvironment, caplog: pytest.LogCaptureFixture) -> None:
+    """Once when the refusals begin, and once when they end, with the subscription."""
+    caplog.set_level(logging.INFO, "txnframework.events")
+
+    async def work() -> None:
+        async with memory.open(**limited(messages=1)) as client:
+            await prepared(client)
+            orders = await client.producer("orders")
+            await orders.send(b"1")
+            for _ in range(3):
+                await clock.advance(INTERVAL_MS)
+                with pytest.raises(BacklogQuotaExceeded):
+                    await orders.send(b"2")
+            await client.seek("orders", "billing", "latest")
+            await clock.advance(INTERVAL_MS)
+            await orders.send(b"2")
+
+    memory.run(work())
+    events = [(vars(one)["event"], vars(one)["facts"]) for one in caplog.records if one.name == "txnframework.events"]
+    quota = [(event, facts["topic"], facts["subscription"]) for event, facts in events if event.startswith("producers")]
+    assert quota == [("producers_refused", ORDERS, "billing"), ("producers_accepted", ORDERS, "billing")]
 
 
 def test_by_bytes(memory: Stores, clock: VirtualEnvironment) -> None:

@@ -20,6 +20,8 @@ class Event(StrEnum):
     OVERDUE_ABORTED = "overdue_aborted"
     COORDINATORS_TAKEN_OVER = "coordinators_taken_over"
     SWEEPS_TAKEN_OVER = "sweeps_taken_over"
+    PRODUCERS_REFUSED = "producers_refused"
+    PRODUCERS_ACCEPTED = "producers_accepted"
 
 
 def log_event(level: int, event: Event, sentence: str, **facts: str) -> None:

@@ -145,7 +145,7 @@ class Host:
         self.shares = SubscriptionShares(metadata, environment, context.process)
         self.maintenance = Maintenance(metadata, environment, config, self._maintain)
         self.backlog = Backlog(metadata, self.segments.visit, config.subscriptions.read_entries_max)
-        self.backlog_quotas = BacklogQuotas(config, self.backlog, self.topics.layout, environment)
+        self.backlog_quotas = BacklogQuotas(config, self.backlog, self.topics.layout, environment, context.process)
         self.compaction = SegmentCompaction(metadata, ledgers, self.segments.visit, self._coordinator_of, environment)
         self.hanging_transactions = HangingTransactions(self.coordinators, self.sessions, environment)
         self.inspection = Inspection(metadata, self.segments)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from logging import INFO, WARNING
 from weakref import WeakValueDictionary
 
 from txnframework.broker.backlog import Backlog, BacklogSize
+from txnframework.broker.events import Event, log_event
 from txnframework.config import BacklogQuotaSection, Config
 from txnframework.environment import Environment
 from txnframework.errors import BacklogQuotaExceeded, TxnFrameworkError
@@ -29,8 +31,10 @@ class TopicQuota:
         quota: BacklogQuotaSection,
         measure: Callable[[], Awaitable[dict[str, BacklogSize]]],
         environment: Environment,
+        process: str,
     ) -> None:
         self._topic = topic
+        self._process = process
         self._quota = quota
         self._measure = measure
         self._environment = environment
@@ -59,10 +63,23 @@ class TopicQuota:
         try:
             # A measurement that fails changes nothing: the send itself finds out what is wrong.
             with suppress(TxnFrameworkError):
-                self._exceeded = exceeding(await self._measure(), self._quota)
+                before, self._exceeded = self._exceeded, exceeding(await self._measure(), self._quota)
+                self._report(before)
             self._next_ms = self._environment.now_ms() + self._quota.interval_ms
         finally:
             self._measuring = None
+
+    def _report(self, before: tuple[str, BacklogSize] | None) -> None:
+        """Log once that producers are refused, and once that they are accepted again."""
+        topic, process = str(self._topic), self._process
+        if self._exceeded is not None and before is None:
+            name, size = self._exceeded
+            sentence = f"{process} refuses producers of {topic}: subscription {name} is {size.messages} messages behind"
+            log_event(WARNING, Event.PRODUCERS_REFUSED, sentence, topic=topic, subscription=name, process=process)
+        elif self._exceeded is None and before is not None:
+            sentence = f"{process} accepts producers of {topic} again: subscription {before[0]} has caught up"
+            facts = {"topic": topic, "subscription": before[0], "process": process}
+            log_event(INFO, Event.PRODUCERS_ACCEPTED, sentence, **facts)
 
 
 def exceeding(backlogs: dict[str, BacklogSize], quota: BacklogQuotaSection) -> tuple[str, BacklogSize] | None:
@@ -82,7 +99,9 @@ class BacklogQuotas:
         backlog: Backlog,
         layout: Callable[[TopicName], Awaitable[Layout]],
         environment: Environment,
+        process: str,
     ) -> None:
+        self._process = process
         self._config = config
         self._backlog = backlog
         self._layout = layout
@@ -100,5 +119,5 @@ class BacklogQuotas:
             async def measure() -> dict[str, BacklogSize]:
                 return await self._backlog.sizes(await self._layout(topic))
 
-            found = self._quotas[topic] = TopicQuota(topic, bounds, measure, self._environment)
+            found = self._quotas[topic] = TopicQuota(topic, bounds, measure, self._environment, self._process)
         return found
