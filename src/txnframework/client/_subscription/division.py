@@ -44,30 +44,37 @@ class Division:
         self._tasks = tasks
         self._changed = changed
         self._shares: dict[TopicName, SubscriptionShare] = {}
+        # The topics for which this process is registered, or may be after a call that failed or was cancelled.
+        self._registered: dict[TopicName, None] = {}
         self._divided: dict[TopicName, dict[str, str]] = {}
 
     async def join(self) -> None:
         """Register this process for each topic; if it fails, call ``leave``."""
-        name, subscription = self._options.name if self._options.named else None, self._options.subscription
         for topic in self._segments.topics:
-            self._shares[topic] = await self._host.shares.join(topic, subscription, name, self._changed.set)
+            await self._register(topic)
 
     async def move(self, topic: TopicName, to: TopicName) -> None:
         """Register this process for the topic that another one has become."""
-        name, subscription = self._options.name if self._options.named else None, self._options.subscription
-        self._shares[to] = await self._host.shares.join(to, subscription, name, self._changed.set)
+        await self._register(to)
         if self._shares.pop(topic, None) is not None:
             self._divided.pop(topic, None)
-            await self._host.shares.leave(topic, subscription, self._changed.set)
+            await self._host.shares.leave(topic, self._options.subscription, self._changed.set)
+            self._registered.pop(topic, None)
 
     async def leave(self) -> None:
-        """Leave all topics; a second call is allowed."""
+        """Leave all topics, also those that are being followed; a second call is allowed."""
         self._shares.clear()
         async with AsyncExitStack() as last_first:
-            for topic in self._segments.topics:
+            for topic in self._registered:
                 last_first.push_async_callback(
                     self._host.shares.leave, topic, self._options.subscription, self._changed.set
                 )
+
+    async def _register(self, topic: TopicName) -> None:
+        self._registered[topic] = None
+        name = self._options.name if self._options.named else None
+        share = await self._host.shares.join(topic, self._options.subscription, name, self._changed.set)
+        self._shares[topic] = share
 
     async def divide(self) -> None:
         """Divide the segments that are not finished; for ordered types, only those whose parents are finished."""
