@@ -29,32 +29,8 @@ from txnframework_spark.testing.stores import Stores
 
 WAIT_S = 600
 TOPICS = ("out", "copies")
-PIPELINE = """
-[pipeline]
-name = "copying"
-checkpoint = "checkpoint"
-trigger = "processing_time"
-
-[spark]
-master = "MASTER"
-
-[spark.conf]
 # A busy machine starts a Python process slowly.
-"spark.python.authenticate.socketTimeout" = "300s"
-CONF
-
-[[sources]]
-view = "messages"
-subscribe = "in"
-group_id = "copying"
-options = { startingOffsets = "earliest", maxOffsetsPerTrigger = 40 }
-
-[[sinks]]
-topic = "out"
-
-[[sinks]]
-topic = "copies"
-"""
+CONF = {"spark.python.authenticate.socketTimeout": "300s"}
 
 
 class Driver:
@@ -108,8 +84,7 @@ def driver(directory: Path, url: str, cluster: StandaloneCluster) -> Iterator[Dr
     folder = directory / "driver"
     folder.mkdir()
     (folder / "txnframework.toml").write_text(f'[metadata]\nurl = "{url}"\n\n[ledger]\nurl = "{url}"\n')
-    settings = "\n".join(f'"{name}" = "{value}"' for name, value in cluster.conf.items() if name != "spark.master")
-    (folder / "pipeline.toml").write_text(PIPELINE.replace("MASTER", cluster.master).replace("CONF", settings))
+    (folder / "pipeline.toml").write_text(cluster.copying_pipeline(40, CONF))
     made = Driver(folder)
     try:
         yield made

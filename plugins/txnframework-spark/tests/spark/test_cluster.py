@@ -65,31 +65,6 @@ with spark_session(conf, None) as spark:
 print(json.dumps(found))
 """
 
-PIPELINE = """
-[pipeline]
-name = "copying"
-checkpoint = "checkpoint"
-trigger = "processing_time"
-
-[spark]
-master = "MASTER"
-
-[spark.conf]
-CONF
-
-[[sources]]
-view = "messages"
-subscribe = "in"
-group_id = "copying"
-options = { startingOffsets = "earliest", maxOffsetsPerTrigger = 20 }
-
-[[sinks]]
-topic = "out"
-
-[[sinks]]
-topic = "copies"
-"""
-
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
@@ -149,14 +124,11 @@ def test_a_pipeline_shares_nothing_with_its_executors_but_the_stores(
         stores = stores_of(tmp_path, url)
         stores.create("in", "out", "copies")
         stores.publish(values[:40])
-        conf = {name: value for name, value in cluster.conf.items() if name != "spark.master"}
         folder = tmp_path / "driver"
         folder.mkdir()
         config = folder / "txnframework.toml"
         config.write_text(f'[metadata]\nurl = "{url}"\n', encoding="utf-8")
-        settings = "\n".join(f'"{name}" = "{value}"' for name, value in conf.items())
-        text = PIPELINE.replace("MASTER", cluster.master).replace("CONF", settings)
-        (folder / "pipeline.toml").write_text(text, encoding="utf-8")
+        (folder / "pipeline.toml").write_text(cluster.copying_pipeline(20), encoding="utf-8")
         command = [str(Path(sys.executable).with_name("txnframework")), "pipeline", "run"]
         with (tmp_path / "log").open("wb") as log:
             running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder)

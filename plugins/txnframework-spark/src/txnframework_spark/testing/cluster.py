@@ -39,6 +39,30 @@ _DAEMON_MEMORY: Final = "256m"
 _MASTER_ADDRESS: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_PORT: Final = re.compile(r"Starting Spark worker \S+:(\d+) with")
 _PAGE_ADDRESS: Final = re.compile(r"MasterWebUI.*(http://\S+:\d+)")
+_COPYING: Final = """
+[pipeline]
+name = "copying"
+checkpoint = "checkpoint"
+trigger = "processing_time"
+
+[spark]
+master = "MASTER"
+
+[spark.conf]
+CONF
+
+[[sources]]
+view = "messages"
+subscribe = "in"
+group_id = "copying"
+options = { startingOffsets = "earliest", maxOffsetsPerTrigger = MESSAGES_MAX }
+
+[[sinks]]
+topic = "out"
+
+[[sinks]]
+topic = "copies"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +127,17 @@ class StandaloneCluster:
             "spark.sql.shuffle.partitions": str(self._count),
             "spark.ui.enabled": "false",
         }
+
+    def copying_pipeline(self, messages_max: int, conf: Mapping[str, str] | None = None) -> str:
+        """
+        Return a pipeline file: on this cluster, the topic ``in`` is copied to both topics ``out`` and ``copies``.
+
+        ``messages_max``: of a micro-batch. ``conf``: further settings of Spark.
+        """
+        settings = {name: value for name, value in self.conf.items() if name != "spark.master"} | dict(conf or {})
+        lines = "\n".join(f'"{name}" = "{value}"' for name, value in settings.items())
+        text = _COPYING.replace("MASTER", self.master).replace("CONF", lines)
+        return text.replace("MESSAGES_MAX", str(messages_max))
 
     @property
     def worker_pids(self) -> tuple[int, ...]:
