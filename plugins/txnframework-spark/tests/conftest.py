@@ -79,7 +79,7 @@ def run_available(spark: SparkSession, stores: Stores) -> Callable[..., Any]:
         sink: dict[str, str] | None = None,
     ) -> Any:
         given = {"metadata": stores.url, "subscribe": "in", "startingOffsets": "earliest"}
-        frame = spark.readStream.format("txnframework").options(**given, **(source or {"groupId": "g"})).load()
+        frame = spark.readStream.format("txnframework").options(**(given | (source or {"groupId": "g"}))).load()
         frame = transform(frame) if transform is not None else frame.select("key", "value")
         query = (
             frame.writeStream.format("txnframework")

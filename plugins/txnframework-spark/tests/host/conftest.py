@@ -40,8 +40,10 @@ from txnframework_spark.source.admission import BatchLimit
 from txnframework_spark.source.backlog import COUNT_MAX
 from txnframework_spark.source.offsets import Offset, from_json
 from txnframework_spark.source.planner import InputPlanner
+from txnframework_spark.source.reader import page_batches
 
 _numbers = itertools.count()
+VALUES = pa.schema([("value", pa.binary())])
 
 
 @dataclass
@@ -134,10 +136,9 @@ class Run:
             if partition.registration is not None:
                 await register(self.host.metadata, self.facts(batch), partition.registration)
             ledger = await self.host.ledgers.open(partition.segment)
-            for entry in await ledger.read(EntryRange(partition.after, partition.upto), Limit(1_000)):
-                view = EntryView(entry.data, entry.position)
-                if view.branch is None or view.branch not in partition.aborted:
-                    found += [message.value.decode() for message in view.messages()]
+            page = await ledger.read(EntryRange(partition.after, partition.upto), Limit(1_000))
+            for rows in page_batches(page, partition, VALUES):
+                found += [row["value"].decode() for row in rows.to_pylist()]
             await ledger.close()
         return found
 

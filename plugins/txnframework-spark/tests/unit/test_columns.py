@@ -32,6 +32,7 @@ from txnframework_spark.sink.rows import check_sink_columns, entry_columns, sink
 from txnframework_spark.source.reader import EntryArrays
 
 SEGMENT = SegmentName.parse("segment://public/default/in/0000-ffff-0")
+TOPIC = "topic://public/default/in"
 SOURCE = (
     StructType()
     .add("key", BinaryType())
@@ -57,7 +58,7 @@ def entry() -> bytes:
 
 def test_an_entry_becomes_the_columns_that_spark_expects() -> None:
     schema = to_arrow_schema(SOURCE, timezone="UTC")
-    batch = EntryArrays(entry(), Position(2, 3), SEGMENT).batch(schema)
+    batch = EntryArrays(entry(), Position(2, 3), SEGMENT, TOPIC).batch(schema)
     assert batch.schema.equals(schema)
     rows = batch.to_pylist()
     assert [row["key"] for row in rows] == [b"k", None, b""]
@@ -76,14 +77,14 @@ def test_headers_that_no_message_has_are_null() -> None:
     """As Spark's Kafka source has it, whether or not other messages of the entry have headers."""
     schema = to_arrow_schema(SOURCE, timezone="UTC")
     data = encode_entry([EntryMessage(None, b"", (), number, 0) for number in range(9)], "p", None)
-    assert EntryArrays(data, Position(2, 3), SEGMENT).batch(schema).column("headers").null_count == 9
+    assert EntryArrays(data, Position(2, 3), SEGMENT, TOPIC).batch(schema).column("headers").null_count == 9
 
 
 def test_null_values_become_nulls_without_a_copy() -> None:
     """They are told from empty values; the buffers of the entry are those of the column."""
     values = [None, b"", b"1", None, *[b"x"] * 9, None]
     data = encode_entry([EntryMessage(None, value, (), number, 0) for number, value in enumerate(values)], "p", None)
-    arrays = EntryArrays(data, Position(2, 3), SEGMENT)
+    arrays = EntryArrays(data, Position(2, 3), SEGMENT, TOPIC)
     batch = arrays.batch(to_arrow_schema(StructType().add("value", BinaryType()), timezone="UTC"))
     column = batch.column("value")
     assert (column.to_pylist(), column.null_count) == (values, 3)
@@ -110,12 +111,12 @@ def test_offsets_outside_of_their_data_are_refused(column: str, offsets: tuple[i
         broken[CRC] = zlib.crc32(broken[CRC.stop :], zlib.crc32(broken[: CRC.start])).to_bytes(4, "little")
         schema = to_arrow_schema(StructType([SOURCE[column]]), timezone="UTC")
         with pytest.raises(CorruptEntry, match="2:3"):
-            EntryArrays(broken, Position(2, 3), SEGMENT).batch(schema)
+            EntryArrays(broken, Position(2, 3), SEGMENT, TOPIC).batch(schema)
 
 
 def test_messages_that_are_done_are_left_out() -> None:
     schema = to_arrow_schema(SOURCE, timezone="UTC")
-    batch = EntryArrays(entry(), Position(2, 3), SEGMENT).batch(schema, kept=[1])
+    batch = EntryArrays(entry(), Position(2, 3), SEGMENT, TOPIC).batch(schema, kept=[1])
     assert [row["value"] for row in batch.to_pylist()] == [b""]
 
 
@@ -225,5 +226,7 @@ def test_time_that_spark_cannot_hold(published_ms: int) -> None:
     """A sender's clock may have said anything; the row is read with the furthest time that there is."""
     data = encode_entry([EntryMessage(None, b"v", (), 0, published_ms)], "p", None)
     schema = pa.schema([("timestamp", pa.timestamp("us", "UTC"))])
-    (found,) = EntryArrays(data, Position(2, 3), SEGMENT).batch(schema).column("timestamp").cast(pa.int64()).to_pylist()
+    (found,) = (
+        EntryArrays(data, Position(2, 3), SEGMENT, TOPIC).batch(schema).column("timestamp").cast(pa.int64()).to_pylist()
+    )
     assert found == (2**63 - 1) // 1_000 * 1_000 * (1 if published_ms > 0 else -1)

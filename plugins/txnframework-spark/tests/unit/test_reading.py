@@ -19,7 +19,7 @@ from txnframework_spark.source.partitions import SegmentPartition
 from txnframework_spark.source.reader import LARGE_ENTRY_ROWS, PageReader, page_batches
 
 SCHEMA = pa.schema([("value", pa.binary())])
-SEGMENT = "segment://public/default/in/0000-ffff-0"
+TOPIC, SEGMENT = "topic://public/default/in", "segment://public/default/in/0000-ffff-0"
 KEPT, ABORTED = Branch(TxnID(0, 1), 5), Branch(TxnID(0, 1), 6)
 
 
@@ -33,7 +33,7 @@ def page(*branches: Branch | None) -> list[LedgerEntry]:
 
 
 def values(entries: list[LedgerEntry], **left_out: object) -> list[str]:
-    partition = SegmentPartition(StoreOptions(), SEGMENT, EARLIEST, Position(0, 9), **left_out)  # type: ignore[arg-type]
+    partition = SegmentPartition(StoreOptions(), TOPIC, SEGMENT, EARLIEST, Position(0, 9), **left_out)  # type: ignore[arg-type]
     batches = page_batches(entries, partition, SCHEMA)
     assert len(batches) <= 1
     return [row["value"].decode() for batch in batches for row in batch.to_pylist()]
@@ -59,7 +59,7 @@ def test_large_entries_are_batches_of_their_own_and_small_ones_are_put_together_
         return LedgerEntry(Position(0, number), encode_entry(messages, "p", None))
 
     counts = [2, 3, LARGE_ENTRY_ROWS, 1, LARGE_ENTRY_ROWS + 1, LARGE_ENTRY_ROWS, 4]
-    partition = SegmentPartition(StoreOptions(), SEGMENT, EARLIEST, Position(0, 9))
+    partition = SegmentPartition(StoreOptions(), TOPIC, SEGMENT, EARLIEST, Position(0, 9))
     batches = page_batches([entry(number, count) for number, count in enumerate(counts)], partition, SCHEMA)
     assert [batch.num_rows for batch in batches] == [5, LARGE_ENTRY_ROWS, 1, LARGE_ENTRY_ROWS + 1, LARGE_ENTRY_ROWS, 4]
     found = [value for batch in batches for value in batch.column(0).to_pylist()]
@@ -88,7 +88,7 @@ class Entries:
 
 def pages_of(ledger: Any, **given: Any) -> list[list[int]]:
     async def run() -> list[list[int]]:
-        pages = PageReader(ledger, SegmentPartition(StoreOptions(), SEGMENT, EARLIEST, Position(0, 4), **given))
+        pages = PageReader(ledger, SegmentPartition(StoreOptions(), TOPIC, SEGMENT, EARLIEST, Position(0, 4), **given))
         found: list[list[int]] = []
         while page := await pages.following():
             found.append([entry.position.entry_id for entry in page])

@@ -142,7 +142,7 @@ async def copies(
                     yield _kept_before(entry, ledger.name)
                     continue
                 view = EntryView(entry.data, entry.position, ledger.name)
-                if view.branch is None or view.branch not in aborted:
+                if view.branch is None or not (view.branch in aborted or view.branch.is_control):
                     time_ms = 0 if times is None else await times.of(view)
                     data = encode_whole(entry.data, entry.position, view.count)
                     yield Copied(time_ms, entry.position, data, view.count)

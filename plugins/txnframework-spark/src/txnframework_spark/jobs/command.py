@@ -22,7 +22,6 @@ from txnframework_spark.jobs.export import Export
 from txnframework_spark.jobs.export_folder import ExportFolder
 from txnframework_spark.jobs.session import JobProgress, session
 from txnframework_spark.options.parser import StoreOptions, parse_topic
-from txnframework_spark.source.topics import require_readable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -96,7 +95,7 @@ def compact(
     stores = stores_of(config)
     name = TopicName.parse(topic)
     host = process.host(stores)
-    segments = select_segments(require_readable(process.run(host.topics.layout(name))), segment)
+    segments = select_segments(process.run(host.topics.layout(name)), segment)
     progress = JobProgress(terminal.console(stderr=True))
     with session(master, f"txnframework job compact {name.name}", stores) as spark, progress.shown():
         found = Compaction(stores, order, task_messages, dry_run).run(spark, segments, progress)

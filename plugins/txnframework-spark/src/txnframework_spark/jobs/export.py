@@ -24,7 +24,6 @@ from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.source.offsets import first_untrimmed
 from txnframework_spark.source.partitions import RangePartitioner, SegmentPartition
 from txnframework_spark.source.reader import read_entries, source_columns
-from txnframework_spark.source.topics import require_readable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,7 +151,7 @@ class Export:
     async def _plan(self, host: Host) -> tuple[Exported | None, ExportPlan, list[SegmentPartition]]:
         if self.topic.domain == PERSISTENT:
             raise InvalidInput(f"{self.topic} cannot be exported; only topic:// topics can")
-        layout = require_readable(await host.topics.layout(self.topic))
+        layout = await host.topics.layout(self.topic)
         last = self.folder.last()
         check_topic(last, host.metadata.identity, layout, str(self.folder.path))
         found = await plan_export(host, layout, last)

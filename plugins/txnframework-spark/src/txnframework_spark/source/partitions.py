@@ -42,6 +42,7 @@ class SegmentPartition(InputPartition):
     """
 
     stores: StoreOptions
+    topic: str
     segment: str
     after: Position
     upto: Position
@@ -126,6 +127,7 @@ class RangePartitioner:
             found.append(
                 SegmentPartition(
                     stores=self.options.stores,
+                    topic=planned.topic,
                     segment=planned.segment,
                     after=after,
                     upto=upto,

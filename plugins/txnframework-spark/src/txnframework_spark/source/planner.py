@@ -10,7 +10,7 @@ from txnframework.broker import Host
 from txnframework.interfaces import ILease
 from txnframework.model.cursor import Cursor
 from txnframework.model.layout import Layout, SegmentState
-from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.reads import Isolation
 from txnframework_spark.errors import Diverged, InvalidOption
@@ -36,9 +36,9 @@ from txnframework_spark.source.subscriptions import (
     release_all,
     take_over,
 )
-from txnframework_spark.source.topics import SegmentWatcher, TopicSet, missing_segment_message
+from txnframework_spark.source.topics import SegmentWatcher, TopicSet, is_segment_of, missing_segment_message
 
-PlaceOf = Callable[[str], Awaitable[SegmentOffset]]
+PlaceOf = Callable[[TopicName, str], Awaitable[SegmentOffset]]
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class InputPlanner:
             await self._hold(layout.topic, "earliest")
         if topic not in start.frontier:
             return await self._readable(layout, {}, self._new_topics_place)
-        held = {name: at for name, at in start.frontier[topic].items() if _is_of(layout, name)}
+        held = {name: at for name, at in start.frontier[topic].items() if is_segment_of(layout, name)}
         return await self._readable(layout, held, place)
 
     async def _readable(
@@ -189,10 +189,10 @@ class InputPlanner:
             after = readable(layout, found, finished)
             if after == found.keys():
                 return found
-            found = {name: found[name] if name in found else await place(name) for name in sorted(after)}
+            found = {name: found[name] if name in found else await place(layout.topic, name) for name in sorted(after)}
 
     async def _is_finished(self, layout: Layout, name: str, at: Position) -> bool:
-        state = layout.segments[SegmentName.parse(name).segment_id].state
+        state = layout.segments[segment_id_of(parse_name(name))].state
         if not await self.watcher.is_finished(name, at, state):
             return False
         if state is not SegmentState.REPLACED and name not in self.finished_changes:
@@ -218,34 +218,33 @@ class InputPlanner:
             found[name] = SegmentOffset(await resolve_bound(self.host, name, place, await self.watcher.read_end(name)))
         return found
 
-    async def _initial_place(self, name: str) -> SegmentOffset:
+    async def _initial_place(self, topic: TopicName, name: str) -> SegmentOffset:
         if self.options.group_id is not None:
-            return await self._at_cursor(name)
+            return await self._at_cursor(topic, name)
         if self.starting.at_ms is not None:
             return SegmentOffset(await find_time(self.host, name, self.starting.at_ms))
         end = await self.watcher.read_end(name)
         return SegmentOffset(await resolve_bound(self.host, name, self.starting.default, end))
 
-    async def _joining_place(self, name: str) -> SegmentOffset:
+    async def _joining_place(self, topic: TopicName, name: str) -> SegmentOffset:
         # From its beginning, even if the cursor is further: after an older checkpoint all is read again, in order.
-        if SegmentName.parse(name).topic in self.subscriptions:
-            return SegmentOffset(EARLIEST, (await self._cursor(name)).incarnation)
+        if topic in self.subscriptions:
+            return SegmentOffset(EARLIEST, (await self._cursor(topic, name)).incarnation)
         return SegmentOffset(EARLIEST)
 
-    async def _new_topics_place(self, name: str) -> SegmentOffset:
+    async def _new_topics_place(self, topic: TopicName, name: str) -> SegmentOffset:
         # An older checkpoint lacks the topic; everything that the subscription has passed was committed.
-        if SegmentName.parse(name).topic in self.subscriptions:
-            return await self._at_cursor(name)
+        if topic in self.subscriptions:
+            return await self._at_cursor(topic, name)
         return SegmentOffset(await first_untrimmed((await self.host.segment(name)).ledger))
 
-    async def _at_cursor(self, name: str) -> SegmentOffset:
-        cursor = await self._cursor(name)
+    async def _at_cursor(self, topic: TopicName, name: str) -> SegmentOffset:
+        cursor = await self._cursor(topic, name)
         return SegmentOffset(cursor.mark_delete, cursor.incarnation)
 
-    async def _cursor(self, name: str) -> Cursor:
+    async def _cursor(self, topic: TopicName, name: str) -> Cursor:
         """Return the cursor as of the takeover; the cursor of a child created since is read now."""
         if name not in self.cursors:
-            topic = SegmentName.parse(name).topic
             assert self.options.group_id is not None
             self.cursors[name] = await cursor_of(self.host, str(topic), self.options.group_id, name)
         return self.cursors[name]
@@ -284,7 +283,9 @@ class InputPlanner:
         ranges = ranges_between(start, end)
         registrations = {one.topic: await self._registration(one.topic, ranges) for one in ranges}
         cursors = {
-            one.segment: await self._cursor(one.segment) for one in ranges if registrations[one.topic] is not None
+            one.segment: await self._cursor(TopicName.parse(one.topic), one.segment)
+            for one in ranges
+            if registrations[one.topic] is not None
         }
         return await RangePartitioner(self.host, self.options, registrations, cursors).tasks(ranges)
 
@@ -294,7 +295,7 @@ class InputPlanner:
             return None
         mine = tuple(planned for planned in ranges if planned.topic == topic)
         for planned in mine:
-            if (await self._cursor(planned.segment)).incarnation != planned.incarnation:
+            if (await self._cursor(held.topic, planned.segment)).incarnation != planned.incarnation:
                 raise Diverged(
                     topic,
                     held.subscription,
@@ -311,10 +312,6 @@ class InputPlanner:
 
 def _names(layout: Layout) -> list[str]:
     return [str(layout.name_of(segment.id)) for segment in layout.in_order()]
-
-
-def _is_of(layout: Layout, name: str) -> bool:
-    return SegmentName.parse(name).segment_id in layout.segments
 
 
 def _tells_more(frontier: Frontier, start: Offset) -> bool:

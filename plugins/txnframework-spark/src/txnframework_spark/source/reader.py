@@ -16,7 +16,7 @@ from txnframework.interfaces import IManagedLedger
 from txnframework.model.entries import EntryView
 from txnframework.model.entry_columns import Buffer
 from txnframework.model.ledger import LedgerEntry
-from txnframework.model.names import SegmentName
+from txnframework.model.names import SegmentName, TopicName, parse_name, segment_id_of
 from txnframework.model.positions import EntryRange, Limit, Position
 from txnframework_spark import process
 from txnframework_spark.errors import DataLost, Unsupported
@@ -50,12 +50,17 @@ def source_columns(headers: bool, transaction: bool) -> str:
 
 
 class EntryArrays:
-    """One entry's messages as Arrow arrays; columns that the schema lacks are not built."""
+    """
+    One entry's messages as Arrow arrays; columns that the schema lacks are not built.
 
-    def __init__(self, data: Buffer, position: Position, segment: SegmentName) -> None:
+    ``segment`` is the old topic's name if it belongs to a topic that has migrated, and ``topic`` the new one.
+    """
+
+    def __init__(self, data: Buffer, position: Position, segment: SegmentName | TopicName, topic: str) -> None:
         self.view = EntryView(data, position, str(segment), checks_offsets=False)
         self._position = position
         self._segment = segment
+        self._topic = topic
 
     def batch(self, schema: pa.Schema, kept: Sequence[int] | NDArray[np.intp] | None = None) -> pa.RecordBatch:
         """Return the columns of ``schema``; ``kept``: the indexes of the messages to return."""
@@ -90,8 +95,8 @@ class EntryArrays:
         if name == "headers":
             return self._headers()
         constants = {
-            "topic": pa.scalar(str(self._segment.topic), pa.string()),
-            "segment": pa.scalar(self._segment.segment_id, pa.int64()),
+            "topic": pa.scalar(self._topic, pa.string()),
+            "segment": pa.scalar(segment_id_of(self._segment), pa.int64()),
             "__txn": pa.scalar(None if view.branch is None else str(view.branch.txn_id), pa.string()),
             "__producer": pa.scalar(view.producer, pa.string()),
         }
@@ -221,15 +226,17 @@ def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schem
     Aborted messages, messages that the subscription acknowledged individually, and those that do not match the filters
     are left out.
     """
-    segment = SegmentName.parse(partition.segment)
+    segment = parse_name(partition.segment)
     partial = dict(partition.partial)
     found: list[pa.RecordBatch] = []
     few: list[pa.RecordBatch] = []
     for entry in page:
         if any(first <= entry.position <= last for first, last in partition.deleted):
             continue
-        arrays = EntryArrays(entry.data, entry.position, segment)
-        if arrays.view.branch is not None and arrays.view.branch in partition.aborted:
+        arrays = EntryArrays(entry.data, entry.position, segment, partition.topic)
+        branch = arrays.view.branch
+        # Before a migration, the log-driven family left its own entries between the messages.
+        if branch is not None and (branch in partition.aborted or branch.is_control):
             continue
         kept = _kept(arrays.view, entry.position, partition, partial.get(entry.position))
         if kept is not None and not len(kept):

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from txnframework.broker import Host
 from txnframework.model.layout import Layout
-from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.reads import Isolation
 from txnframework_spark import process
@@ -27,7 +27,6 @@ from txnframework_spark.source.reader import read_entries
 from txnframework_spark.source.topics import (
     list_matching_topics,
     missing_segment_message,
-    require_readable,
     restrict_layout,
 )
 
@@ -60,12 +59,12 @@ async def plan_snapshot(
     """
     selection = options.selection
     topics = selection.topics if selection.pattern is None else await list_matching_topics(host, selection)
-    layouts = [require_readable(await host.topics.layout(topic)) for topic in topics]
+    layouts = [await host.topics.layout(topic) for topic in topics]
     segments = [(layout.topic, name) for layout in layouts for name in _to_read(layout, options)]
     ends = await asyncio.gather(*(_readable(host, options, name) for _, name in segments))
     bounds: dict[str, _SegmentBounds] = {}
     for (topic, name), end in zip(segments, ends, strict=True):
-        if may_match(conditions, str(topic), SegmentName.parse(name).segment_id):
+        if may_match(conditions, str(topic), segment_id_of(parse_name(name))):
             found = await _bounds(host, options, topic, name, end)
             after, upto = narrow_range(conditions, found.after, found.upto)
             if after < upto:
@@ -94,7 +93,7 @@ def _to_read(layout: Layout, options: SourceOptions) -> list[str]:
 
 
 async def _bounds(host: Host, options: SourceOptions, topic: TopicName, name: str, end: Position) -> _SegmentBounds:
-    number = SegmentName.parse(name).segment_id
+    number = segment_id_of(parse_name(name))
     starting, ending = _given(options.starting), _given(options.ending)
     start, stop = _place(starting, topic, number), _place(ending, topic, number)
     if starting.at_ms is not None:

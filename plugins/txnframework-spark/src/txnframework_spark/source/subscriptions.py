@@ -63,7 +63,6 @@ from txnframework_spark.errors import NotAcknowledged
 from txnframework_spark.microbatch.batch import application_coordinator
 from txnframework_spark.microbatch.registration import load_subscription
 from txnframework_spark.source.offsets import Frontier, Offset, SegmentOffset
-from txnframework_spark.source.topics import require_readable
 
 HOLDER_PREFIX: Final = "spark source "
 """The prefix of a source's name as lease holder; a later run sees by it that the epoch, not the lease, decides."""
@@ -102,7 +101,6 @@ async def take_over(
     :raises Unavailable: new transactions with acknowledgments on it kept appearing; retry.
     """
     host = taker.host
-    require_readable(await host.topics.layout(topic))
     await host.topics.subscribe(topic, subscription, "earliest" if taker.start == "earliest" else "latest")
     epoch = await _raise_epoch(host, str(topic), subscription)
     layout = await host.topics.layout(topic)

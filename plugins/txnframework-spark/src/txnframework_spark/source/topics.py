@@ -14,9 +14,9 @@ from txnframework.broker import Host
 from txnframework.errors import Closed, LedgerNotFound, TopicNotFound, TxnFrameworkError
 from txnframework.interfaces import IWatch
 from txnframework.model.layout import Layout, SegmentState
-from txnframework.model.names import SegmentName, TopicName
+from txnframework.model.names import TopicName, parse_name, segment_id_of, topic_of
 from txnframework.model.positions import Position
-from txnframework_spark.errors import InvalidOption, TopicLost, Unsupported
+from txnframework_spark.errors import InvalidOption, TopicLost
 from txnframework_spark.options.selection import TopicSelection
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.process import retry_unavailable
@@ -46,6 +46,7 @@ class SegmentWatcher:
         self._uncommitted = uncommitted
         self._segments: dict[str, WatchedSegment] = {}
         self._layouts: dict[TopicName, Layout] = {}
+        self._adopted: dict[str, TopicName] = {}
         self._watching: dict[TopicName, asyncio.Task[None]] = {}
         self._failed: dict[TopicName, TxnFrameworkError] = {}
 
@@ -56,10 +57,12 @@ class SegmentWatcher:
             # The watch is set before the read, so that no change is missed.
             watch = await self._host.topics.watch(topic)
             try:
-                self._layouts[topic] = require_readable(await self._host.topics.layout(topic))
+                layout = self._layouts[topic] = await self._host.topics.layout(topic)
             except BaseException:
                 await watch.close()
                 raise
+            if layout.origin is not None:
+                self._adopted[str(layout.origin.topic)] = topic
             self._watching[topic] = asyncio.create_task(self._run_layout(topic, watch))
         return self._layouts[topic]
 
@@ -73,7 +76,8 @@ class SegmentWatcher:
         self._layouts.pop(topic, None)
         self._failed.pop(topic, None)
         watching = [task] if (task := self._watching.pop(topic, None)) is not None else []
-        for name in [name for name in self._segments if SegmentName.parse(name).topic == topic]:
+        # The segment of a topic that has migrated has the name of the former topic.
+        for name in [name for name in self._segments if self._adopted.get(name, topic_of(name)) == topic]:
             found = self._segments.pop(name)
             watching += [] if found.task is None else [found.task]
         await _ended(watching)
@@ -271,23 +275,15 @@ def restrict_layout(layout: Layout, chosen: Collection[int]) -> Layout:
     return select_segments(layout, chosen)
 
 
-def require_readable(layout: Layout) -> Layout:
-    """
-    Return the layout.
-
-    :raises Unsupported: the topic has migrated from another family, whose entries read tasks do not know.
-    """
-    if layout.origin is None:
-        return layout
-    raise Unsupported(
-        f"{layout.topic} was {layout.origin.topic} before it migrated, and Spark cannot read such a topic; "
-        "read it with a consumer or a reader, or send new messages to a new topic"
-    )
-
-
 def gone(layout: Layout, segments: Collection[str]) -> bool:
     """Return whether any of these segments is missing in the layout: segment ids are not reused."""
-    return any(SegmentName.parse(name).segment_id not in layout.segments for name in segments)
+    return not all(is_segment_of(layout, name) for name in segments)
+
+
+def is_segment_of(layout: Layout, name: str) -> bool:
+    """Return whether the layout has a segment of this name, which is the old one if its topic has migrated."""
+    number = segment_id_of(parse_name(name))
+    return number in layout.segments and str(layout.name_of(number)) == name
 
 
 async def list_matching_topics(host: Host, selection: TopicSelection) -> tuple[TopicName, ...]:
