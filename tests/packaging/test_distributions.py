@@ -203,6 +203,7 @@ def test_plugins_keep_to_what_plugins_may_know(folder: Path) -> None:
     host = folder.name in (
         "txnframework-compare",
         "txnframework-console",
+        "txnframework-geo",
         "txnframework-pulsar",
         "txnframework-simulation",
         "txnframework-spark",

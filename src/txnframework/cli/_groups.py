@@ -17,6 +17,7 @@ DISTRIBUTIONS = {
     "demo": "txnframework-spark",
     "job": "txnframework-spark",
     "pipeline": "txnframework-spark",
+    "replicate": "txnframework-geo",
     "serve pulsar": "txnframework-pulsar",
     "simulate": "txnframework-simulation",
     "sql": "txnframework-sql",

@@ -1,0 +1,169 @@
+"""``txnframework replicate`` over SQLite: processes that are killed at random, and what the command prints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from geo_world import NAMES, by_key, topics_of, torn
+
+import txnframework
+from txnframework import Client, Message
+from txnframework.cli import main
+from txnframework_geo import ID_HEADER
+
+PATIENCE_S = 300
+COMMAND = (sys.executable, "-m", "txnframework", "replicate", "--from", "a.toml", "--to", "b.toml")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("a", "b"):
+        # A dead process is noticed soon.
+        (tmp_path / f"{name}.toml").write_text(f'[metadata]\nurl = "sqlite:///{name}.db"\n')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def write(client: Client, numbers: range) -> None:
+    """Send a transaction of four messages for each number."""
+    left, right = [await client.producer(name) for name in NAMES]
+    for number in numbers:
+        async with client.transaction() as txn:
+            for part in range(2):
+                for producer in (left, right):
+                    await producer.send(b"%d.%d" % (number, part), key=b"%d" % (number % 5), txn=txn)
+    for producer in (left, right):
+        await producer.close()
+
+
+async def messages_of(client: Client, name: str) -> list[Message]:
+    return [message async for message in await client.reader(name)]
+
+
+def test_replicators_that_are_killed_at_random(folder: Path) -> None:
+    """Each message is copied once, and a reader never sees a part of a transaction."""
+    chance = random.Random(24)
+
+    async def work() -> None:
+        async with txnframework.open("a.toml") as source, txnframework.open("b.toml") as target:
+            for name in NAMES:
+                await source.create_topic(name, segments=2)
+                await target.create_topic(name)
+            for each in range(3):
+                running = [await asyncio.create_subprocess_exec(*COMMAND, *NAMES) for _ in range(1 + each % 2)]
+                await write(source, range(each * 20, each * 20 + 20))
+                # Until the first of them works, and a little longer.
+                while not await messages_of(target, NAMES[0]):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(chance.random())
+                assert not await torn(target, topics_of("topic"))
+                for one in running:
+                    one.kill()
+                    await one.wait()
+                assert not await torn(target, topics_of("topic"))
+            last = await asyncio.create_subprocess_exec(*COMMAND, "--once", *NAMES)
+            assert await asyncio.wait_for(last.wait(), PATIENCE_S) == 0
+            assert not await torn(target, topics_of("topic"))
+            for name in NAMES:
+                original = await messages_of(source, name)
+                copied = await messages_of(target, name)
+                assert len(original) == 120
+                assert sorted(str(one.id) for one in original) == sorted(
+                    one.headers[ID_HEADER].decode() for one in copied
+                )
+                assert by_key(original) == by_key(copied)
+
+    asyncio.run(work())
+
+
+def test_output_and_lag(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def prepare(more: range) -> None:
+        async with txnframework.open("a.toml") as source:
+            for name in NAMES:
+                await source.create_topic(name, exist_ok=True)
+            await write(source, more)
+
+    options = ["replicate", "--from", "a.toml", "--to", "b.toml", "--once"]
+    asyncio.run(prepare(range(3)))
+    assert main([*options, "--output", "json", *NAMES]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {"transaction": 1, "copied": 12, "kept": 0, "lag_messages": 0, "lag_ms": 0}
+    asyncio.run(prepare(range(3, 4)))
+    assert main([*options, *NAMES]) == 0
+    assert "messages copied  4" in capsys.readouterr().out
+    assert main([*options, "--output", "json", *NAMES]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["copied"] == 0
+
+
+def test_errors_are_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ["--from", "a.toml", "--to", "a.toml", "left"],
+        ["--from", "a.toml", "--to", "b.toml", "left"],
+        ["--from", "a.toml", "--to", "nofile.toml", "left"],
+        ["--from", "a.toml", "--to", "b.toml", "segment://public/default/left/0000-ffff-0"],
+        ["--from", "a.toml", "--to", "b.toml", "--metrics", "nowhere", "left"],
+    ):
+        assert main(["replicate", *arguments]) != 0
+        error = capsys.readouterr().err
+        assert error.startswith("Error: ")
+        assert len(error.splitlines()) <= 2, error
+        assert "Traceback" not in error
+
+
+def test_metrics_and_the_end_by_a_signal(folder: Path) -> None:
+    async def prepare() -> None:
+        async with txnframework.open("a.toml") as source:
+            for name in NAMES:
+                await source.create_topic(name)
+            await write(source, range(2))
+
+    asyncio.run(prepare())
+    command = [*COMMAND, "--output", "json", "--metrics", "127.0.0.1:0", *NAMES]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            found = re.search(r"http://\S+", process.stderr.readline())
+            assert found is not None
+            assert json.loads(process.stdout.readline())["copied"] == 8
+            with urllib.request.urlopen(found[0], timeout=PATIENCE_S) as answer:
+                text = answer.read().decode()
+            assert 'txnframework_geo_messages_total{replication="default"} 8.0' in text
+            assert 'txnframework_geo_lag_messages{replication="default"} 0.0' in text
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+
+
+def test_the_page(folder: Path) -> None:
+    """Its commands print what it shows."""
+    for old, new in (("a", "berlin"), ("b", "tokyo")):
+        (folder / f"{old}.toml").rename(folder / f"{new}.toml")
+
+    async def prepare() -> None:
+        async with txnframework.open("berlin.toml") as source:
+            for name in ("orders", "invoices"):
+                await source.create_topic(name)
+                async with source.transaction() as txn, await source.producer(name) as producer:
+                    await producer.send_many([b"1", b"2", b"3"], txn=txn)
+
+    asyncio.run(prepare())
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "geo.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```console\n\$ txnframework (.*)\n((?:.*\n)*?)```", page)
+    assert len(shown) == 2
+    for command, expected in shown:
+        done = subprocess.run(
+            [sys.executable, "-m", "txnframework", *command.split()], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (0, expected), done.stderr

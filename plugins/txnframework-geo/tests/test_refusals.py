@@ -1,0 +1,162 @@
+"""What cannot be replicated is refused with one sentence, and nothing is copied."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from geo_world import World, run
+
+from txnframework.errors import InvalidInput, TopicNotFound, UnknownFormat
+from txnframework.model.names import TopicName
+from txnframework_geo import Replication, Replicator
+
+PROGRESS = "geo-default"
+
+
+def test_a_deployment_to_itself() -> None:
+    world = World()
+    world.target = world.source
+    with pytest.raises(InvalidInput, match="same deployment"):
+        run(world.copy())
+
+
+def test_a_topic_that_does_not_exist_creates_nothing() -> None:
+    world = World()
+
+    async def work() -> None:
+        with pytest.raises(TopicNotFound):
+            await world.copy()
+        async with world.target.open() as target:
+            assert await target.topics.list() == ()
+
+    run(work())
+
+
+def test_other_topics_or_another_source_under_a_name_that_is_used() -> None:
+    world, other = World(), World()
+    other.target = world.target
+
+    async def work() -> None:
+        for one in (world, other):
+            async with one.source.open() as source:
+                await one.create(source)
+                await one.send(source)
+        await world.copy()
+        async with world.source.open() as source, world.target.open() as target:
+            with pytest.raises(InvalidInput, match="name these topics, or choose another --name"):
+                await Replicator(source, target, Replication(world.topics[:1])).run(once=True)
+        with pytest.raises(InvalidInput, match="another one or one that was restored"):
+            await other.copy()
+        async with other.source.open() as source:  # what was refused holds nothing back
+            assert [(await source.layout(topic)).subscriptions for topic in other.topics] == [(), ()]
+
+    run(work())
+
+
+def test_topics_of_both_families() -> None:
+    world = World()
+    topics = (world.topics[0], TopicName("persistent", "public", "default", "right"))
+
+    async def work() -> None:
+        async with world.source.open() as source, world.target.open() as target:
+            with pytest.raises(InvalidInput, match="under a --name of their own"):
+                Replicator(source, target, Replication(topics))
+
+    run(work())
+
+
+def test_a_topic_that_is_read_in_the_order_of_commits() -> None:
+    world = World("persistent")
+    sidecar = {"persistent": {"coordinator": "log", "buffer": "sidecar", "pending_ack": "log"}}
+
+    async def work() -> None:
+        async with world.source.open(domains=sidecar) as source, world.target.open() as target:
+            await world.create(source)
+            with pytest.raises(InvalidInput, match="order of commits"):
+                await world.replicator(source, target).run(once=True)
+
+    run(work())
+
+
+def test_progress_of_a_later_release() -> None:
+    world = World()
+
+    async def work() -> None:
+        async with world.source.open() as source:
+            await world.create(source)
+        await world.copy()
+        (first,) = await world.target.read(PROGRESS)
+        async with world.target.open() as target, await target.producer(PROGRESS) as producer:
+            assert first.value is not None
+            await producer.send(json.dumps({**json.loads(first.value), "format": 2}).encode())
+        with pytest.raises(UnknownFormat, match="format version 2"):
+            await world.copy()
+        async with world.target.open() as target, await target.producer(PROGRESS) as producer:
+            await target.delete_topic(PROGRESS, force=True)
+            await target.create_topic(PROGRESS)
+            async with await target.producer(PROGRESS) as again:
+                await again.send(b"no progress")
+        with pytest.raises(InvalidInput, match="not the progress of a replication"):
+            await world.copy()
+
+    run(work())
+
+
+def test_progress_that_the_target_has_lost() -> None:
+    world = World()
+
+    async def work() -> None:
+        async with world.source.open() as source:
+            await world.create(source)
+            await world.send(source)
+        await world.copy()
+        async with world.target.open() as target:
+            await target.delete_topic(PROGRESS, force=True)
+        with pytest.raises(InvalidInput, match="lost the progress"):
+            await world.copy()
+        assert len(await world.target.read("left")) == 2
+
+    run(work())
+
+
+def test_a_topic_that_was_created_again() -> None:
+    world = World()
+
+    async def work() -> None:
+        async with world.source.open() as source:
+            await world.create(source)
+            await world.send(source)
+            await world.copy()
+            await source.delete_topic("left", force=True)
+            await source.create_topic("left")
+        with pytest.raises(InvalidInput, match="deleted and created again"):
+            await world.copy()
+
+    run(work())
+
+
+def test_messages_that_were_trimmed_too_early() -> None:
+    """By an operator who deleted the subscription that held them."""
+    world = World()
+    retention = {"keep_acknowledged_ms": 0}
+    del retention
+
+    async def work() -> None:
+        async with world.source.open() as source:
+            await world.create(source, segments=1)
+            await world.send(source)
+            await world.copy()
+            for topic in world.topics:
+                for name in (await source.layout(topic)).subscriptions:
+                    await source.unsubscribe(topic, name)
+            await world.send(source, times=2)
+            for topic in world.topics:
+                layout = await source.layout(topic)
+                segment = await source.host.segment(str(layout.name_of(0)))
+                await segment.ledger.roll()
+                await segment.buffer.trim((await segment.ledger.tail()).open_ledger_id)
+        with pytest.raises(InvalidInput, match="were trimmed before they were replicated"):
+            await world.copy()
+
+    run(work())
