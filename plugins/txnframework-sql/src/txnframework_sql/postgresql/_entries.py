@@ -8,7 +8,8 @@ from txnframework.errors import LedgerNotFound, TxnFrameworkError
 from txnframework.model import Append, Appended, EntryRange, LedgerEntry, Limit, Position, Tail
 from txnframework_sql._database import EntrySteps
 from txnframework_sql._options import LedgerOptions
-from txnframework_sql.postgresql._appends import AppendCall, Appends
+from txnframework_sql.postgresql._append_columns import AppendCall
+from txnframework_sql.postgresql._appends import Appends
 from txnframework_sql.postgresql._call_groups import CallGroups
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import PostgresqlExecutor

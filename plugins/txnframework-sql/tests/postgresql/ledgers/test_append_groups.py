@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from txnframework.model import Append, ProducerSequence
-from txnframework_sql.postgresql._appends import AppendCall, group_size
+from txnframework_sql.postgresql._append_columns import AppendCall, group_size
 
 MANY = 1_000
 
