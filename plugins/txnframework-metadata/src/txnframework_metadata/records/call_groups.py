@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -21,13 +21,15 @@ class GroupRules(Generic[R]):
     Which requests form a group.
 
     ``joins`` returns whether a request may join the group of a first one. The sizes of a group's requests sum up to
-    ``size_max`` at most; a single larger request has a group of its own. ``what`` names a request in errors.
+    ``size_max`` at most; a single larger request has a group of its own. ``what`` names a request in errors. Up to
+    ``groups_max`` groups are performed at the same time, which a store may perform as one step.
     """
 
     joins: Callable[[R, R], bool]
     size: Callable[[R], int]
     size_max: int
     what: str
+    groups_max: int = 1
 
 
 @dataclass(eq=False)
@@ -38,7 +40,7 @@ class _WaitingCall(Generic[R]):
 
 class CallGroups(Generic[R]):
     """
-    Performs one group after the other; requests that arrive meanwhile wait for a next group.
+    Performs the waiting requests as groups; requests that arrive meanwhile wait for the next groups.
 
     A group is the first waiting request and those that may join it. Each waiting request is held by its caller, so
     their number is bounded by the number of callers.
@@ -49,8 +51,8 @@ class CallGroups(Generic[R]):
         self._rules = rules
         # In the order of the calls; the values mean nothing.
         self._waiting: dict[_WaitingCall[R], None] = {}
-        self._group: list[_WaitingCall[R]] = []
-        self._task: asyncio.Task[Answers] | None = None
+        # The groups under way; the first has no requests before its task's first step.
+        self._groups: dict[asyncio.Task[Answers], list[_WaitingCall[R]]] = {}
 
     async def add(self, request: R) -> None:
         """
@@ -66,8 +68,8 @@ class CallGroups(Generic[R]):
             await one.answered
         finally:
             self._waiting.pop(one, None)
-            task = self._task
-            if task is not None and one in self._group and all(each.answered.cancelled() for each in self._group):
+            task = self._cancelled_with(one) if one.answered.cancelled() else None
+            if task is not None:
                 if not task.cancelling():
                     task.cancel()
                 await asyncio.wait({task})
@@ -77,19 +79,38 @@ class CallGroups(Generic[R]):
         waiting, self._waiting = self._waiting, {}
         for one in waiting:
             _answer(one, Closed(f"{self._rules.what} was stopped before its turn came"))
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        under_way = set(self._groups)
+        for task in under_way:
+            task.cancel()
+        if under_way:
+            await asyncio.wait(under_way)
 
     def _begin(self) -> None:
-        if self._task is None and self._waiting:
-            self._task = asyncio.ensure_future(self._run())
-            self._task.add_done_callback(self._ended)
+        if not self._groups and self._waiting:
+            self._start(self._run_first(), [])
 
-    async def _run(self) -> Answers:
-        # Take the group at the task's first step, so that requests made in the same turn of the loop join it.
-        self._group = self._take()
-        return await self._perform([one.request for one in self._group]) if self._group else ()
+    def _start(self, work: Coroutine[object, object, Answers], group: list[_WaitingCall[R]]) -> None:
+        task = asyncio.ensure_future(work)
+        self._groups[task] = group
+        task.add_done_callback(self._ended)
+
+    async def _run_first(self) -> Answers:
+        # Take the groups at the task's first step, so that requests made in the same turn of the loop join them.
+        (group,) = self._groups.values()
+        group += self._take()
+        while self._waiting and len(self._groups) < self._rules.groups_max and (another := self._take()):
+            self._start(self._run(another), another)
+        return await self._run(group)
+
+    async def _run(self, group: list[_WaitingCall[R]]) -> Answers:
+        return await self._perform([one.request for one in group]) if group else ()
+
+    def _cancelled_with(self, one: _WaitingCall[R]) -> asyncio.Task[Answers] | None:
+        """Return the task of a request's group if all its callers were cancelled."""
+        for task, group in self._groups.items():
+            if one in group:
+                return task if all(each.answered.cancelled() for each in group) else None
+        return None
 
     def _take(self) -> list[_WaitingCall[R]]:
         group: list[_WaitingCall[R]] = []
@@ -108,7 +129,7 @@ class CallGroups(Generic[R]):
         return group
 
     def _ended(self, task: asyncio.Task[Answers]) -> None:
-        group, self._group, self._task = self._group, [], None
+        group = self._groups.pop(task)
         error: Exception | None = None
         if task.cancelled():
             error = OutcomeUnknown(f"{self._rules.what} was stopped while it was under way, and may be stored")

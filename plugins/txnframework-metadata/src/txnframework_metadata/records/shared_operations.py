@@ -177,10 +177,18 @@ class SharedOperations:
         return [None] * len(removals)
 
 
+# One batch of a store is bounded, but many stores apply several batches in one step and one commit.
+_GROUPS_MAX = 16
 _INTENT_RULES: GroupRules[_Intent] = GroupRules(
-    lambda one, first: one.header.version == first.header.version, lambda _: 1, STEPS_TOGETHER_MAX, "an intent"
+    lambda one, first: one.header.version == first.header.version,
+    lambda _: 1,
+    STEPS_TOGETHER_MAX,
+    "an intent",
+    _GROUPS_MAX,
 )
-_REMOVAL_RULES: GroupRules[_Forgotten] = GroupRules(lambda *_: True, len, STEPS_TOGETHER_MAX, "a removal of operations")
+_REMOVAL_RULES: GroupRules[_Forgotten] = GroupRules(
+    lambda *_: True, len, STEPS_TOGETHER_MAX, "a removal of operations", _GROUPS_MAX
+)
 
 
 def _segment_of(operation: StoredOperation) -> str:
