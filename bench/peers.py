@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
+import json
 import os
 import statistics
 import tempfile
@@ -18,7 +20,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 
 from backend import Backend
 from backends import BACKENDS
@@ -36,14 +38,26 @@ Row = dict[str, float]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One client over one backend; ``scale`` shortens every loop."""
+    """
+    One client over one backend.
+
+    ``scale`` shortens every loop. ``freezes``: ``ready`` exempts what exists by then from garbage collection.
+    """
 
     client: Client
     scale: float
+    freezes: bool = False
     _names: count[int] = field(default_factory=count)
 
     def times(self, whole: int) -> int:
         return max(1, round(whole * self.scale))
+
+    def ready(self) -> float:
+        """Return the processor seconds that this process has used before a measurement."""
+        if self.freezes:
+            gc.collect()
+            gc.freeze()
+        return process_time()
 
     async def topic(self) -> str:
         """Create a topic that nothing else uses."""
@@ -59,7 +73,11 @@ class Measurement:
 
 
 async def transactions_by_segments(run: Measurement) -> Row:
-    """The milliseconds of a whole transaction: begin, one message to each segment, commit."""
+    """
+    The milliseconds of a whole transaction: begin, one message to each segment, commit.
+
+    The processor time is that of this process, without a server.
+    """
     found = {}
     for segments in (1, 10, 100, 1000):
         producers = await run.producers(segments)
@@ -69,8 +87,10 @@ async def transactions_by_segments(run: Measurement) -> Row:
                 await asyncio.gather(*(producer.send(MESSAGE, txn=txn) for producer in producers))
 
         await whole()
+        used = run.ready()
         took = [await timed(whole()) for _ in range(run.times(max(6, 200 // segments)))]
         found[f"{segments} segments, ms"] = statistics.median(took) * 1e3
+        found[f"{segments} segments, processor ms"] = (process_time() - used) / len(took) * 1e3
     return found
 
 
@@ -86,8 +106,10 @@ async def transactions_by_clients(run: Measurement) -> Row:
                 async with run.client.transaction() as txn:
                     await producer.send(MESSAGE, txn=txn)
 
+        used = run.ready()
         seconds = await timed(asyncio.gather(*map(one_client, producers)))
         found[f"{clients} clients, txn/s"] = clients * each / seconds
+        found[f"{clients} clients, processor µs/txn"] = (process_time() - used) / (clients * each) * 1e6
     return found
 
 
@@ -124,8 +146,10 @@ async def plain_messages(run: Measurement) -> Row:
         for _ in range(0, single, 500):
             await asyncio.gather(*(producer.send(MESSAGE) for _ in range(500)))
 
+    used, whole = run.ready(), -(-single // 500) * 500
     seconds = await timed(sends())
-    found = {"plain sends, messages/s": -(-single // 500) * 500 / seconds}
+    found = {"plain sends, messages/s": whole / seconds}
+    found["plain sends, processor µs/message"] = (process_time() - used) / whole * 1e6
     found["send_many, messages/s"] = bulk / await timed(producer.send_many([MESSAGE] * bulk))
     async with await run.client.consumer(topic, "s", start="earliest") as consumer:
         received, begun = 0, perf_counter()
@@ -253,11 +277,13 @@ ROWS: tuple[Callable[[Measurement], Awaitable[Row]], ...] = (
 )
 
 
-async def measure(backend: Backend, scale: float, only: list[str], progress: Callable[[str], None]) -> Row:
+async def measure(
+    backend: Backend, scale: float, only: list[str], progress: Callable[[str], None], freezes: bool
+) -> Row:
     """Return all figures of one backend."""
     found: Row = {}
     async with opened(backend.config("peers")) as client:
-        run = Measurement(client, scale)
+        run = Measurement(client, scale, freezes)
         for row in ROWS:
             if not only or row.__name__ in only:
                 progress(row.__name__)
@@ -288,8 +314,10 @@ def main() -> None:
     parser.add_argument("--only", choices=[row.__name__ for row in ROWS], action="append", default=[])
     parser.add_argument("--quick", action="store_true", help="a tenth of each loop, for a first look")
     parser.add_argument("--directory", type=Path, help="the directory of the databases; default: a temporary one")
+    parser.add_argument("--freeze", action="store_true", help="call gc.freeze() before each measurement")
+    parser.add_argument("--json", action="store_true", help="print our figures only, as JSON")
     arguments = parser.parse_args()
-    console, ours = Console(), {}
+    console, ours = Console(stderr=arguments.json), {}
     with console.status("starting") as status:
         for name in arguments.backend or list(BACKENDS):
             with (
@@ -297,9 +325,14 @@ def main() -> None:
                 BACKENDS[name](Path(directory)) as backend,
             ):
                 scale = 0.1 if arguments.quick else 1.0
-                ours[name] = asyncio.run(
-                    measure(backend, scale, arguments.only, lambda step, name=name: status.update(f"{name}: {step}"))
-                )
+
+                def progress(step: str, name: str = name) -> None:
+                    status.update(f"{name}: {step}")
+
+                ours[name] = asyncio.run(measure(backend, scale, arguments.only, progress, arguments.freeze))
+    if arguments.json:
+        print(json.dumps(ours))
+        return
     peers = tomllib.loads(PEERS.read_text(encoding="utf-8"))
     console.print(table(ours, {name: peer["figures"] for name, peer in peers.items()}))
 
