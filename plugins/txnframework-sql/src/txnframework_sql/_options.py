@@ -141,7 +141,7 @@ class LedgerOptions(DatabaseOptions, frozen=True, forbid_unknown_fields=True, kw
         int,
         Meta(
             ge=1,
-            description="The maximum bytes of waiting appends to one ledger that are sent together (PostgreSQL).",
+            description="The maximum bytes of waiting appends that are sent together (PostgreSQL).",
         ),
     ] = 4 * 1024 * 1024
     deduplication_window_sequences: Annotated[
