@@ -7,7 +7,12 @@ import asyncio
 import pytest
 from geo_world import World, run, torn
 
+from txnframework.broker import OpenSegment
+from txnframework.model.layout import Layout
+from txnframework.model.positions import Position
 from txnframework_geo import ID_HEADER, PATH_HEADER, Replication, Replicator, Stage, Step, is_replicated
+from txnframework_geo._segments import SourceTopics
+from txnframework_geo._source import Source
 
 DOMAINS = pytest.mark.parametrize("domain", ["topic", "persistent"])
 
@@ -128,6 +133,53 @@ def test_segments_that_are_split_and_merged_meanwhile() -> None:
                 await world.send(source, key=b"bob")
         await world.copy()
         await world.assert_same()
+
+    run(work())
+
+
+def test_a_later_transaction_is_not_copied_before_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both begin and end while the ends of the segments are read, one after the other."""
+    world = World()
+    readings = sent = 0
+
+    async def work() -> None:
+        left, right = world.topics
+        async with world.source.open() as source:
+            await world.create(source, segments=1)
+            async with await source.producer(left) as producer:
+                await producer.send(b"before")
+
+            async def send_both() -> None:
+                async with await source.producer(left) as to_left, await source.producer(right) as to_right:
+                    async with source.transaction() as first:
+                        await to_left.send(b"first", txn=first)
+                        await to_right.send(b"first", txn=first)
+                    async with source.transaction() as second:
+                        await to_right.send(b"second", txn=second)
+
+            readable, open_segment = Source.readable, SourceTopics.open
+
+            async def counted(self: Source) -> dict[str, Position]:
+                nonlocal readings
+                found = await readable(self)
+                readings += 1
+                return found
+
+            async def sending(self: SourceTopics, layout: Layout, name: str) -> OpenSegment:
+                nonlocal sent
+                # The end of the other segment has been read.
+                if readings == 2 and layout.topic == right and not sent:
+                    sent += 1
+                    await send_both()
+                return await open_segment(self, layout, name)
+
+            monkeypatch.setattr(Source, "readable", counted)
+            monkeypatch.setattr(SourceTopics, "open", sending)
+            await world.copy()
+        assert sent == 1
+        assert await world.target.read(str(right)) == []
+        await world.copy()
+        assert [one.value for one in await world.target.read(str(right))] == [b"first", b"second"]
 
     run(work())
 
