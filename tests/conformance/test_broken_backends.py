@@ -28,6 +28,7 @@ from txnframework.model import (
     LedgerEntry,
     Position,
     Put,
+    PutSequential,
     Record,
 )
 from txnframework.model.paths import lease_key
@@ -140,6 +141,29 @@ class AppliesStepByStep(MemoryMetadataStore):
         ]
         await super().apply(Batch(deletes=batch.deletes))
         return tuple(written)
+
+
+class AppliesByPartition(MemoryMetadataStore):
+    """Applies a batch partition by partition."""
+
+    async def apply(self, batch: Batch) -> tuple[Record, ...]:
+        written: list[Record] = []
+        for partition in sorted({one.partition for one in (*_keys_of(batch),)}):
+            parts = [
+                tuple(one for one in steps if _key_of(one).partition == partition)
+                for steps in (batch.checks, batch.puts, batch.deletes)
+            ]
+            written += await super().apply(Batch(*parts))
+        return tuple(written)
+
+
+def _keys_of(batch: Batch) -> list[Key]:
+    return [_key_of(step) for step in (*batch.checks, *batch.puts, *batch.deletes)]
+
+
+def _key_of(step: Any) -> Key:
+    key: Key = step.prefix if isinstance(step, PutSequential) else step.key
+    return key
 
 
 class ReadsItsOwnPast(MemoryMetadataStore):
@@ -464,6 +488,8 @@ METADATA = [
     (ChecksTooEarly, "test_crossed_checks_do_not_both_succeed", {}),
     (AppliesStepByStep, "test_one_failing_step_fails_all", {"failing": "put"}),
     (AppliesStepByStep, "test_cancelled_batch_is_whole_or_not_at_all", {}),
+    (AppliesByPartition, "test_one_failing_partition_fails_all", {"failing": "delete"}),
+    (AppliesByPartition, "test_batch_must_say_that_it_has_several_partitions", {}),
     (ReadsItsOwnPast, "test_reads_see_confirmed_writes_of_others", {}),
     (CallsEveryFailureUnavailable, "test_lost_reply", {"step": "change"}),
     (ArmsLate, "test_armed_when_handed_out", {"target": Key("/w/1")}),

@@ -41,6 +41,8 @@ class Scenario(ABC):
     """Those whose deliveries are checked at the end: topic and name."""
     without_batches: ClassVar[bool] = False
     """Walk it also on a store without atomic batches: its order of steps is to be enough there."""
+    across_partitions: ClassVar[bool] = False
+    """Walk it on a store whose batches have any partitions, so that transactions are settled as they end."""
     composed: ClassVar[bool] = False
     """Its parts are walked by themselves, so only its writes are made to fail, and each change is killed after once."""
     transactions: ClassVar[dict[str, Any]] = {}

@@ -42,12 +42,13 @@ class World(SimulatedWorld):
 
     space: MemorySpace
 
-    def __init__(self, seed: int, atomic: bool, family: str = "metadata") -> None:
+    def __init__(self, seed: int, atomic: bool, family: str = "metadata", across_partitions: bool = False) -> None:
         self.family = family
         loop = SimulatedLoop(VirtualEnvironment(seed), seed)
         # Under seed 0 every call takes one round, so that a walk has few steps; else calls overtake each other.
         pause = loop.pause if seed else _one_round
-        super().__init__(loop, MemorySpace(loop.environment), registry(family), pause, atomic=atomic)
+        space = MemorySpace(loop.environment)
+        super().__init__(loop, space, registry(family), pause, atomic=atomic, across_partitions=across_partitions)
 
     def start(self, name: str, transactions: dict[str, Any] = NOTHING, retention: dict[str, Any] = NOTHING) -> Machine:
         """Start a process and open its client, with settings of these tables."""

@@ -156,6 +156,7 @@ def test_an_end_that_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(headers, "Put", overwriting)
     assert any("was told to be" in failed for failed in failures(races.CommitWhileAborted, many_seeds))
+    assert any("was told to be" in failed for failed in failures(races.CommitAtOnceWhileAborted, many_seeds))
 
 
 def test_an_outcome_that_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,9 @@ def test_operate(tmp_path: Path, run_page: Callable[..., None]) -> None:
             async with await client.producer("orders") as producer:
                 await producer.send(b"one apple")
             opened, ended = await leave_open(client, b"two apples"), await leave_open(client, b"three apples")
-            await (await client.host.coordinator()).end(End(txnframework.TxnID.parse(ended), Action.COMMIT))
+            await (await client.host.coordinator()).end(
+                End(txnframework.TxnID.parse(ended), Action.COMMIT, operator=True)
+            )
             return opened, ended
 
     opened, ended = asyncio.run(prepare())

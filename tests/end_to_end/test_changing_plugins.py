@@ -186,7 +186,7 @@ async def hold(client: Client, commit: bool) -> TxnID:
             client.host.participants.settle = _out_of_reach  # type: ignore[method-assign]
             coordinator = await client.host.coordinator("persistent")
             with suppress(EndTransactionTimeout):
-                await coordinator.end(End(txn.id, Action.COMMIT))
+                await coordinator.end(End(txn.id, Action.COMMIT, operator=True))
         return txn.id
 
 

@@ -30,7 +30,7 @@ async def open_one(client: Client, *, outlives_client: bool = False) -> TxnID:
 async def ended_one(client: Client, action: Action) -> TxnID:
     """Leave a transaction that was ended by a process which died before it could settle it."""
     txn_id = await open_one(client)
-    await (await client.host.coordinator()).end(End(txn_id, action))
+    await (await client.host.coordinator()).end(End(txn_id, action, operator=True))
     return txn_id
 
 

@@ -145,7 +145,7 @@ def test_how_the_stores_stand(stores: Stores) -> None:
             (billing,) = topic.subscriptions
             assert (billing.subscription, billing.lag, billing.dead_letters) == ("billing", 1, 0)
             assert billing.oldest_age_ms is not None
-            await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT))
+            await (await client.host.coordinator()).end(End(txn.id, Action.ABORT))
             family = of_metadata(await client.host.status.report())
             assert family == FamilyStatus("metadata", 0, None, 1)
 

@@ -353,7 +353,7 @@ def test_committed_acknowledgments_that_nobody_settled(stores: Stores) -> None:
             await consumer.close()
             coordinator = await client.host.coordinator()
             # The decision and nothing else: ``txn.commit`` would begin to settle.
-            await coordinator.end(End(txn.id, Action.COMMIT, branches=frozenset({0})))
+            await coordinator.end(End(txn.id, Action.COMMIT, branches=frozenset({0}), operator=True))
         async with stores.open(**alone) as client:
             assert await client.outcome(txn.id) is State.COMMITTED
             assert await stores.receive(await client.consumer("orders", "billing"), 1) == [b"2"]

@@ -205,7 +205,7 @@ def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
             kept, lost = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
             await consumer.ack(kept)
             await consumer.ack(lost, txn=txn)
-        await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT))
+        await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT, operator=True))
 
     async def after(client: Client) -> list[bytes]:
         async with await client.consumer("orders", "billing") as consumer:

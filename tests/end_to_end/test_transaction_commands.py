@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from txnframework.model import Action, End
+from txnframework.model import Action, End, TxnID
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -64,6 +64,12 @@ def test_the_owner_of_an_aborted_transaction_is_named(cli: Any, shared: Stores) 
     assert printed.endswith(f" of process {process}.\n")
 
 
+async def commit_elsewhere(shared: Stores, txn_id: TxnID) -> None:
+    """Commit a transaction as another process, which did not write its operations and settles nothing."""
+    async with shared.open(transactions={"sweep": False}) as client:
+        await (await client.host.coordinator()).end(End(txn_id, Action.COMMIT))
+
+
 def test_what_hangs_is_found_and_settled(cli: Any, shared: Stores) -> None:
     """Status 1 while something hangs, with why and the command that helps; that command helps."""
     cli("topic", "create", "orders")
@@ -78,7 +84,7 @@ def test_what_hangs_is_found_and_settled(cli: Any, shared: Stores) -> None:
                 await txn.begin()
                 await producer.send(b"undecided", txn=txn)
                 ids.append(txn.id)
-            await (await client.host.coordinator()).end(End(ids[2], Action.COMMIT))
+            await commit_elsewhere(shared, ids[2])
             return str(ids[0]), str(ids[1]), str(ids[2])
 
     outliving, orphan, ended = asyncio.run(leave())
@@ -115,7 +121,7 @@ def test_maintenance_ends_hanging_transactions(cli: Any, shared: Stores) -> None
             ended = client.transaction()
             await ended.begin()
             await producer.send(b"committed", txn=ended)
-            await (await client.host.coordinator()).end(End(ended.id, Action.COMMIT))
+            await commit_elsewhere(shared, ended.id)
 
     asyncio.run(leave())
     assert len(json.loads(cli("transaction", "find-hanging", "--age-ms", "0", "--output", "json").out)) == 3

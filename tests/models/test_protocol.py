@@ -16,6 +16,7 @@ from protocol import (
     deleting,
     fencing,
     moving,
+    settling,
     sharing,
     snapshotting,
     spanning,
@@ -36,6 +37,7 @@ MODELS: tuple[ModuleType, ...] = (
     snapshotting,
     moving,
     spanning,
+    settling,
 )
 
 

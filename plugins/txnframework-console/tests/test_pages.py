@@ -69,7 +69,7 @@ def test_an_ended_transaction() -> None:
         async with served() as world:
             await prepared(world.client)
             txn_id = await opened(world.client)
-            await (await world.client.host.coordinator()).end(End(txn_id, Action.COMMIT))
+            await (await world.client.host.coordinator()).end(End(txn_id, Action.COMMIT, operator=True))
             shown = text_of(await world.page(f"/transaction?id={txn_id}"))
             assert "Committed 2023-11-14T22:13:20Z" in shown
             assert "Settled not yet at 1 participant" in shown

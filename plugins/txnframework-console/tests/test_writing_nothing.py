@@ -41,7 +41,7 @@ async def prepared(world: Served, topic: str, domain: str) -> tuple[str, str, st
         await producer.send(b"3", txn=left_open)
     await consumer.close()
     if domain == "segment":  # the log-driven family settles with its decision
-        await (await client.host.coordinator()).end(End(ended.id, Action.COMMIT))
+        await (await client.host.coordinator()).end(End(ended.id, Action.COMMIT, operator=True))
     full = quote(str((await client.layout(topic)).topic), safe="")
     return (
         f"/subscription?topic={full}&name=billing",

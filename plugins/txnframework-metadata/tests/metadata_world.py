@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 import pytest
 from zope.interface import implementer
 
+from txnframework.broker.cursors import StoredCursor
 from txnframework.config import TransactionsSection
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
 from txnframework.interfaces import (
     IAtomicBatchStore,
+    ICrossPartitionStore,
     ICursor,
     ILease,
     IManagedLedger,
@@ -32,6 +34,7 @@ from txnframework.model import (
     Begin,
     Branch,
     End,
+    Expect,
     Expected,
     IndexRange,
     Isolation,
@@ -49,8 +52,10 @@ from txnframework.model import (
     RecordPage,
     Transaction,
 )
-from txnframework.model.cursor import Cursor, unite
+from txnframework.model.cursor import Cursor, to_record, unite
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.model.paths import cursor_key
+from txnframework.model.records import encode
 from txnframework.plugin import CoordinatorContext, SegmentContext, SubscriptionContext
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 from txnframework_memory.space import MemorySpace
@@ -186,6 +191,11 @@ class AtomicWire(Wire):
         return await self._step("apply", batch, lambda: self.inner.apply(batch))
 
 
+@implementer(ICrossPartitionStore)
+class WideWire(AtomicWire):
+    """The same for a store whose batches have any partitions."""
+
+
 def path_of(argument: Any) -> str:
     """Return the path that a step is about: of a batch that of its first put, or else of its first delete."""
     if isinstance(argument, Batch):
@@ -263,6 +273,7 @@ class Process:
         self.buffers: dict[str, MetadataBuffer] = {}
         self.rows: dict[str, IManagedLedger] = {}
         self.stores: dict[tuple[str, str], MetadataPendingAcks] = {}
+        self.cursors: dict[tuple[str, str], StoredCursor] = {}
         self.settled: list[Participant] = []
         self.unavailable: set[str] = set()
         self.coordinator = MetadataCoordinator(
@@ -307,7 +318,7 @@ class Process:
                     TOPIC,
                     segment,
                     subscription,
-                    self.world.cursor(segment, subscription),
+                    self.cursor(segment, subscription),
                     self.ledgers,
                     self.wire,
                     self.coordinator,
@@ -317,6 +328,13 @@ class Process:
                 )
             )
         return self.stores[segment, subscription]
+
+    def cursor(self, segment: str, subscription: str) -> ICursor:
+        """Return the shared cursor; in a wide world, this process's access to the stored one."""
+        if not self.world.wide:
+            return self.world.cursor(segment, subscription)
+        cursor = self.cursors.get((segment, subscription)) or StoredCursor(self.wire, TOPIC, segment, subscription)
+        return self.cursors.setdefault((segment, subscription), cursor)
 
     # -- what most tests do ---------------------------------------------------------------------------
 
@@ -360,8 +378,11 @@ class Process:
 class World:
     """A space, its time, its cursors and the options of everything in it."""
 
-    def __init__(self, *, atomic: bool = True, transactions: TransactionsSection | None = None) -> None:
+    def __init__(
+        self, *, atomic: bool = True, wide: bool = False, transactions: TransactionsSection | None = None
+    ) -> None:
         self.atomic = atomic
+        self.wide = wide
         self.environment = VirtualEnvironment()
         self.space = MemorySpace(self.environment, "space-1")
         self.transactions = transactions or TransactionsSection(max_clock_skew_ms=500)
@@ -373,7 +394,11 @@ class World:
     async def process(self, *, atomic: bool | None = None) -> Process:
         """Start a process; without ``atomic`` its store has no atomic batches."""
         store = await self.space.open_metadata()
-        wire = AtomicWire(store) if (self.atomic if atomic is None else atomic) else Wire(store)
+        kind = (WideWire if self.wide else AtomicWire) if (self.atomic if atomic is None else atomic) else Wire
+        wire = kind(store)
+        if self.wide and not self.paths("/cursor/"):
+            record = to_record(Cursor(1, Position(1, -1)))
+            await store.put(Put(cursor_key(SEGMENT, SUBSCRIPTION), encode(record), Expect.ABSENT))
         return Process(self, wire, await self.space.open_ledgers())
 
     def cursor(self, segment: str = SEGMENT, subscription: str = SUBSCRIPTION) -> SharedCursor:

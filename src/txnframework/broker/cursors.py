@@ -12,10 +12,11 @@ from txnframework.broker.coordination import expected_version, update_record
 from txnframework.broker.cursor_gaps import Gaps
 from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.errors import SubscriptionNotFound
-from txnframework.interfaces import ICursor, IManagedLedger, IMetadataStore
+from txnframework.interfaces import IManagedLedger, IMetadataStore, IPlannedCursor
 from txnframework.model import paths, records
-from txnframework.model.acks import Ack, ProcessedRange
+from txnframework.model.acks import Ack, CursorMove, ProcessedRange
 from txnframework.model.cursor import Cursor, beginning_after, from_record, to_record, unite
+from txnframework.model.ids import Branch
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
@@ -53,15 +54,16 @@ class OwnWrites:
         return not self._others_wrote and stored is not None and stored == self._last
 
 
-@implementer(ICursor)
+@implementer(IPlannedCursor)
 class StoredCursor:
     """
     The cursor record, and the part of the subscription record that must be written before it.
 
     A stored cursor keeps no authoritative state in memory: each change reads the record, merges its own
     acknowledgments, and writes with compare-and-set. So any number of processes may have one. ``own_writes`` only
-    avoids a read after a write of this process. With the segment's ``ledger``, the mark-delete position also moves from
-    the end of one ledger into the next.
+    avoids a read after a write of this process. ``plan`` starts from the record as this process last read it, and the
+    compare-and-set refuses an older one. With the segment's ``ledger``, the mark-delete position also moves from the
+    end of one ledger into the next.
     """
 
     def __init__(
@@ -79,6 +81,10 @@ class StoredCursor:
         self._key = paths.cursor_key(segment, subscription)
         self._gaps = Gaps(ledger)
         self.own_writes = OwnWrites()
+        self.on_move: Callable[[CursorMove], None] | None = None
+        """Called after the cursor has moved together with the commit of a transaction."""
+        self._known: Record | None = None
+        self._is_planned = False
 
     @property
     def key(self) -> Key:
@@ -108,8 +114,34 @@ class StoredCursor:
 
         No cursor is created.
         """
-        record = await self._store.get(self._key)
+        record = self._known = await self._store.get(self._key)
         return None if record is None else _decoded(record)
+
+    async def plan(self, branch: Branch, incarnation: int, acks: tuple[Ack, ...]) -> CursorMove | None:
+        """Return the compare-and-set that unites ``acks`` with the cursor as this process knows it, or None."""
+        known = self._known
+        if known is None or self._is_planned:
+            return None
+        before = _decoded(known)
+        after = unite(before, acks) if _lives(before, incarnation) else before
+        if after == before:
+            return None
+        # One plan at a time: a second one would expect the same version, and would be refused.
+        self._is_planned = True
+        try:
+            put = self._write(known, await self._gaps.closed(after))
+        except BaseException:
+            self._is_planned = False
+            raise
+        self.own_writes.replacing(known.value, put.value)
+        return CursorMove(put, branch, incarnation, acks)
+
+    async def finish(self, move: CursorMove, written: Record | None) -> None:
+        """Note whether a planned move was written; without it the cursor must be read before it is planned again."""
+        self._is_planned = False
+        self._known = written
+        if written is not None and self.on_move is not None:
+            self.on_move(move)
 
     async def seek(self, to: Position) -> Cursor:
         """

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from zope.interface import implementer
 
-from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionConflict
+from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionConflict, VersionMismatch
 from txnframework.instruments import Counter, Histogram, Instruments
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IObservation, IObserver, IPendingAckStore
 from txnframework.model.acks import AckRequest
@@ -173,7 +173,8 @@ class MeasuredMetadataStore(ForwardingProxy):
         try:
             answer = await call
         except BaseException as error:
-            if headers:
+            # A batch may also be refused because of a cursor: then the header is decided by another write.
+            if headers and not (isinstance(error, VersionMismatch) and not is_header(error.key)):
                 self._decisions.labels(result_of(error, CONFLICT)).inc(headers)
             raise
         if headers:

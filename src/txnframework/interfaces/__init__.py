@@ -28,6 +28,7 @@ from txnframework.interfaces._dispatcher import IDispatcher, ISingleActiveDispat
 from txnframework.interfaces._ledger import IAppendedWatch, ILedgerStore, IManagedLedger
 from txnframework.interfaces._metadata_store import (
     IAtomicBatchStore,
+    ICrossPartitionStore,
     IDurableStore,
     ILease,
     IMetadataStore,
@@ -37,7 +38,7 @@ from txnframework.interfaces._metadata_store import (
     IWatch,
 )
 from txnframework.interfaces._observer import IObservation, IObserver
-from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore, ISealablePendingAcks
+from txnframework.interfaces._pending_ack import ICursor, IPendingAckStore, IPlannedCursor, ISealablePendingAcks
 from txnframework.interfaces._restorable import IRestorable
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "ICoordinatorShare",
     "ICopyableLedgerStore",
     "ICopyableMetadataStore",
+    "ICrossPartitionStore",
     "ICursor",
     "IDatabaseTransaction",
     "IDispatcher",
@@ -66,6 +68,7 @@ __all__ = [
     "IParticipants",
     "IPendingAckStore",
     "IPlannableBuffer",
+    "IPlannedCursor",
     "IRestorable",
     "ISealableBuffer",
     "ISealablePendingAcks",

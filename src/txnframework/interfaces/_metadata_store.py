@@ -196,6 +196,16 @@ class IAtomicBatchStore(IMetadataStore):
         """
 
 
+class ICrossPartitionStore(IAtomicBatchStore):
+    """
+    A store that applies the steps of several partitions all or nothing.
+
+    ``apply`` takes a batch with ``across_partitions``, whose keys may be of any partitions. Everything that
+    IAtomicBatchStore promises about a batch holds for it too. Without that mark, a batch of several partitions is
+    refused, as on every other store.
+    """
+
+
 class INotifyingStore(IMetadataStore):
     """A store whose watches wake within a round trip of a change, without polling."""
 

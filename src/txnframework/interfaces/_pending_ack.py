@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from zope.interface import Attribute, Interface
 
-from txnframework.model.acks import Ack, AckRequest, PendingAcks, ProcessedRange
+from txnframework.model.acks import Ack, AckRequest, CursorMove, PendingAcks, ProcessedRange
 from txnframework.model.cursor import Cursor
+from txnframework.model.ids import Branch
+from txnframework.model.metadata import Record
 from txnframework.model.transactions import Transaction
 
 
@@ -32,6 +34,30 @@ class ICursor(Interface):
 
         Returns False and changes nothing if the cursor has another incarnation or was deleted: such acks are dropped,
         never united. Idempotent; after a failure or OutcomeUnknown repeat it.
+        """
+
+
+class IPlannedCursor(ICursor):
+    """
+    A cursor that can move in the same step of the store as the commit of a transaction.
+
+    How it is used: 1. ``plan``, 2. one batch with ``CursorMove.put`` and everything that commits the transaction, 3.
+    ``finish`` once, whatever came of the batch. Without a plan the caller commits first, and calls ``apply`` later.
+    """
+
+    async def plan(branch: Branch, incarnation: int, acks: tuple[Ack, ...]) -> CursorMove | None:
+        """
+        Return the compare-and-set that unites individual acknowledgments with the cursor; nothing is written.
+
+        None if the cursor is not known well enough, if it has another incarnation or was deleted, or while another plan
+        is not finished. The put is refused by the store if the cursor has changed since it was read.
+        """
+
+    async def finish(move: CursorMove, written: Record | None) -> None:
+        """
+        Note the record that the put wrote, or None if it wrote nothing or its outcome is unknown.
+
+        With a record, ``move.branch`` is committed, and its acknowledged messages are finished.
         """
 
 

@@ -69,11 +69,16 @@ class Check(msgspec.Struct, frozen=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """Several steps of one partition, all or nothing; at most one step for any one key."""
+    """
+    Several steps, all or nothing; at most one step for any one key.
+
+    All keys are of one partition, unless ``across_partitions`` is set, for an ICrossPartitionStore.
+    """
 
     checks: tuple[Check, ...] = ()
     puts: tuple[Put | PutSequential, ...] = ()
     deletes: tuple[Delete, ...] = ()
+    across_partitions: bool = False
 
 
 class KeyRange(msgspec.Struct, frozen=True, gc=False):

@@ -75,4 +75,11 @@ class CommitWhileAborted(SendWhileAborted):
             self.story.promise(self.txn.id, ended.actual)
 
 
-SCENARIOS = (SendWhileAborted, CommitWhileAborted)
+class CommitAtOnceWhileAborted(CommitWhileAborted):
+    """The same where the commit also moves the cursor and removes the operations."""
+
+    without_batches = False
+    across_partitions = True
+
+
+SCENARIOS = (SendWhileAborted, CommitWhileAborted, CommitAtOnceWhileAborted)

@@ -56,6 +56,13 @@ class Commit(_Prepared):
             self.story.promise(self.txn.id, await client.outcome(self.txn.id))
 
 
+class CommitAtOnce(Commit):
+    """The commit and its outcome taking effect, in one step of the store."""
+
+    without_batches = False
+    across_partitions = True
+
+
 class Abort(Commit):
     """The abort, and what was acknowledged given back."""
 
@@ -132,9 +139,17 @@ class TransformInOnePiece(Scenario):
         self.story.promise(txn.id, State.COMMITTED)
 
 
+class TransformAtOnce(TransformInOnePiece):
+    """The same where the commit is one step with its taking effect."""
+
+    across_partitions = True
+
+
 SCENARIOS = (
     Begin,
     Commit,
+    CommitAtOnce,
+    TransformAtOnce,
     Abort,
     SettleCommitted,
     SettleAborted,

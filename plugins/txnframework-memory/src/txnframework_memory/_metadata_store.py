@@ -9,9 +9,9 @@ from zope.interface import implementer
 
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     ICoCommitStore,
     ICopyableMetadataStore,
+    ICrossPartitionStore,
     IDatabaseTransaction,
     ILease,
     INotifyingStore,
@@ -85,7 +85,7 @@ class MemoryLease:
             self._records.apply(Batch(deletes=(Delete(self.key, self.version),)))
 
 
-@implementer(IAtomicBatchStore, ICoCommitStore, ICopyableMetadataStore, INotifyingStore, IRestorable)
+@implementer(ICrossPartitionStore, ICoCommitStore, ICopyableMetadataStore, INotifyingStore, IRestorable)
 class MemoryMetadataStore:
     """One client of the records of a ``Server``; its session ends with ``close``, or with ``crash``."""
 

@@ -293,7 +293,7 @@ class Locks:
 
 
 def check_batch(batch: Batch) -> None:
-    """Raise ValueError for a batch that names two partitions, or one key twice."""
+    """Raise ValueError for a batch that names two partitions without saying so, or one key twice."""
     places: list[RecordID] = []
     partitions: set[str] = set()
     for step in (*batch.checks, *batch.puts, *batch.deletes):
@@ -302,7 +302,7 @@ def check_batch(batch: Batch) -> None:
         partitions.add(partition)
         if not isinstance(step, PutSequential):
             places.append((key.path, partition))
-    if len(partitions) > 1:
+    if len(partitions) > 1 and not batch.across_partitions:
         raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
     if len(set(places)) < len(places):
         raise ValueError("a batch has at most one step for any one key")

@@ -16,6 +16,7 @@ from txnframework.broker.observers import ObservedCoordinator
 from txnframework.interfaces import (
     IAppendedWatch,
     IAtomicBatchStore,
+    ICrossPartitionStore,
     IDatabaseTransaction,
     ILease,
     ILedgerStore,
@@ -36,6 +37,7 @@ from txnframework_simulation.simulator.faulty_stores import (
     FaultyLedger,
     FaultyLedgerStore,
     FaultyMetadataStore,
+    FaultyPartitionStore,
     FaultyTailWatch,
     FaultyValueWatch,
     FaultyWatch,
@@ -43,7 +45,10 @@ from txnframework_simulation.simulator.faulty_stores import (
 from txnframework_simulation.simulator.loop import SimulatedLoop
 from txnframework_simulation.simulator.store_calls import StoreCalls
 
-LEFT_OUT: dict[type, set[Any]] = {FaultyMetadataStore: {IAtomicBatchStore}}
+LEFT_OUT: dict[type, set[Any]] = {
+    FaultyMetadataStore: {IAtomicBatchStore, ICrossPartitionStore},
+    FaultyPartitionStore: {ICrossPartitionStore},
+}
 """What a wrapper takes away on purpose."""
 ROLES: dict[type, InterfaceClass] = {
     FaultyWatch: IWatch,
@@ -53,6 +58,7 @@ ROLES: dict[type, InterfaceClass] = {
     FaultyDatabaseTransaction: IDatabaseTransaction,
     FaultyMetadataStore: IMetadataStore,
     FaultyAtomicStore: IAtomicBatchStore,
+    FaultyPartitionStore: IAtomicBatchStore,
     FaultyLedger: IManagedLedger,
     FaultyLedgerStore: ILedgerStore,
     MeasuredMetadataStore: IMetadataStore,

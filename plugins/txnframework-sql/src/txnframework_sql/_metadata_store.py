@@ -7,9 +7,9 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import (
-    IAtomicBatchStore,
     ICoCommitStore,
     ICopyableMetadataStore,
+    ICrossPartitionStore,
     IDatabaseTransaction,
     IDurableStore,
     ILease,
@@ -51,7 +51,7 @@ _NUMBER_MAX = 2**62
 _AFTER_LEASES = "/lease0"
 
 
-@implementer(IAtomicBatchStore, ICoCommitStore, ICopyableMetadataStore, ISharedStore, IDurableStore, IRestorable)
+@implementer(ICrossPartitionStore, ICoCommitStore, ICopyableMetadataStore, ISharedStore, IDurableStore, IRestorable)
 class SqlMetadataStore:
     """
     Records in a SQL database that several processes use at the same time.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from txnframework.broker.dispatch.deliveries import DETACHED, Deliveries, HeldMessage, MessageState
 from txnframework.broker.dispatch.open_acks import OpenAcks
-from txnframework.model.acks import AckState
+from txnframework.model.acks import Ack, AckState
 from txnframework.model.cursor import Cursor, reached_by, state_of
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
@@ -151,6 +151,22 @@ class AckProgress:
             if not (held.own and held.state is MessageState.ACKING):
                 self._claim(held)
 
+    def held_by(self, branch: Branch, acks: Iterable[Ack]) -> tuple[list[HeldMessage], bool]:
+        """
+        Return the messages of individual acknowledgments that are pending in ``branch``, and whether these are all.
+
+        Messages that are not held here do not matter.
+        """
+        found = [held for ack in acks for at in _messages_of(ack) if (held := self.messages.get(at)) is not None]
+        pending = [one for one in found if one.state is MessageState.PENDING_ACK and one.holder == branch]
+        return pending, len(pending) == len(found)
+
+    def finished_in(self, branch: Branch, done: Iterable[HeldMessage]) -> None:
+        """Note, for messages that another consumer acknowledged in ``branch``, that this branch was committed."""
+        for held in done:
+            if not (held.own and held.holder == branch):
+                self._claim(held)
+
     def begin_refresh(self) -> int:
         """Begin a refresh, and return its number for ``reconcile``."""
         self._refreshes += 1
@@ -212,3 +228,10 @@ class AckProgress:
             return
         held.redeliveries += 1
         self._deliveries.set_state(held, MessageState.WAITING)
+
+
+def _messages_of(ack: Ack) -> list[Position]:
+    """Return the messages of an individual acknowledgment."""
+    at = ack.position
+    indexes = range(-1, ack.batch_size) if ack.batch_indexes is None else sorted(ack.batch_indexes)
+    return [Position(at.ledger_id, at.entry_id, index) for index in indexes]

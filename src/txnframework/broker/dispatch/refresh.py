@@ -91,7 +91,9 @@ class RefreshTrigger:
             if not holders:
                 await self._deliveries.holders_changed.wait()
                 continue
-            if await first_completed(self._coordinator.watch_ended(holders), self._until_holders_change(holders)) == 0:
+            came = await first_completed(self._coordinator.watch_ended(holders), self._until_holders_change(holders))
+            # Messages of a transaction that was settled as it ended are finished already.
+            if came == 0 and not holders.isdisjoint(self._deliveries.holders()):
                 await self._refresh()
 
     async def _until_holders_change(self, holders: frozenset[TxnID]) -> None:

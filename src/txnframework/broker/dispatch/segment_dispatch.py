@@ -27,7 +27,7 @@ from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseLost, TxnFrameworkError
 from txnframework.interfaces import IDispatcher, ILease, IMetadataStore, ITransactionCoordinator
-from txnframework.model.acks import AckState
+from txnframework.model.acks import AckState, CursorMove
 from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.dispatch import Ordering
 from txnframework.model.ids import Branch
@@ -97,6 +97,7 @@ class SegmentDispatch:
         """
         subscription = self._parts.subscription
         await self._trigger.arm(self.segment, subscription.name, subscription.cursor)
+        subscription.cursor.on_move = self._moved
         await self.refresh()
         trigger = self._trigger
         for work in (self.loop.run, trigger.run_on_changes, trigger.run_on_transaction_ends, self._until_lease_lost):
@@ -115,6 +116,8 @@ class SegmentDispatch:
     async def close(self) -> None:
         """Stop, notify the consumers, and release the lease; a second call is allowed."""
         self._end_with(Closed(f"dispatching of {self.segment} was stopped"))
+        if self._parts.subscription.cursor.on_move == self._moved:
+            self._parts.subscription.cursor.on_move = None
         await self.tasks.stop()
         self.loop.reading.stop_watching()
         await self._cursor_acks.finish()
@@ -207,6 +210,21 @@ class SegmentDispatch:
         if self.counting is not None:
             self.counting.finished(gone)
         self.release(gone)
+
+    def _moved(self, move: CursorMove) -> None:
+        """
+        Remove messages that were acknowledged in a transaction, after its commit has moved the cursor past them.
+
+        The cursor includes them, as after an acknowledgment outside transactions, so no refresh is needed. It is needed
+        for a message that is not known to be held by the transaction.
+        """
+        if move.incarnation != self.incarnation:
+            return
+        done, is_whole = self.progress.held_by(move.branch, move.acks)
+        self.progress.finished_in(move.branch, done)
+        self.remove_finished(done)
+        if not is_whole:
+            self._trigger.request()
 
     # -- refreshing from the stores -------------------------------------------------------------------
 

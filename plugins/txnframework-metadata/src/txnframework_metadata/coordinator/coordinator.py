@@ -42,6 +42,7 @@ from txnframework.plugin import CoordinatorContext, SharedTransactionIds, Transa
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_with, join_connection
 from txnframework_metadata.coordinator.outstanding_transactions import find_outstanding
+from txnframework_metadata.coordinator.settled_commit import commit_settled
 from txnframework_metadata.coordinator.sweeps import Sweeps
 from txnframework_metadata.options import CoordinatorOptions
 from txnframework_metadata.records.headers import (
@@ -146,8 +147,18 @@ class MetadataCoordinator:
     async def end(self, request: End) -> Transaction:
         """Decide by one compare-and-set; repeating the same End succeeds."""
         self._require_open()
-        begun = self.operations.begun.take(request.txn_id)
-        ended = await end_transaction(self._store, self._environment, request, self._options.attempts_max, begun)
+        begun, written = self.operations.begun.take(request.txn_id), self.operations.own.take(request.txn_id)
+        ended: Transaction | None = None
+        unknown: OutcomeUnknown | None = None
+        if begun is not None and written is not None:
+            try:
+                ended = await commit_settled(self._store, self._environment, request, begun, written, self.operations)
+            except OutcomeUnknown as error:
+                begun, unknown = None, error
+        if ended is None:
+            ended = await end_transaction(
+                self._store, self._environment, request, self._options.attempts_max, begun, unknown
+            )
         self._ended.note(ended.txn_id, ended)
         return ended
 

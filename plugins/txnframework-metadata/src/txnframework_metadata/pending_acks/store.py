@@ -15,7 +15,7 @@ from txnframework.errors import (
     TransactionConflict,
     Unavailable,
 )
-from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore
+from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore, IPlannedCursor
 from txnframework.model.ack_overlap import Verdict
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
@@ -30,6 +30,7 @@ from txnframework_metadata.pending_acks.writer import Change, Draft, admit, draf
 from txnframework_metadata.records.call_groups import Answers, CallGroups
 from txnframework_metadata.records.headers import Header, read_header, require_owner
 from txnframework_metadata.records.operations import forget, require_family, scan_operations
+from txnframework_metadata.records.own_operations import AckSettler
 from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.records.views import StoredOperation, processed_document, processed_of
 
@@ -57,6 +58,8 @@ class MetadataPendingAcks:
         rules = ack_group_rules(self._options.acks_per_record_max if self._atomic else 0)
         self._groups: CallGroups[AckRequest] = CallGroups(self._record, rules)
         self._operations = operations_shared_by(context.coordinator, context.store, self._options.page_records)
+        cursor = IPlannedCursor(context.cursor, None)
+        self._place = None if cursor is None else AckSettler(cursor, self._confirmed.forget)
         self._header: Header | None = None
         self._closed = False
 
@@ -187,6 +190,8 @@ class MetadataPendingAcks:
         """Remember a record of which everything is confirmed."""
         document = operation.document
         self._confirmed.note(operation, may_grow=isinstance(document, AckOperation) and document.processed is None)
+        if self._place is not None:
+            self._operations.own.note(operation, self._place)
 
     def _drafts(self, requests: Sequence[AckRequest]) -> list[Draft]:
         """Return the records of a group: cumulative and individual acks apart, a bounded number in each record."""

@@ -170,12 +170,18 @@ def require_separate_end(header: Header, request: End) -> None:
 
 
 async def end_transaction(
-    store: IMetadataStore, environment: Environment, request: End, attempts_max: int, begun: Header | None = None
+    store: IMetadataStore,
+    environment: Environment,
+    request: End,
+    attempts_max: int,
+    begun: Header | None = None,
+    unknown: OutcomeUnknown | None = None,
 ) -> Transaction:
     """
     End a transaction as requested, or return it if it has already ended that way.
 
     :param begun: the header as this process wrote it, if it is remembered; it saves the first read.
+    :param unknown: the error of an earlier attempt of the caller, which may have been applied or may still be.
 
     The compare-and-set names the known version, so retrying after an unknown outcome is safe. If the first attempt was
     or is still applied, the second one is refused, and reading shows the outcome.
@@ -187,7 +193,6 @@ async def end_transaction(
     :raises OutcomeUnknown: the transaction may have ended, and reading could not determine it.
     """
     txn_id = request.txn_id
-    unknown: OutcomeUnknown | None = None
     for _ in range(attempts_max):
         try:
             header, begun = begun or await read_header(store, txn_id), None

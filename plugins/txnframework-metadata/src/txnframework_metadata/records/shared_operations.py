@@ -19,6 +19,7 @@ from txnframework.model.transactions import Transaction
 from txnframework_metadata.records.call_groups import Answers, CallGroups, GroupRules
 from txnframework_metadata.records.headers import Header
 from txnframework_metadata.records.operations import STEPS_TOGETHER_MAX, HeaderCache, forget, put_operations
+from txnframework_metadata.records.own_operations import OwnOperations
 from txnframework_metadata.records.views import StoredOperation
 
 
@@ -41,6 +42,7 @@ class SharedOperations:
 
     def __init__(self, store: IMetadataStore, begun_max: int, page_records: int) -> None:
         self.begun: HeaderCache = HeaderCache(begun_max)
+        self.own: OwnOperations = OwnOperations(store, begun_max)
         self._store = store
         self._page_records = page_records
         self._is_atomic = IAtomicBatchStore.providedBy(store)
@@ -139,6 +141,16 @@ class SharedOperations:
             (removable if _segment_of(one) in told else others).append(one)
         return removable, others
 
+    def is_open_here(self, segment: str) -> bool:
+        """Return whether a buffer of this process listens to a segment, so that its writes can be removed."""
+        return segment in self._listeners
+
+    def tell_ended(self, txn_id: TxnID, writes: Sequence[StoredOperation]) -> None:
+        """Tell the open buffers of this process that these writes were committed and removed."""
+        for segment in {_segment_of(one) for one in writes}:
+            for listener in tuple(self._listeners.get(segment, ())):
+                listener(txn_id)
+
     def writes_of(self, txn_id: TxnID, segment: str) -> Sequence[StoredOperation] | None:
         """Return the write operations of a transaction that is being settled on a segment; None if they are unread."""
         by_segment = self._settling.get(txn_id)
@@ -157,10 +169,12 @@ class SharedOperations:
     async def _put_all(self, intents: list[_Intent]) -> Answers:
         documents = [one.document for one in intents]
         try:
-            await put_operations(self._store, intents[0].header, documents, self._page_records)
+            stored = await put_operations(self._store, intents[0].header, documents, self._page_records)
         except InvalidInput as error:
             # An intent that the store cannot take, such as one with a very long name, must not fail the others.
             return [error] if len(intents) == 1 else [await self._answer_of(one) for one in intents]
+        for operation in stored:
+            self.own.note(operation)
         return [None] * len(intents)
 
     async def _answer_of(self, intent: _Intent) -> Exception | None:

@@ -11,6 +11,7 @@ from txnframework.interfaces import (
     IAppendedWatch,
     IAtomicBatchStore,
     ICoCommitStore,
+    ICrossPartitionStore,
     IDatabaseTransaction,
     ILease,
     ILedgerStore,
@@ -179,7 +180,7 @@ class FaultyMetadataStore(ForwardingProxy):
     @staticmethod
     def _promised(store: IMetadataStore) -> Iterable[Interface]:
         """Return the interfaces of the real store that this store also provides."""
-        return tuple(one for one in providedBy(store).flattened() if one is not IAtomicBatchStore)
+        return tuple(one for one in providedBy(store).flattened() if not one.isOrExtends(IAtomicBatchStore))
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -258,6 +259,14 @@ class FaultyAtomicStore(FaultyMetadataStore):
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply every step of the batch, or none."""
         return await self._calls.write("apply", batch, lambda: self._atomic.apply(batch))
+
+
+class FaultyPartitionStore(FaultyAtomicStore):
+    """A metadata store with atomic batches of one partition, whose calls go through ``StoreCalls``."""
+
+    @staticmethod
+    def _promised(store: IMetadataStore) -> Iterable[Interface]:
+        return tuple(one for one in providedBy(store).flattened() if not one.isOrExtends(ICrossPartitionStore))
 
 
 @implementer(IManagedLedger)

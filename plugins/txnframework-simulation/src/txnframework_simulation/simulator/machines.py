@@ -23,6 +23,7 @@ from txnframework_simulation.simulator.faulty_stores import (
     FaultyAtomicStore,
     FaultyLedgerStore,
     FaultyMetadataStore,
+    FaultyPartitionStore,
 )
 from txnframework_simulation.simulator.loop import SimulatedLoop
 from txnframework_simulation.simulator.schedule import Process
@@ -135,8 +136,10 @@ class Machine:
         """Open the metadata store for this machine's host."""
         store = await self._world.space.open_metadata(self._world.pause)
         self._metadata.append(store)
-        if self._world.atomic:
+        if self._world.atomic and self._world.across_partitions:
             return FaultyAtomicStore(store, self.calls, self._leases.append)
+        if self._world.atomic:
+            return FaultyPartitionStore(store, self.calls, self._leases.append)
         return FaultyMetadataStore(store, self.calls, self._leases.append)
 
     async def open_ledgers(self, identity: str | None) -> ILedgerStore:
@@ -163,12 +166,19 @@ class World:
     """
     One simulated world: stores, and the machines that open them, on one loop in virtual time.
 
-    With ``atomic`` False, no machine's metadata store has atomic batches. The stores of ``space`` await ``pause`` where
-    real stores would wait.
+    With ``atomic`` False, no machine's metadata store has atomic batches; with ``across_partitions`` False, their
+    batches have one partition. The stores of ``space`` await ``pause`` where real stores would wait.
     """
 
     def __init__(
-        self, loop: SimulatedLoop, space: Space, registry: PluginRegistry, pause: Pause, *, atomic: bool = True
+        self,
+        loop: SimulatedLoop,
+        space: Space,
+        registry: PluginRegistry,
+        pause: Pause,
+        *,
+        atomic: bool = True,
+        across_partitions: bool = True,
     ) -> None:
         self.environment: VirtualEnvironment = loop.environment
         self.loop = loop
@@ -176,6 +186,7 @@ class World:
         self.registry = registry
         self.pause = pause
         self.atomic = atomic
+        self.across_partitions = across_partitions
         self.machines: dict[str, Machine] = {}
         self._name = f"world-{next(_numbers)}"
         _worlds[self._name] = self

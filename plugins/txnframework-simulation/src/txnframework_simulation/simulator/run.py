@@ -67,7 +67,8 @@ class Run:
         self.injector = FaultInjector(scenario.faults, f"{name} {FAULT_SEED}", self.environment.now_ms, limits.only)
         atomic = self.chance.random() >= scenario.without_batches
         space = scenario.make_space(self.environment)
-        self.world = World(self.loop, space, registry(), _at_once, atomic=atomic)
+        # Half of the runs settle transactions as they end, and half afterwards.
+        self.world = World(self.loop, space, registry(), _at_once, atomic=atomic, across_partitions=seed % 2 == 0)
         self._context = RunContext(scenario, seed, self.world, self.injector, self.now_ns, self.keep)
         self.workload = scenario.make_workload()
         self._numbers = count()

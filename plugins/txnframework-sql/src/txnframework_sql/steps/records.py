@@ -193,7 +193,11 @@ def apply_batch(batch: Batch) -> Steps[tuple[Record, ...]]:
         if not isinstance(step, PutSequential):
             heads[step.key] = version, _ = yield from _head(step.key)
             _require(step.key, step.expected, version)
-    heads |= yield from _heads([one.key for one in batch.deletes])
+    by_partition: dict[str, list[Key]] = {}
+    for deleted in batch.deletes:
+        by_partition.setdefault(partition_of(deleted.key), []).append(deleted.key)
+    for keys in by_partition.values():
+        heads |= yield from _heads(keys)
     for deleted in batch.deletes:
         _require(deleted.key, deleted.expected, heads[deleted.key][0])
     written = yield from _put_next_together(batch.puts)
@@ -226,7 +230,7 @@ def next_number(counter: str) -> Steps[int]:
 
 
 def check_batch(batch: Batch) -> None:
-    """Raise ValueError for a batch that names two partitions, or one key twice."""
+    """Raise ValueError for a batch that names two partitions without saying so, or one key twice."""
     steps: list[Check | Put | Delete] = []
     partitions: set[str] = set()
     for step in (*batch.checks, *batch.puts, *batch.deletes):
@@ -235,9 +239,9 @@ def check_batch(batch: Batch) -> None:
         else:
             steps.append(step)
             partitions.add(partition_of(step.key))
-    if len(partitions) > 1:
+    if len(partitions) > 1 and not batch.across_partitions:
         raise ValueError(f"a batch must have one partition, not {sorted(partitions)}")
-    if len({step.key.path for step in steps}) < len(steps):
+    if len({(step.key.path, partition_of(step.key)) for step in steps}) < len(steps):
         raise ValueError("a batch may have only one step for each key")
 
 

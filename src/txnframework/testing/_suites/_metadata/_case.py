@@ -8,6 +8,7 @@ from txnframework.interfaces import (
     IAtomicBatchStore,
     ICoCommitStore,
     ICopyableMetadataStore,
+    ICrossPartitionStore,
     IDurableStore,
     IMetadataStore,
     INotifyingStore,
@@ -31,8 +32,8 @@ class MetadataStoreRules(Suite):
     """Base class of the rules of metadata stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        IAtomicBatchStore, ICoCommitStore, ICopyableMetadataStore, IDurableStore, INotifyingStore, IRestorable,
-        ISharedStore, CoCommitting, Crashing, Disconnecting, Expiring, Misleading,
+        IAtomicBatchStore, ICoCommitStore, ICopyableMetadataStore, ICrossPartitionStore, IDurableStore, INotifyingStore,
+        IRestorable, ISharedStore, CoCommitting, Crashing, Disconnecting, Expiring, Misleading,
     )  # fmt: skip
     data: Harness[IMetadataStore]
 

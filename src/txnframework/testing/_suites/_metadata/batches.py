@@ -1,4 +1,4 @@
-"""Rules of IAtomicBatchStore."""
+"""Rules of IAtomicBatchStore and ICrossPartitionStore."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from txnframework.errors import VersionMismatch
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.interfaces import IAtomicBatchStore, ICrossPartitionStore, IMetadataStore
 from txnframework.model import Batch, Check, Delete, Expect, Key, KeyRange, Put, PutSequential
 from txnframework.testing._suites._metadata._case import (
     MetadataStoreRules,
@@ -174,6 +174,68 @@ class BatchRules(MetadataStoreRules):
                     first = await store.get(key(names[0])) is not None
                 assert first == second
             assert await value_of(store, "/absent") is None
+
+    @requires(ICrossPartitionStore)
+    async def test_batch_of_several_partitions_is_applied(self) -> None:
+        """
+        A batch that says so applies steps of several partitions, in the order in which it names them.
+
+        One path in two partitions is two records.
+        """
+        async with self.data.open() as opened:
+            store = atomic(opened)
+            places = [Key("/batch/same", partition) for partition in ("p", "q")]
+            lefts = [Key(f"/batch/left-{number}", f"r{number % 2}") for number in range(10)]
+            versions = [await store.put(Put(left, b"", Expect.ABSENT, entries(b"k1"))) for left in lefts]
+            checked = await store.put(Put(Key("/batch/checked", "s"), b"", Expect.ABSENT))
+            batch = Batch(
+                (Check(Key("/batch/checked", "s"), checked),),
+                tuple(Put(place, place.partition.encode(), Expect.ABSENT, entries(b"k2")) for place in places),
+                tuple(Delete(left, version) for left, version in zip(lefts, versions, strict=True)),
+                across_partitions=True,
+            )
+            written = await store.apply(batch)
+            assert [record.key for record in written] == places
+            assert [await store.get(place) for place in places] == [*written]
+            assert {record.key for record in await scan_kinds(store)} == {*places}
+            assert [await store.get(left) for left in lefts] == [None] * len(lefts)
+
+    @requires(ICrossPartitionStore)
+    @pytest.mark.parametrize("failing", ["check", "put", "delete"])
+    async def test_one_failing_partition_fails_all(self, failing: str) -> None:
+        """
+        If the condition of a step in one partition fails, nothing is changed in any partition.
+
+        If this fails, check that the backend makes one transaction of the whole batch, and not one for each partition.
+        """
+        async with self.data.open() as opened:
+            store = atomic(opened)
+            kept, bad = Key("/batch/kept", "p"), Key("/batch/bad", "q")
+            version = await store.put(Put(kept, b"kept", Expect.ABSENT, entries(b"k")))
+            stale = await store.put(Put(bad, b"old", Expect.ABSENT))
+            current = await store.put(Put(bad, b"new", stale))
+            new = Put(Key("/batch/new", "r"), b"", Expect.ABSENT, entries(b"k2"))
+            steps = {
+                "check": ((Check(bad, stale),), (new,), (Delete(kept, version),)),
+                "put": ((), (new, Put(bad, b"x", stale)), (Delete(kept, version),)),
+                "delete": ((), (new,), (Delete(kept, version), Delete(bad, stale))),
+            }
+            with pytest.raises(VersionMismatch) as caught:
+                await store.apply(Batch(*steps[failing], across_partitions=True))
+            assert (caught.value.key, caught.value.actual) == (bad, current)
+            assert [record.key for record in await scan_kinds(store)] == [kept]
+            found = await store.get(bad)
+            assert found is not None
+            assert found.value == b"new"
+
+    @requires(ICrossPartitionStore)
+    async def test_batch_must_say_that_it_has_several_partitions(self) -> None:
+        """A batch with keys of two partitions is refused unless it is marked; a caller has mixed them up."""
+        async with self.data.open() as opened:
+            puts = tuple(Put(Key("/batch/one", partition), b"", Expect.ABSENT) for partition in ("p", "q"))
+            with pytest.raises(ValueError, match="partition"):
+                await atomic(opened).apply(Batch(puts=puts))
+            assert await scan_all(opened, KeyRange("/batch/", "/batch0")) == []
 
 
 async def turns(count: int) -> None:
