@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from geo_world import World, run
 
-from txnframework.errors import InvalidInput, TopicNotFound, UnknownFormat
+from txnframework.errors import InvalidInput, SubscriptionNotFound, TopicNotFound, TxnFrameworkError, UnknownFormat
 from txnframework.model.names import TopicName
-from txnframework_geo import Replication, Replicator
+from txnframework_geo import Replication, Replicator, Stage
 
 PROGRESS = "geo-default"
 
@@ -50,6 +51,20 @@ def test_other_topics_or_another_source_under_a_name_that_is_used() -> None:
             await other.copy()
         async with other.source.open() as source:  # what was refused holds nothing back
             assert [(await source.layout(topic)).subscriptions for topic in other.topics] == [(), ()]
+
+    run(work())
+
+
+def test_the_topic_of_the_progress() -> None:
+    """It would be copied into itself."""
+    world = World()
+    topics = (TopicName("topic", "public", "default", PROGRESS),)
+
+    async def work() -> None:
+        async with world.source.open() as source, world.target.open() as target:
+            with pytest.raises(InvalidInput, match="is for the progress of this replication"):
+                Replicator(source, target, Replication(topics))
+            Replicator(source, target, Replication(topics, name="another"))
 
     run(work())
 
@@ -120,6 +135,37 @@ def test_progress_that_the_target_has_lost() -> None:
     run(work())
 
 
+def test_progress_that_retention_has_removed() -> None:
+    """The remedy of the error is enough to begin anew, and half of it does not copy anything."""
+    world = World()
+    retention = {"backlog_time_ms": 1_000, "ledger_age_ms": 1}
+
+    async def work() -> None:
+        async with world.source.open() as source:
+            await world.create(source)
+            await world.send(source)
+        await world.copy()
+        async with world.target.open(retention=retention) as target, world.source.open() as source:
+            await world.target.advance(60_000)
+            await target.maintain()
+            with pytest.raises(InvalidInput, match="geo-default in the target, and the copies"):
+                await world.copy()
+            for topic in world.topics:
+                await target.delete_topic(topic, force=True)
+                for name in (await source.layout(topic)).subscriptions:
+                    await source.unsubscribe(topic, name)
+            retries: asyncio.Queue[TxnFrameworkError] = asyncio.Queue()
+            running = asyncio.ensure_future(world.replicator(source, target).run(on_retry=retries.put_nowait))
+            assert "if this error stays, delete the topic" in str(await retries.get())
+            running.cancel()
+            await asyncio.wait({running})
+            await target.delete_topic(PROGRESS, force=True)
+        assert await world.copy() == 4
+        await world.assert_same()
+
+    run(work())
+
+
 def test_a_topic_that_was_created_again() -> None:
     world = World()
 
@@ -139,8 +185,6 @@ def test_a_topic_that_was_created_again() -> None:
 def test_messages_that_were_trimmed_too_early() -> None:
     """By an operator who deleted the subscription that held them."""
     world = World()
-    retention = {"keep_acknowledged_ms": 0}
-    del retention
 
     async def work() -> None:
         async with world.source.open() as source:
@@ -158,5 +202,55 @@ def test_messages_that_were_trimmed_too_early() -> None:
                 await segment.buffer.trim((await segment.ledger.tail()).open_ledger_id)
         with pytest.raises(InvalidInput, match="were trimmed before they were replicated"):
             await world.copy()
+
+    run(work())
+
+
+def test_a_topic_that_is_created_again_while_it_is_copied() -> None:
+    """Nothing is copied, as a part of each transaction is gone; and the new topic is not held back."""
+    world = World()
+
+    async def work() -> None:
+        async with world.source.open() as source, world.target.open() as target:
+            await world.create(source)
+            await world.send(source)
+
+            async def create_again(stage: Stage) -> None:
+                if stage is Stage.READ:
+                    await source.delete_topic("left", force=True)
+                    await source.create_topic("left", segments=2)
+
+            with pytest.raises(InvalidInput, match="deleted and created again"):
+                await world.replicator(source, target, reached=create_again).run(once=True)
+            assert (await source.layout("left")).subscriptions == ()
+        assert await world.target.read("right") == []
+
+    run(work())
+
+
+def test_a_subscription_that_was_deleted_and_created_again() -> None:
+    """It moves to what the target has, and holds nothing back."""
+    world = World()
+
+    async def work() -> None:
+        async with world.source.open() as source, world.target.open() as target:
+            await world.create(source)
+            await world.send(source)
+            deleted = 0
+
+            async def delete(stage: Stage) -> None:
+                nonlocal deleted
+                if stage is Stage.RELEASED and deleted < 2:
+                    deleted += 1
+                    for topic in world.topics:
+                        for name in (await source.layout(topic)).subscriptions:
+                            await source.unsubscribe(topic, name)
+
+            retried: list[TxnFrameworkError] = []
+            await world.replicator(source, target, reached=delete).run(once=True, on_retry=retried.append)
+            assert [type(one) for one in retried] == [SubscriptionNotFound]
+            for topic in world.topics:
+                (name,) = (await source.layout(topic)).subscriptions
+                assert (await source.lag(topic, name)).messages == 0
 
     run(work())

@@ -12,6 +12,9 @@ from geo_world import World, run, torn
 from txnframework import Client
 from txnframework.errors import TxnFrameworkError
 from txnframework_geo import Stage
+from txnframework_geo._hold import Hold
+from txnframework_geo._replicator import RETRY_DELAY_MS_MAX
+from txnframework_geo._target import Target
 
 DOMAINS = pytest.mark.parametrize("domain", ["topic", "persistent"])
 STAGES = pytest.mark.parametrize("stage", list(Stage))
@@ -31,9 +34,16 @@ def at(stage: Stage, act: Callable[[], Awaitable[None]]) -> Callable[[Stage], Aw
     return reached
 
 
-async def until(world: World, done: asyncio.Future[None]) -> None:
-    """Let time pass until ``done``: sessions expire and transactions of dead processes are aborted."""
+async def until(world: World, done: asyncio.Future[None], running: asyncio.Future[None] | None = None) -> None:
+    """
+    Let time pass until ``done``: sessions expire and transactions of dead processes are aborted.
+
+    ``running``: a replicator that must not end before.
+    """
     while not done.done():
+        if running is not None and running.done():
+            done.cancel()
+            running.result()
         await world.target.advance(1_000)
         await world.source.advance(1_000)
         await asyncio.sleep(0)
@@ -97,7 +107,7 @@ def test_paused_at_a_stage_while_another_takes_over(domain: str, stage: Stage, m
             await world.assert_same()
             go_on.set()
             await world.send(client)
-            await until(world, asyncio.ensure_future(caught_up(world)))
+            await until(world, asyncio.ensure_future(caught_up(world)), first)
             assert not first.done()
             first.cancel()
             await asyncio.wait({first})
@@ -178,6 +188,80 @@ def test_several_replicators_of_one_name() -> None:
             await asyncio.wait(running)
             for target in targets:
                 world.target.kill(target)
+        await world.assert_same()
+
+    run(work())
+
+
+@pytest.mark.parametrize("paused_in", [(Hold, "create"), (Target, "begin")])
+def test_paused_before_the_first_progress(paused_in: tuple[type, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others began and copied much meanwhile: the paused one neither begins again nor takes the progress for lost."""
+    world = World()
+    consumer = Client.consumer
+    monkeypatch.setattr(Client, "consumer", lambda *args, **options: consumer(*args, **options, name="replicator"))
+    paused, go_on = asyncio.Event(), asyncio.Event()
+    call = getattr(*paused_in)
+
+    async def pausing(*arguments: object) -> None:
+        if not paused.is_set():
+            paused.set()
+            await go_on.wait()
+        await call(*arguments)
+
+    monkeypatch.setattr(*paused_in, pausing)
+
+    async def work() -> None:
+        async with world.source.open() as client, world.source.open() as source, world.target.open() as target:
+            await world.create(client)
+            await world.send(client, times=2)
+            retried: list[TxnFrameworkError] = []
+            first = asyncio.ensure_future(world.replicator(source, target).run(on_retry=retried.append))
+            await paused.wait()
+            lose_session(target)
+            await until(world, asyncio.ensure_future(world.copy()))
+            go_on.set()
+            await world.send(client)
+            await until(world, asyncio.ensure_future(caught_up(world)), first)
+            assert not first.done()
+            first.cancel()
+            await asyncio.wait({first})
+        await world.assert_same()
+
+    run(work())
+
+
+def test_copies_that_take_longer_than_a_transaction_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are repeated in smaller parts."""
+    world = World()
+    send = Target.send
+
+    async def slow(self: Target, *arguments: object) -> None:
+        await send(self, *arguments)  # type: ignore[arg-type]
+        await world.target.advance(100)
+
+    monkeypatch.setattr(Target, "send", slow)
+
+    async def work() -> None:
+        short = {"timeout_ms": 3_000, "timeout_ms_max": 3_000}
+        pages = {"read_entries_max": 3}
+        async with world.source.open(subscriptions=pages) as source, world.target.open(transactions=short) as target:
+            await world.create(source)
+            await world.send(source, times=30)
+            replicator = world.replicator(source, target, messages_min=1_000)
+            retries: asyncio.Queue[TxnFrameworkError] = asyncio.Queue()
+            running = asyncio.ensure_future(replicator.run(once=True, on_retry=retries.put_nowait))
+            retried = 0
+            while not running.done():
+                await asyncio.wait(
+                    {running, retrying := asyncio.ensure_future(retries.get())}, return_when="FIRST_COMPLETED"
+                )
+                if retrying.done():
+                    retried += 1
+                    await world.target.advance(RETRY_DELAY_MS_MAX * 2)
+                else:
+                    retrying.cancel()
+            await running
+        assert retried > 1
         await world.assert_same()
 
     run(work())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from txnframework.broker import cumulative_ack
 from txnframework.client import Client
 from txnframework.errors import InvalidInput
+from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
 from txnframework_geo._progress import Progress
 from txnframework_geo._segments import SourceTopics, segments_of
@@ -21,12 +22,15 @@ class Hold:
 
     async def create(self) -> None:
         """Create the subscriptions, at the first stored messages, unless they exist."""
+        self._released.clear()  # somebody may have deleted a subscription, which begins again now
         for topic in await self._topics.names():
             await self._client.subscribe(topic, self._name, start="earliest")
 
-    async def beginning(self) -> tuple[dict[str, int], dict[str, Position]]:
+    async def beginning(self, progress_topic: TopicName) -> tuple[dict[str, int], dict[str, Position]]:
         """
         Return the lives of the topics, and the positions before the first stored messages.
+
+        ``progress_topic``: that of the target, which has no progress.
 
         :raises InvalidInput: the subscription has moved, so a replication of this name has run before.
         """
@@ -41,8 +45,8 @@ class Hold:
                 if (await subscribed.cursor.load()).mark_delete > starts[name]:
                     raise InvalidInput(
                         f"the target has lost the progress of this replication, which has copied some of {layout.topic}"
-                        f" before: restore the target, or delete subscription {self._name} of the source and"
-                        " the topics of the target to begin anew"
+                        " before: restore the target; or, to begin anew, delete subscription"
+                        f" {self._name} in the source, {progress_topic} in the target, and the copies"
                     )
         return self._topics.lives(layouts), starts
 

@@ -54,6 +54,10 @@ RETRY_DELAY_MS = 100
 RETRY_DELAY_MS_MAX = 10_000
 
 
+SENT_EVERY = 500
+"""After how many messages of a transaction ``on_sent`` is called."""
+
+
 async def _go_on(stage: Stage) -> None:
     """Do nothing."""
 
@@ -62,7 +66,8 @@ class Replicator:
     """
     Replicates topics of ``source`` to ``target``. Any number of processes may run the same replication; one works.
 
-    :param reached: is called after each stage; tests stop the replicator there.
+    :param reached: is awaited after each stage; tests stop the replicator there.
+    :param on_sent: is called from time to time, with the number of messages that the open transaction has.
     :raises InvalidInput: the topics cannot be replicated so.
     """
 
@@ -73,6 +78,7 @@ class Replicator:
         replication: Replication,
         *,
         reached: Callable[[Stage], Awaitable[None]] = _go_on,
+        on_sent: Callable[[int], None] = lambda _: None,
     ) -> None:
         if not replication.topics:
             raise InvalidInput("name at least one topic to replicate")
@@ -85,6 +91,7 @@ class Replicator:
         self._replication = replication
         self._topics = tuple(dict.fromkeys(replication.topics))
         self._reached = reached
+        self._on_sent = on_sent
         self._metrics = ReplicationMetrics(target.host.metrics, replication.name)
         self._identity = identities[0]
         self._hold = Hold(source, SourceTopics(source, self._topics), f"geo-{replication.name}-{identities[1]}")
@@ -113,7 +120,7 @@ class Replicator:
 
         def note(step: Step) -> None:
             nonlocal failures
-            failures = 0
+            failures = self._source.halvings = 0
             self._metrics.note(step)
             on_step(step)
 
@@ -124,6 +131,7 @@ class Replicator:
                 if self._source_client.host.closing or self._target_client.host.closing:
                     raise
                 failures += 1
+                self._source.halvings = failures
                 on_retry(error)
                 await backoff.pause(failures)
             else:
@@ -141,17 +149,37 @@ class Replicator:
             stored = await target.stored()
             if stored is not None:
                 stored.require_same(self._replication.name, self._identity, self._names)
+                await source.require_lives(stored)
             await self._hold.create()
             await target.prepare(segments)
-            if stored is None:
-                lives, starts = await self._hold.beginning()
-                await target.begin(Progress(0, self._identity, self._names, lives, starts))
-            progress = await target.take(0 if stored is None else stored.step)
+            progress = await target.take((stored or await self._begin(target)).step)
             progress.require_same(self._replication.name, self._identity, self._names)
             await self._reached(Stage.TAKEN)
             # A process that died after its commit has not told the source.
             await self._hold.release(progress)
             await self._follow(target, progress, once, on_step)
+
+    async def _begin(self, target: Target) -> Progress:
+        """
+        Store the first progress, and return the latest one.
+
+        If this process was paused before, others may have begun, and have copied much. So the latest progress is read
+        again: that which this process stores may be a late copy, from which nothing may be continued.
+        """
+        try:
+            lives, starts = await self._hold.beginning(target.progress_topic)
+        except InvalidInput:
+            stored = await target.stored()
+            if stored is None:
+                raise
+            return stored
+        await target.begin(Progress(0, self._identity, self._names, lives, starts))
+        stored = await target.stored()
+        if stored is None:  # it was stored once, and somebody has removed it since
+            raise Unavailable(
+                f"the progress in {target.progress_topic} was removed: if this error stays, delete the topic"
+            )
+        return stored
 
     async def _follow(self, target: Target, progress: Progress, once: bool, on_step: Callable[[Step], None]) -> None:
         source = self._source
@@ -197,6 +225,8 @@ class Replicator:
                 copied += 1
                 headers = headers_of(found.message, self._identity, found.segment, found.position, found.producer)
                 await target.send(topic, found.message.value, found.message.key, headers, txn)
+                if copied % SENT_EVERY == 0:
+                    self._on_sent(copied)
             await target.flush()
             await self._reached(Stage.SENT)
             await target.replace(following, txn)

@@ -78,6 +78,8 @@ class Source:
     :param hold: the subscription with the backlog.
     :param messages_min: about as many messages are considered at a time, or half of a larger backlog, up to
         ``messages_max``.
+
+    ``halvings``: how often these numbers are halved, so that a copy that took too long is not repeated as it was.
     """
 
     def __init__(
@@ -89,11 +91,16 @@ class Source:
         self._hold = hold
         self._messages_min = messages_min
         self._messages_max = messages_max
+        self.halvings = 0
 
     async def active_segments(self) -> dict[TopicName, int]:
         """Return how many segments of each topic accept messages now."""
         layouts = await self._topics.layouts()
         return {topic: len(layout.active()) for topic, layout in zip(self._names, layouts, strict=True)}
+
+    async def require_lives(self, progress: Progress) -> None:
+        """Raise InvalidInput if a topic is not the one whose progress was stored."""
+        self._topics.require_lives(await self._topics.layouts(), progress)
 
     # -- cuts -----------------------------------------------------------------------------------------
 
@@ -112,7 +119,9 @@ class Source:
         while True:
             layouts = await self._topics.layouts()
             self._topics.require_lives(layouts, progress)
-            wanted = wanted or max(self._messages_min, min(await self._hold.backlog() // 2, self._messages_max))
+            if not wanted:
+                wanted = max(self._messages_min, min(await self._hold.backlog() // 2, self._messages_max))
+                wanted = max(1, wanted >> self.halvings)
             before = await self.readable()
             segments, lanes, is_all = await self._scan(layouts, progress, wanted)
             seen: set[Unit] = set()
@@ -158,8 +167,15 @@ class Source:
         }
 
     async def messages(self, progress: Progress, cut: Cut) -> AsyncIterator[tuple[TopicName, SourceMessage]]:
-        """Yield the messages to copy with their topics, parents before children, each segment in order."""
-        for topic, layout in zip(self._names, await self._topics.layouts(), strict=True):
+        """
+        Yield the messages to copy with their topics, parents before children, each segment in order.
+
+        :raises Unavailable: a topic was migrated, or deleted and created again, since the cut was determined.
+        """
+        layouts = await self._topics.layouts()
+        if self._topics.lives(layouts) != cut.lives:
+            raise Unavailable("a topic has just been migrated or deleted")
+        for topic, layout in zip(self._names, layouts, strict=True):
             for name in segments_of(layout):
                 if name not in cut.ends:
                     continue

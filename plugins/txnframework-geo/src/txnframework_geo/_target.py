@@ -59,6 +59,8 @@ class Target:
     def __init__(self, client: Client, topics: tuple[TopicName, ...], name: str) -> None:
         self.identity: str = client.host.metadata.identity
         self.progress_topic = progress_topic_of(topics, name)
+        if self.progress_topic in topics:
+            raise InvalidInput(f"{self.progress_topic} is for the progress of this replication: choose another --name")
         self.domain = domain_of(client, (*topics, self.progress_topic))
         self._client = client
         self._topics = topics

@@ -13,7 +13,7 @@ MESSAGES_MAX = 250_000
 
 
 class Stage(Enum):
-    """What a replicator has just done; tests stop it there."""
+    """What a replicator has just done."""
 
     TAKEN = "the progress was received"
     READ = "the next cut was determined"
