@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import random
 import re
 import signal
@@ -27,7 +29,6 @@ COMMAND = (sys.executable, "-m", "txnframework", "replicate", "--from", "a.toml"
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("a", "b"):
-        # A dead process is noticed soon.
         (tmp_path / f"{name}.toml").write_text(f'[metadata]\nurl = "sqlite:///{name}.db"\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -49,6 +50,15 @@ async def messages_of(client: Client, name: str) -> list[Message]:
     return [message async for message in await client.reader(name)]
 
 
+async def kill(processes: list[asyncio.subprocess.Process]) -> None:
+    """Kill the processes that have not ended, and wait for their ends."""
+    for one in processes:
+        if one.returncode is None:
+            one.kill()
+    for one in processes:
+        await one.wait()
+
+
 def test_replicators_that_are_killed_at_random(folder: Path) -> None:
     """Each message is copied once, and a reader never sees a part of a transaction."""
     chance = random.Random(24)
@@ -60,18 +70,22 @@ def test_replicators_that_are_killed_at_random(folder: Path) -> None:
                 await target.create_topic(name)
             for each in range(3):
                 running = [await asyncio.create_subprocess_exec(*COMMAND, *NAMES) for _ in range(1 + each % 2)]
-                await write(source, range(each * 20, each * 20 + 20))
-                # Until the first of them works, and a little longer.
-                while not await messages_of(target, NAMES[0]):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-                await asyncio.sleep(chance.random())
-                assert not await torn(target, topics_of("topic"))
-                for one in running:
-                    one.kill()
-                    await one.wait()
+                try:
+                    await write(source, range(each * 20, each * 20 + 20))
+                    # Until the first of them works, and a little longer.
+                    async with asyncio.timeout(PATIENCE_S):
+                        while not await messages_of(target, NAMES[0]):  # noqa: ASYNC110
+                            await asyncio.sleep(0.01)
+                    await asyncio.sleep(chance.random())
+                    assert not await torn(target, topics_of("topic"))
+                finally:
+                    await kill(running)
                 assert not await torn(target, topics_of("topic"))
             last = await asyncio.create_subprocess_exec(*COMMAND, "--once", *NAMES)
-            assert await asyncio.wait_for(last.wait(), PATIENCE_S) == 0
+            try:
+                assert await asyncio.wait_for(last.wait(), PATIENCE_S) == 0
+            finally:
+                await kill([last])
             assert not await torn(target, topics_of("topic"))
             for name in NAMES:
                 original = await messages_of(source, name)
@@ -103,6 +117,64 @@ def test_output_and_lag(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main([*options, "--output", "json", *NAMES]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["copied"] == 0
+
+
+def test_a_target_that_was_copied(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The copy continues from the progress that was copied with it, and has a subscription of its own."""
+    (folder / "c.toml").write_text('[metadata]\nurl = "sqlite:///c.db"\n')
+
+    async def prepare(more: range) -> None:
+        async with txnframework.open("a.toml") as source:
+            for name in NAMES:
+                await source.create_topic(name, exist_ok=True)
+            await write(source, more)
+
+    async def check() -> None:
+        async with txnframework.open("a.toml") as source, txnframework.open("c.toml") as target:
+            assert not await torn(target, topics_of("topic"))
+            for name in NAMES:
+                assert by_key(await messages_of(source, name)) == by_key(await messages_of(target, name))
+                subscriptions = (await source.layout(name)).subscriptions
+                assert sorted([(await source.lag(name, one)).messages for one in subscriptions]) == [0, 4]
+
+    asyncio.run(prepare(range(3)))
+    assert main(["replicate", "--from", "a.toml", "--to", "b.toml", "--once", *NAMES]) == 0
+    assert main(["copy", "--config", "b.toml", "--to", "c.toml", "--yes"]) == 0
+    asyncio.run(prepare(range(3, 5)))
+    capsys.readouterr()
+    assert main(["replicate", "--from", "a.toml", "--to", "c.toml", "--once", *NAMES]) == 0
+    assert "messages copied  8" in capsys.readouterr().out
+    asyncio.run(check())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_a_terminal_shows_what_is_done(folder: Path) -> None:
+    """On standard error, so that standard output can be a file."""
+    import pty
+
+    async def prepare() -> None:
+        async with txnframework.open("a.toml") as source:
+            for name in NAMES:
+                await source.create_topic(name)
+            async with await source.producer(NAMES[0]) as producer:
+                await producer.send_many([b"value"] * 600)
+
+    asyncio.run(prepare())
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"}
+    with (folder / "out").open("wb") as out:
+        process = subprocess.Popen(
+            [*COMMAND, "--once", *NAMES], stdin=theirs, stdout=out, stderr=theirs, env=environment
+        )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # its end, on Linux
+        while some := os.read(ours, 65_536):
+            shown += some
+    os.close(ours)
+    assert process.wait() == 0
+    assert b"0 messages copied in 0 transactions; waiting for the stores, or for another process" in shown
+    assert (folder / "out").read_text().splitlines()[0].split() == ["messages", "copied", "600"]
 
 
 def test_errors_are_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,26 +8,39 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import click
+from rich.markup import escape
 
 from txnframework.cli.addresses import parse_address
 from txnframework.cli.output import duration_of, output_option, print_facts, print_json_line
 from txnframework.cli.stores import LoadedPlugins, settings_of, with_client
+from txnframework.cli.terminal import console
 from txnframework.client import Client, open
 from txnframework.errors import MissingExtra, TxnFrameworkError
 from txnframework.model.names import TopicName
 from txnframework_geo._replicator import Replicator
-from txnframework_geo._values import Replication, Step
+from txnframework_geo._values import Replication, Stage, Step
 
 if TYPE_CHECKING:
     from txnframework.metrics import Metrics
 
 REPORTS_EVERY_S = 10
 
+EXAMPLES = """\b
+Replicate two topics that share transactions, continuously:
+  txnframework replicate --from berlin.toml --to tokyo.toml orders invoices
+Copy what there is now, and end:
+  txnframework replicate --from berlin.toml --to tokyo.toml --once orders
+Add a topic later, under another name:
+  txnframework replicate --from berlin.toml --to tokyo.toml --name returns returns
+Replicate in the other direction, too; nothing is sent back:
+  txnframework replicate --from tokyo.toml --to berlin.toml orders invoices
+"""
 
-@click.command()
+
+@click.command(epilog=EXAMPLES)
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
 @click.option(
     "--from",
@@ -45,7 +58,9 @@ REPORTS_EVERY_S = 10
     required=True,
     help="Configuration file of the deployment to replicate to.",
 )
-@click.option("--name", default="default", show_default=True, help="Name of the replication in the target.")
+@click.option(
+    "--name", default="default", show_default=True, help="Name of the replication; it always has the same topics."
+)
 @click.option("--once", is_flag=True, help="Copy what there is now, and end.")
 @click.option("--forward", is_flag=True, help="Also replicate messages that came from other deployments.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics to Prometheus at this address.")
@@ -65,12 +80,11 @@ def replicate(
     """
     Replicate committed transactions, whole, to another deployment.
 
-    The target gets each message of TOPIC... once, in the order of its key, and never a part of a transaction. Both
-    deployments may be in use. Topics that the target does not have are created. Several processes may run the same
-    command: one works, and another takes over when it dies. Interrupt the command at any time; the next run continues.
-    Runs until Ctrl-C or SIGTERM, or with --once until it has copied what there was at the start.
+    Copies each committed message of TOPIC... once, and keeps the order of each key. A transaction over several of these
+    topics is never visible in part. Both deployments may be in use. Topics that the target does not have are created.
 
-    For example: txnframework replicate --from berlin.toml --to tokyo.toml orders invoices
+    Runs until Ctrl-C or SIGTERM. Interrupt it at any time: the next run continues. Several processes may run the same
+    command: one works, and another one takes over when it dies.
     """
     replication = Replication(tuple(TopicName.parse(one) for one in topics), name, forward)
     settings = settings_of(loaded, target)
@@ -79,9 +93,11 @@ def replicate(
     async def work(client: Client) -> None:
         with _metrics_at(metrics) as recorded:
             async with open(settings, registry=loaded.registry, metrics=recorded) as other:
-                await _until_stopped(Replicator(client, other, replication), once, report)
+                replicator = Replicator(client, other, replication, reached=report.reached, on_sent=report.sent)
+                await _until_stopped(replicator, once, report)
 
-    with_client(loaded, source, work, stays=True)
+    with report:
+        with_client(loaded, source, work, stays=True)
     report.end(once)
 
 
@@ -95,18 +111,44 @@ async def _until_stopped(replicator: Replicator, once: bool, report: _Report) ->
 
 
 class _Report:
-    """Prints what was copied: in JSON a line for each transaction, otherwise a line from time to time."""
+    """
+    Prints what was copied: in JSON a line for each transaction, otherwise a line from time to time.
+
+    On a terminal, a status line shows what the replicator does now; ``with`` removes it at the end.
+    """
 
     def __init__(self, output: str) -> None:
         self._output = output
         self._transactions = self._copied = 0
         self._last: Step | None = None
         self._printed_s = time.monotonic()
+        self._console = console(stderr=True)
+        self._shows = self._console.is_terminal and output != "json"
+        self._status = self._console.status("")
+
+    def __enter__(self) -> Self:
+        if self._shows:
+            self._status.start()
+            self._show("waiting for the stores, or for another process that replicates under this name")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    async def reached(self, stage: Stage) -> None:
+        if stage is Stage.TAKEN:
+            self._show("reading")
+        elif stage is Stage.SENT:
+            self._show("committing")
+
+    def sent(self, count: int) -> None:
+        self._show(f"{count:,} sent in an open transaction")
 
     def step(self, step: Step) -> None:
         self._transactions += 1
         self._copied += step.copied
         self._last = step
+        self._show("")
         if self._output == "json":
             print_json_line(
                 {
@@ -117,15 +159,27 @@ class _Report:
                     "lag_ms": step.lag_ms,
                 }
             )
-        elif time.monotonic() >= self._printed_s + REPORTS_EVERY_S:
+        elif not self._shows and time.monotonic() >= self._printed_s + REPORTS_EVERY_S:
             self._printed_s = time.monotonic()
-            click.echo(
-                f"{self._copied:,} messages copied in {self._transactions:,} transactions;"
-                f" behind by {step.lag_messages:,} messages, {duration_of(step.lag_ms)}"
-            )
+            click.echo(self._sentence())
 
     def retry(self, error: TxnFrameworkError) -> None:
-        click.echo(f"Continuing from what the target has: {error}", err=True)
+        text = f"Continuing from what the target has: {error}"
+        if self._shows:
+            self._console.print(text, markup=False, highlight=False)
+        else:
+            click.echo(text, err=True)
+
+    def _show(self, doing: str) -> None:
+        """Show what was copied, and what is done now, if there is a terminal."""
+        if self._shows:
+            self._status.update(escape("; ".join(filter(None, (self._sentence(), doing)))))
+
+    def _sentence(self) -> str:
+        copied = f"{self._copied:,} messages copied in {self._transactions:,} transactions"
+        if self._last is None:
+            return copied
+        return f"{copied}; behind by {self._last.lag_messages:,} messages, {duration_of(self._last.lag_ms)}"
 
     def end(self, once: bool) -> None:
         if self._output == "json":
