@@ -10,7 +10,7 @@ from geo_world import World, run, torn
 from txnframework.broker import OpenSegment
 from txnframework.model.layout import Layout
 from txnframework.model.positions import Position
-from txnframework_geo import ID_HEADER, PATH_HEADER, Replication, Replicator, Stage, Step, is_replicated
+from txnframework_geo import ID_HEADER, PATH_HEADER, Replication, Replicator, Stage, Step, _source, is_replicated
 from txnframework_geo._segments import SourceTopics
 from txnframework_geo._source import Source
 
@@ -109,6 +109,32 @@ def test_a_transaction_that_is_held_back_holds_back_only_its_keys() -> None:
         assert await world.copy() == 4
         assert [one.value for one in await world.target.read(str(left))] == [b"2", b"1", b"3"]
         assert [one.value for one in await world.target.read(str(right))] == [b"blocking", b"1"]
+
+    run(work())
+
+
+def test_too_many_messages_behind_an_open_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their positions are a part of the progress, so they wait unread, and all others with them."""
+    monkeypatch.setattr(_source, "LATE_MAX", 3)
+    world = World()
+
+    async def work() -> None:
+        left, right = world.topics
+        async with world.source.open() as source:
+            await world.create(source, segments=1)
+            async with await source.producer(left) as to_left, await source.producer(right) as to_right:
+                blocking = source.transaction()
+                await blocking.begin()
+                await to_right.send(b"blocking", txn=blocking)
+                await world.send(source)
+                await to_left.send(b"alone")
+                assert await world.copy() == 1  # two messages wait
+                await world.send(source)
+                await to_left.send(b"another")
+                assert await world.copy() == 0  # four would wait
+                await blocking.commit()
+        assert await world.copy() == 10
+        await world.assert_same()
 
     run(work())
 
