@@ -22,7 +22,7 @@ class Hold:
 
     async def create(self) -> None:
         """Create the subscriptions, at the first stored messages, unless they exist."""
-        self._released.clear()  # somebody may have deleted a subscription, which begins again now
+        self._released.clear()  # a subscription that was deleted meanwhile begins again
         for topic in await self._topics.names():
             await self._client.subscribe(topic, self._name, start="earliest")
 

@@ -175,7 +175,7 @@ class Replicator:
             return stored
         await target.begin(Progress(0, self._identity, self._names, lives, starts))
         stored = await target.stored()
-        if stored is None:  # it was stored once, and somebody has removed it since
+        if stored is None:  # it was stored before, and was removed since
             raise Unavailable(
                 f"the progress in {target.progress_topic} was removed: if this error stays, delete the topic"
             )
