@@ -91,7 +91,7 @@ def test_what_is_young_is_no_trouble() -> None:
             await prepared(world.client)
             await opened(world.client, timeout_ms=30_000)
             ended = await opened(world.client)
-            await (await world.client.host.coordinator()).end(End(ended, Action.COMMIT))
+            await (await world.client.host.coordinator()).end(End(ended, Action.COMMIT, operator=True))
             assert 'class="why"' not in (await world.browser.get("/transactions")).text
             first = await world.page("/")
             assert "tile warn" not in first
