@@ -133,9 +133,9 @@ def console(hanging: Hanging) -> Iterator[tuple[str, str]]:
 @contextmanager
 def browser_page() -> Iterator[Page]:
     """Open a page in Chromium; a script that fails is an error of the test."""
-    playwright = pytest.importorskip("playwright.sync_api")
-    if not CHROMIUM:
-        pytest.skip("Chromium is not installed")
+    from playwright import sync_api as playwright
+
+    assert CHROMIUM, "install Chromium"
     # Its sockets need a short path.
     with TemporaryDirectory(dir="/tmp") as directory, playwright.sync_playwright() as started:
         environment = os.environ | {"TMPDIR": directory, "HOME": directory}
@@ -154,6 +154,7 @@ def browser_page() -> Iterator[Page]:
             browser.close()
 
 
+@pytest.mark.chromium
 def test_with_the_console(hanging: Hanging, command: CommandLine) -> None:
     """From the first page by links and buttons alone; the list follows the end without a reload."""
     with console(hanging) as (address, token), browser_page() as page:
