@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from txnframework import Client, Message
 from txnframework.model.names import TopicName
 from txnframework.testing import MemoryStores
-from txnframework_geo import ID_HEADER, Replication, Replicator, Stage
+from txnframework_geo import ID_HEADER, Replication, Replicator, Stage, Step
 
 PATIENCE_S = 300
 """What takes longer hangs, also on a machine with much else to do."""
@@ -71,16 +71,17 @@ class World:
             else Replicator(source, target, replication, reached=reached)
         )
 
-    async def copy(self, **options: object) -> int:
+    async def copy(self, *, name: str = "default", forward: bool = False, messages_min: int = 20_000) -> int:
         """Replicate once; return the number of copied messages."""
         copied = 0
 
-        def count(step: object) -> None:
+        def count(step: Step) -> None:
             nonlocal copied
-            copied += step.copied  # type: ignore[attr-defined]
+            copied += step.copied
 
         async with self.source.open() as source, self.target.open() as target:
-            await self.replicator(source, target, **options).run(once=True, on_step=count)  # type: ignore[arg-type]
+            replicator = self.replicator(source, target, name=name, forward=forward, messages_min=messages_min)
+            await replicator.run(once=True, on_step=count)
         return copied
 
     async def assert_same(self) -> None:

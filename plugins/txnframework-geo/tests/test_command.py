@@ -147,7 +147,6 @@ def test_a_target_that_was_copied(folder: Path, capsys: pytest.CaptureFixture[st
     asyncio.run(check())
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 def test_a_terminal_shows_what_is_done(folder: Path) -> None:
     """On standard error, so that standard output can be a file."""
     import pty

@@ -53,7 +53,6 @@ LAG_AGE_MS_MAX = 10_000
 RETRY_DELAY_MS = 100
 RETRY_DELAY_MS_MAX = 10_000
 
-
 SENT_EVERY = 500
 """After how many messages of a transaction ``on_sent`` is called."""
 
