@@ -110,6 +110,9 @@ ACCEPTED = {
     "a range over what the consumer itself has finished": (
         batch("k").begin(T, U).ack("b", txn=T).commit(T).ack("d", txn=U, cumulative=True).commit(U)
     ),
+    "a range over what the consumer itself has finished, as another one did": (
+        batch("k", "l").ack("b", consumer="l").ack("b").begin(U).ack("d", txn=U, cumulative=True).commit(U)
+    ),
     "a range up to before what another one finished": (
         batch("k", "l").begin(T, U).ack("d", txn=T, consumer="l").commit(T).ack("b", txn=U, cumulative=True).commit(U)
     ),

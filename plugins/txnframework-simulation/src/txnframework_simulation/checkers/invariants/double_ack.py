@@ -60,6 +60,8 @@ def _in_a_range(subscription: Subscription) -> list[Violation]:
     for ack in ranges:
         for observation in given.within(ack):
             place = observation.seen.place
+            if _finished_itself(subscription, place, ack):
+                continue
             other = _finished_elsewhere(subscription, given, place, ack, observation.at)
             if other is not None:
                 assert ack.transaction is not None
@@ -100,6 +102,18 @@ class _Given:
         again = (call.ended for call in self._asked_again.get(ack.consumer, ()) if call.began < named)
         since = max(again, default=-1)
         return [one for one in within if one.at > since]
+
+
+def _finished_itself(subscription: Subscription, place: MessagePosition, ack: Ack) -> bool:
+    """
+    Return whether the consumer of a range had acknowledged a message of it itself, in an earlier call that succeeded.
+
+    The range does not represent such a message, even if a transaction that held the message overruled that call.
+    """
+    return any(
+        own.consumer == ack.consumer and own.incarnation == ack.incarnation and own.effective_at <= ack.call.began
+        for own in subscription.acks.singles.get(place, ())
+    )
 
 
 def _finished_elsewhere(
