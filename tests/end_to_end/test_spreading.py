@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from txnframework import Client, State
-from txnframework.broker.coordination import held_leases
+from txnframework.broker.coordination import held_leases, holder_of
 from txnframework.broker.coordinators.sessions import SESSION, session_lease
+from txnframework.broker.division import divide
 from txnframework.errors import InvalidTransactionState, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model import End, OpenQuery, SweepResult
 from txnframework.model.transactions import Begin
 from txnframework.runtime.tasks import RESTART_DELAY_MS
-from txnframework.testing.clock import VirtualEnvironment
+from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -56,6 +57,41 @@ async def begun(client: Client, timeout_ms: int = HOUR_MS, **more: bool) -> Any:
     txn = client.transaction(timeout_ms=timeout_ms, **more)
     await txn.begin()
     return txn
+
+
+async def take_as_earlier(client: Client, token: str) -> set[int]:
+    """
+    Take a share of the coordinators as hosts of the first releases do; return the ids that the host holds then.
+
+    They name a host by its token alone, and compare it with the whole text in the lease of an id.
+    """
+    store, prefix = client.host.metadata, "coordinator metadata "
+    await store.acquire_lease(f"{prefix}host {token}", token)
+    await run_ready()
+    leases = {name: holder_of(lease) for name, lease in (await held_leases(store, prefix)).items()}
+    hosts = sorted(name.removeprefix(f"{prefix}host ") for name in leases if name.startswith(f"{prefix}host "))
+    ids = range(COORDINATORS)
+    holders = {one: leases[f"{prefix}id {one}"] for one in ids if f"{prefix}id {one}" in leases}
+    wanted = {one for one, host in divide(hosts, ids, holders).items() if host == token}
+    for one in wanted - {*holders}:
+        await store.acquire_lease(f"{prefix}id {one}", token)
+    return wanted - {*holders}
+
+
+@pytest.mark.parametrize("token", ["0" * 16, "f" * 16])
+def test_hosts_of_earlier_releases_share_them_too(memory: Stores, clock: VirtualEnvironment, token: str) -> None:
+    """Each id has a host when an earlier release starts beside this one, as during an upgrade or the way back."""
+
+    async def work() -> None:
+        async with memory.open() as host, memory.open() as earlier:
+            await begun(host)
+            await clock.advance(0)
+            taken = await take_as_earlier(earlier, token)
+            await clock.advance(0)
+            assert await share(host) | taken == {*range(COORDINATORS)}
+            assert len(taken) == COORDINATORS // 2
+
+    memory.run(work())
 
 
 def test_hosts_share_the_coordinators(memory: Stores, clock: VirtualEnvironment) -> None:

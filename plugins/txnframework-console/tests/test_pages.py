@@ -335,8 +335,8 @@ def test_who_serves_coordinators() -> None:
         async with served() as world:
             names = [
                 HeldLease("coordinator metadata host a1", "on billing@web-1:7 in a1"),
-                *(HeldLease(f"coordinator metadata id {one}", "on billing@web-1:7 in a1") for one in (0, 1, 2, 10)),
-                HeldLease("coordinator metadata id 3", "b2"),  # as earlier releases wrote it
+                *(HeldLease(f"coordinator metadata id {one}", "a1") for one in (0, 1, 2, 10)),
+                HeldLease("coordinator metadata id 3", "b2"),  # of a host that has just ended
                 HeldLease("sweep metadata", "on billing@web-1:7 in session-1"),
                 HeldLease("dispatch s of segment://public/default/orders/member session-1", "on b@c:1 in session-1"),
             ]

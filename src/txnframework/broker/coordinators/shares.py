@@ -46,7 +46,8 @@ class CoordinatorShare:
         self._prefix = f"coordinator {name} "
         self._roster = Roster(store, environment, self._prefix)
         self._token = f"{environment.random_bits(TOKEN_BITS):016x}"
-        # The token decides; the process is for people. Earlier releases wrote the token alone.
+        # The lease of the host names the process, for people. That of an id has the token alone: earlier releases
+        # compare it, and would take an id whose lease says more for one that no host holds.
         self._holder = str(Holder("", process, self._token))
         # The last holder of each id that another host held.
         self._earlier: dict[int, Holder] = {}
@@ -94,16 +95,23 @@ class CoordinatorShare:
 
     async def _rebalance(self, leases: HeldLeases) -> None:
         """Acquire or release ids according to the leases that all hosts can see now."""
-        hosts = sorted(
-            name.removeprefix(self._prefix + HOST) for name in leases if name.startswith(self._prefix + HOST)
-        )
-        if self._token not in hosts:
-            return  # this host's own lease is lost, which is about to be noticed
+        of_hosts = self._prefix + HOST
         named = {
-            one: Holder.parse(holder_of(lease)) for one in self.ids if (lease := leases.get(self._lease_of(ID, one)))
+            name.removeprefix(of_hosts): Holder.parse(holder_of(lease))
+            for name, lease in leases.items()
+            if name.startswith(of_hosts)
         }
-        self._earlier |= {one: holder for one, holder in named.items() if holder.session != self._token}
-        holders = {one: holder.session for one, holder in named.items()}
+        hosts = sorted(named)
+        if self._token not in named:
+            return  # this host's own lease is lost, which is about to be noticed
+        holders = {
+            one: Holder.parse(holder_of(lease)).session
+            for one in self.ids
+            if (lease := leases.get(self._lease_of(ID, one)))
+        }
+        # A host whose own lease is gone already keeps the name under which it was seen before.
+        self._earlier |= {one: named[holder] for one, holder in holders.items() if holder in named}
+        self._earlier = {one: holder for one, holder in self._earlier.items() if holder.session != self._token}
         divided = divide(hosts, self.ids, holders)
         for one in [one for one in self._held if divided[one] != self._token]:
             # Stop using the id here before it becomes free for others.
@@ -117,7 +125,7 @@ class CoordinatorShare:
                     if divided[one] == self._token:
                         acquired += await self._acquire(one)
                     elif one in holders:
-                        self._releasing.append(await self._store.acquire_lease(self._lease_of(ID, one), self._holder))
+                        self._releasing.append(await self._store.acquire_lease(self._lease_of(ID, one), self._token))
         finally:
             self._report(acquired)
         while self._releasing:
@@ -128,7 +136,7 @@ class CoordinatorShare:
     async def _acquire(self, one: int) -> list[int]:
         """Acquire an id, unless another host was faster; return the id if it was acquired."""
         try:
-            self._held[one] = await self._store.acquire_lease(self._lease_of(ID, one), self._holder)
+            self._held[one] = await self._store.acquire_lease(self._lease_of(ID, one), self._token)
         except LeaseHeld:
             return []
         self._notify()

@@ -70,14 +70,15 @@ def processes(ping: Ping, leases: tuple[HeldLease, ...], is_complete: bool) -> P
 def coordinator_rows(leases: Iterable[HeldLease]) -> tuple[CoordinatorRow, ...]:
     """Return the coordinators that these leases name, by the name of their plugin."""
     sweepers: dict[str, str] = {}
-    hosts: dict[str, int] = {}
+    # The holder that the lease of a host names, by the token that the leases of its ids name.
+    hosts: dict[str, dict[str, str]] = {}
     ids: dict[str, dict[str, list[int]]] = {}
     for one in leases:
         words = one.name.split(" ")
         if words[0] == "sweep":
             sweepers[words[1]] = one.holder
         elif words[2] == "host":
-            hosts[words[1]] = hosts.get(words[1], 0) + 1
+            hosts.setdefault(words[1], {})[words[3]] = one.holder
         elif words[2] == "id" and words[3].isdecimal():
             ids.setdefault(words[1], {}).setdefault(one.holder, []).append(int(words[3]))
     names = sorted({*sweepers, *hosts, *ids})
@@ -85,8 +86,12 @@ def coordinator_rows(leases: Iterable[HeldLease]) -> tuple[CoordinatorRow, ...]:
         CoordinatorRow(
             name,
             sweepers.get(name),
-            hosts.get(name, 0),
-            tuple((holder, ranges(held)) for holder, held in sorted(ids.get(name, {}).items())),
+            len(hosts.get(name, {})),
+            tuple(
+                sorted(
+                    (hosts.get(name, {}).get(token, token), ranges(held)) for token, held in ids.get(name, {}).items()
+                )
+            ),
         )
         for name in names
     )
