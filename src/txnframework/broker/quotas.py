@@ -49,7 +49,9 @@ class TopicQuota:
 
         :raises BacklogQuotaExceeded: a subscription is too far behind.
         """
-        if self._environment.now_ms() >= self._next_ms:
+        left_ms = self._next_ms - self._environment.now_ms()
+        # More is left than an interval if the clock was set back.
+        if not 0 < left_ms <= self._quota.interval_ms:
             if self._measuring is None:
                 self._measuring = asyncio.ensure_future(self._look())
             # Shared by the producers: a cancelled send does not end the measurement of the others.
