@@ -124,7 +124,7 @@ class CommandGroup(click.Group):
             notes = [f"Note: {error}" for error in _loaded(ctx).errors_of_commands]
             full_name = f"{self.group_name} {args[0]}".strip()
             if full_name in DISTRIBUTIONS:
-                notes.append(f"It is part of the distribution {DISTRIBUTIONS[full_name]}, which is not installed.")
+                notes.append(f"It {_origin_of(DISTRIBUTIONS[full_name])}")
             raise click.UsageError("\n".join([exc.format_message(), *notes]), ctx=exc.ctx) from exc
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -136,8 +136,14 @@ class CommandGroup(click.Group):
                 rows.append((name, self.commands[name].get_short_help_str(80)))
             else:
                 rows.append((name, self._own[name].help if name in self._own else from_plugins[name].command.help))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+        else:
+            for name, distribution in DISTRIBUTIONS.items():
+                if name.startswith(f"{self.group_name} "):
+                    formatter.write_paragraph()
+                    formatter.write_text(f"'{name}' {_origin_of(distribution)}")
         if _loaded(ctx).errors_of_commands and not self.group_name:
             with formatter.section("Unusable plugins"):
                 for error in _loaded(ctx).errors_of_commands:
@@ -148,6 +154,10 @@ class CommandGroup(click.Group):
             return {}  # the documentation lists the core's own commands
         commands = _loaded(ctx).commands.values()
         return {one.command.name: one for one in commands if one.command.group == self.group_name}
+
+
+def _origin_of(distribution: str) -> str:
+    return f"is part of the distribution {distribution}, which is not installed."
 
 
 def _loaded(ctx: click.Context) -> LoadedPlugins:

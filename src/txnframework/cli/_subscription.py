@@ -11,7 +11,7 @@ import click
 from txnframework.broker import Start
 from txnframework.cli._consume import print_message
 from txnframework.cli._options import confirm, parse_time_ms, require_answer, yes_option
-from txnframework.cli.output import output_option, print_change, print_facts, print_json, print_records
+from txnframework.cli.output import output_option, position_of, print_change, print_facts, print_json, print_records
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client, MessageID, SegmentLag
 from txnframework.errors import InvalidInput, SubscriptionNotFound
@@ -214,6 +214,7 @@ async def _described(
 def _row(segment: dict[str, Any]) -> dict[str, object]:
     """Return a segment as a row of a table."""
     row = {name: value for name, value in segment.items() if name != "lag_is_exact"}
+    row["mark_delete"] = position_of(segment["mark_delete"])
     if not segment["lag_is_exact"]:
         row["lag"] = f"at most {segment['lag']}"
     return row

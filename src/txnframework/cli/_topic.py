@@ -12,7 +12,7 @@ from txnframework.cli._consume import consume
 from txnframework.cli._migrate import migrate
 from txnframework.cli._options import confirm, require_answer, yes_option
 from txnframework.cli._produce import produce
-from txnframework.cli.output import output_option, print_change, print_facts, print_json, print_records
+from txnframework.cli.output import output_option, position_of, print_change, print_facts, print_json, print_records
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client, SegmentDescription
 from txnframework.errors import InvalidInput
@@ -137,7 +137,8 @@ def describe(loaded: LoadedPlugins, topic: str, config: Path | None, output: str
 
     PLUGINS lists the plugins that serve its transactions, or says why it has no transactions. LAST is the last
     position. READABLE is the last position that read-committed readers can read; messages between READABLE and LAST
-    wait for an open transaction.
+    wait for an open transaction. 'before 2:0' is the position before the first entry of ledger 2, and 'start' the
+    position before all entries.
     """
 
     async def work(client: Client) -> tuple[Layout, str, list[dict[str, object]]]:
@@ -173,7 +174,8 @@ def describe(loaded: LoadedPlugins, topic: str, config: Path | None, output: str
         "subscriptions": ", ".join(subscriptions) or "none",
     }
     print_facts({name: value for name, value in facts.items() if value is not None})
-    print_records(segments)
+    positions = ("last", "readable")
+    print_records([{**one, **{name: position_of(str(one[name])) for name in positions}} for one in segments])
 
 
 def _document_of(described: SegmentDescription) -> dict[str, object]:

@@ -15,11 +15,12 @@ from rich.table import Table
 
 from txnframework.cli._safe_stream import escape_controls
 from txnframework.cli.terminal import console
-from txnframework.model.positions import TIME_MS_MAX
+from txnframework.model.positions import EARLIEST, TIME_MS_MAX
 
 __all__ = [
     "duration_of",
     "output_option",
+    "position_of",
     "print_change",
     "print_facts",
     "print_json",
@@ -71,7 +72,9 @@ def _json(value: object, indent: int | None = None) -> str:
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
     """Print a table; numbers are right-aligned, None is an empty cell."""
-    console().print(_table(titles, rows, title))
+    to, table = console(), _table(titles, rows, title)
+    _widen(to, table)
+    to.print(table)
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
@@ -90,19 +93,31 @@ def print_records(records: Sequence[Mapping[str, object]], to: Console | None = 
     """
     Print one or more documents with the same names as a table.
 
-    On a terminal that is too narrow, print each document in two columns instead, so that no id is folded.
+    On a terminal that is too narrow, print each document in two columns instead, so that no id is folded. In a file or
+    pipe, a line is as long as it must be.
     """
     chosen = to or console()
     titles = tuple(name.replace("_", " ") for name in records[0])
     rows = [[_cell(value) for value in one.values()] for one in records]
     table = _table(titles, rows)
-    needed = chosen.measure(table, options=chosen.options.update(max_width=TABLE_WIDTH_MAX)).maximum
-    if needed <= chosen.width or not chosen.is_terminal:
+    _widen(chosen, table)
+    if _width_of(chosen, table) <= chosen.width:
         chosen.print(table)
         return
     for row in rows:
         click.echo()
         print_facts({title: None if value == "" else value for title, value in zip(titles, row, strict=True)})
+
+
+def _width_of(to: Console, table: Table) -> int:
+    """Return the width at which no cell of the table is folded."""
+    return to.measure(table, options=to.options.update(max_width=TABLE_WIDTH_MAX)).maximum
+
+
+def _widen(to: Console, table: Table) -> None:
+    """Make a console as wide as the table needs, unless it is a terminal."""
+    if not to.is_terminal:
+        to.width = max(to.width, _width_of(to, table))
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
@@ -111,6 +126,14 @@ def print_facts(facts: Mapping[str, object]) -> None:
     width = max(map(len, known), default=0)
     for name, value in known.items():
         click.echo(f"{name:<{width}}  {value}")
+
+
+def position_of(text: str) -> str:
+    """Return a position as people read it: 'start', or 'before L:0' where no entry of ledger L is included."""
+    if text == str(EARLIEST):
+        return "start"
+    ledger, _, entry = text.partition(":")
+    return f"before {ledger}:0" if entry == "-1" else text
 
 
 def time_of(at_ms: int | None) -> str | None:

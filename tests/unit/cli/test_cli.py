@@ -160,6 +160,15 @@ def test_a_command_of_a_plugin_that_is_not_installed_is_known(invoke: Any, monke
     assert "It is part of the distribution txnframework-far, which is not installed." in result.err
 
 
+def test_a_group_whose_distributions_are_not_installed(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its help names them, with --help and without arguments."""
+    monkeypatch.setattr(_groups, "load_commands", lambda _extra, **_: {})
+    for arguments in (("serve", "--help"), ("serve",)):
+        result = invoke(*arguments)
+        told = " ".join((result.out + result.err).split())
+        assert "'serve pulsar' is part of the distribution txnframework-pulsar, which is not installed." in told
+
+
 def test_plugins_as_json_and_table(invoke: Any) -> None:
     """Both list every plugin with its role and distribution."""
     plugin = bringing("zz-demo", lambda: pytest.fail("loaded"))

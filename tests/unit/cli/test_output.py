@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from txnframework.cli.output import print_records, time_of
+from txnframework.cli.output import position_of, print_records, time_of
 
 ID = "0" * 31 + "1"
 RECORDS: list[dict[str, object]] = [{"transaction": ID, "what_to_do": "wait " * 10, "ended": None}]
@@ -26,9 +26,18 @@ def test_a_narrow_terminal_breaks_no_id(width: int, below: bool, capsys: pytest.
 def test_a_pipe_gets_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     """A table is printed whatever its width: programs look for what stands on one line."""
     piped = io.StringIO()
-    print_records(RECORDS, Console(file=piped, width=120))
-    assert any(ID in line and "wait" in line for line in piped.getvalue().splitlines())
+    command = f"run 'txnframework transaction abort {ID}' " * 5
+    print_records([{**RECORDS[0], "remedy": command.strip()}], Console(file=piped, width=80))
+    assert any(ID in line and "wait" in line and command in line for line in piped.getvalue().splitlines())
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("0:-1", "start"), ("7:-1", "before 7:0"), ("7:0", "7:0"), ("7:0:3", "7:0:3")]
+)
+def test_positions_before_an_entry(text: str, shown: str) -> None:
+    """A position that is no entry is shown in words."""
+    assert position_of(text) == shown
 
 
 @pytest.mark.parametrize("at_ms", [2**62, -1, 253_402_300_800_000])

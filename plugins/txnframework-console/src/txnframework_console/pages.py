@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from txnframework.cli.output import position_of
 from txnframework_console import texts
 from txnframework_console.views.overview import OverviewView, reason_of
 from txnframework_console.views.processes import ProcessesView
@@ -42,6 +43,7 @@ class Pages:
         self._templates.finalize = _shown
         self._templates.filters |= {
             "number": texts.number,
+            "position": lambda position: position_of(str(position)),
             "duration": texts.duration,
             "moment": texts.moment,
             "clock": texts.clock,
