@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework import Client
+from txnframework import Client, DeadLetter, Message, Transaction
+from txnframework.client._dead_letters import DeadLetters
 from txnframework.errors import BacklogQuotaExceeded, TransactionHasFailedOperations
-from txnframework.testing.clock import VirtualEnvironment
+from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
     from conftest import Stores
 
 ORDERS = "topic://public/default/orders"
+LETTERS = "orders-billing-DLQ"
 INTERVAL_MS = 1_000
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture
@@ -157,5 +161,80 @@ def test_of_a_namespace(memory: Stores, clock: VirtualEnvironment) -> None:
                 await clock.advance(INTERVAL_MS)
                 await orders.send(b"x")
             assert client.host.backlog_quotas.of((await client.layout(free)).topic) is None
+
+    memory.run(work())
+
+
+def test_dead_letters_wait(memory: Stores, clock: VirtualEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While their topic accepts none, a letter is tried again after a delay, and it is moved in the end."""
+    tried: list[bytes | None] = []
+    move = DeadLetters._move
+
+    async def note(letters: DeadLetters, message: Message) -> None:
+        tried.append(message.value)
+        await move(letters, message)
+
+    monkeypatch.setattr(DeadLetters, "_move", note)
+
+    async def work() -> None:
+        async with memory.open(**limited(messages=1)) as client:
+            await prepared(client)
+            await client.create_topic(LETTERS)
+            await client.subscribe(LETTERS, "audit", start="earliest")
+            await (await client.producer("orders")).send_many([b"1", b"2"])
+            await (await client.producer(LETTERS)).send(b"earlier letter")
+            await clock.advance(INTERVAL_MS)
+            rule = DeadLetter(redeliveries_max=0)
+            consumer = await client.consumer("orders", "billing", type="shared", dead_letter=rule)
+            await consumer.nack(await consumer.receive())
+            other = await consumer.receive()
+            waiting = asyncio.ensure_future(consumer.receive())
+            await run_ready(1_000)
+            assert len(tried) == 1
+            await client.seek(LETTERS, "audit", "latest")
+            for _ in range(10):
+                await clock.advance(INTERVAL_MS)
+                await run_ready()
+            async with await client.reader(LETTERS) as reader:
+                assert [message.value async for message in reader] == [b"earlier letter", tried[0]]
+            assert tried[0] != other.value
+            waiting.cancel()
+
+    memory.run(work())
+
+
+def test_handlers_wait(memory: Stores, clock: VirtualEnvironment) -> None:
+    """While the topic of the results accepts none, a message is handled again and again, and is no dead letter."""
+
+    async def work() -> None:
+        async with memory.open(**limited(messages=1)) as client:
+            await prepared(client)
+            await client.create_topic("bills")
+            await client.subscribe("bills", "audit", start="earliest")
+            await (await client.producer("orders")).send(b"1")
+            bills = await client.producer("bills")
+            await bills.send(b"earlier bill")
+            await clock.advance(INTERVAL_MS)
+            counts: list[int] = []
+
+            async def bill(order: Message, txn: Transaction) -> None:
+                counts.append(order.redelivery_count)
+                await bills.send(b"bill", txn=txn)
+                consumer.stop()
+
+            consumer = await client.consumer("orders", "billing", dead_letter=DeadLetter(redeliveries_max=0))
+            running = asyncio.ensure_future(consumer.run(bill, retries_max=2))
+            for _ in range(20):
+                await run_ready()
+                await clock.advance(HOUR_MS // 20)
+            assert len(counts) > 5
+            await client.seek("bills", "audit", "latest")
+            while not running.done():
+                await clock.advance(INTERVAL_MS)
+                await run_ready()
+            await running
+            assert {*counts} == {0}
+            async with await client.reader("bills") as reader:
+                assert [message.value async for message in reader] == [b"earlier bill", b"bill"]
 
     memory.run(work())

@@ -17,7 +17,15 @@ from txnframework.client._producer import Producer, open_producer
 from txnframework.client._sends.batches import size_of
 from txnframework.client._transaction import TransactionPart
 from txnframework.client._transaction_admin import TransactionOperations
-from txnframework.errors import Closed, Conflict, InvalidInput, OutcomeUnknown, TransactionNotFound, Unavailable
+from txnframework.errors import (
+    BacklogQuotaExceeded,
+    Closed,
+    Conflict,
+    InvalidInput,
+    OutcomeUnknown,
+    TransactionNotFound,
+    Unavailable,
+)
 from txnframework.model.entries import EntryMessage
 from txnframework.model.names import NAME_BYTES_MAX, SegmentName, TopicName, dead_letter_topic, parse_name
 
@@ -144,7 +152,7 @@ class DeadLetters:
         while not self._closing.is_set():
             try:
                 await self._move(message)
-            except (Unavailable, OutcomeUnknown):
+            except (BacklogQuotaExceeded, Unavailable, OutcomeUnknown):
                 # If this attempt was committed after all, the next one finds the message acknowledged.
                 failures += 1
                 await first_completed(backoff.pause(failures), self._closing.wait())

@@ -5,6 +5,7 @@ import pytest
 from txnframework.client._handlers.plan import NextStep, groups, is_temporary, next_step, order_key
 from txnframework.client._messages import Message, MessageID
 from txnframework.errors import (
+    BacklogQuotaExceeded,
     Closed,
     InvalidInput,
     OutcomeUnknown,
@@ -66,6 +67,8 @@ def test_temporary_errors(error: Exception, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("error", "messages", "failures", "expected"),
     [
+        (BacklogQuotaExceeded("t", "s", (1, 1), (1, -1)), 3, 1_000, NextStep.RETRY),
+        (_failed_operation(BacklogQuotaExceeded("t", "s", (1, 1), (1, -1))), 1, 1_000, NextStep.RETRY),
         (Unavailable("away"), 3, 1, NextStep.RETRY),
         (Unavailable("away"), 3, 2, NextStep.RETRY),
         (Unavailable("away"), 3, 3, NextStep.SPLIT),

@@ -9,6 +9,7 @@ from typing import Any
 
 from txnframework.client._messages import Message
 from txnframework.errors import (
+    BacklogQuotaExceeded,
     InvalidTransactionState,
     OutcomeUnknown,
     TransactionConflict,
@@ -62,10 +63,22 @@ class NextStep(Enum):
 
 
 def next_step(error: BaseException, messages: int, failures: int, retries_max: int) -> NextStep:
-    """Return what follows after ``failures`` failed attempts at these messages, of which the last raised ``error``."""
-    if failures <= retries_max and is_temporary(error):
+    """
+    Return what follows after ``failures`` failed attempts at these messages, of which the last raised ``error``.
+
+    While a backlog quota refuses what the handler sends, the messages wait. Redeliveries would make them dead letters,
+    although nothing is wrong with them.
+    """
+    if is_refused_by_quota(error) or (failures <= retries_max and is_temporary(error)):
         return NextStep.RETRY
     return NextStep.SPLIT if messages > 1 else NextStep.GIVE_BACK
+
+
+def is_refused_by_quota(error: BaseException | None) -> bool:
+    """Return whether a topic accepted no message because a subscription of it is too far behind."""
+    if isinstance(error, TransactionHasFailedOperations):
+        error = error.__cause__
+    return isinstance(error, BacklogQuotaExceeded)
 
 
 def is_temporary(error: BaseException | None) -> bool:

@@ -121,7 +121,8 @@ class HandlerRuns(Generic[T_co]):
         The handler sends with ``txn=txn``. If it raises, the transaction is aborted, and the message is redelivered
         after a delay, which grows with each delivery. A temporary error (Unavailable, OutcomeUnknown,
         TransactionConflict, InvalidTransactionState; a deadlock or a lost connection of your database) is tried again
-        first, without a redelivery. If the subscription type keeps an order, later messages of the key or segment wait
+        first, without a redelivery. While a backlog quota refuses what the handler sends, it is tried again until it
+        succeeds. If the subscription type keeps an order, later messages of the key or segment wait
         meanwhile. Failures are logged.
 
         If the caller is cancelled, the running handlers are cancelled, their transactions are aborted, and their
