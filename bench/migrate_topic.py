@@ -1,12 +1,13 @@
 """
 Migrate a topic under load and kills, and check every message: ``python bench/migrate_topic.py``.
 
-Four writers send to a persistent topic, alone and two messages in a transaction. Four consumers of one shared
-subscription acknowledge in transactions. Meanwhile ``txnframework topic migrate`` runs, and processes of all kinds are
-killed at random and started again. Each process notes the replies to its calls in a journal. At the end, the topic and
-the subscription are read and compared with the journals: nothing may be lost, doubled or torn. A pause is the time
-between two confirmations of one writer during the migration; a pause in which the writer was killed does not count. The
-result is a table, and the exit code is 1 if anything is wrong.
+Four writers send to a persistent topic, alone and two messages in a transaction; with ``--back``, it is a topic of
+segments that becomes a persistent one. Four consumers of one shared subscription acknowledge in transactions. Meanwhile
+``txnframework topic migrate`` runs, and processes of all kinds are killed at random and started again. Each process
+notes the replies to its calls in a journal. At the end, the topic and the subscription are read and compared with the
+journals: nothing may be lost, doubled or torn. A pause is the time between two confirmations of one writer during the
+migration; a pause in which the writer was killed does not count. The result is a table, and the exit code is 1 if
+anything is wrong.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ import txnframework
 from txnframework import Client
 from txnframework.errors import ReceiveTimeout, TxnFrameworkError
 
-OLD, NEW = "persistent://public/default/orders", "topic://public/default/orders"
+TOPICS = ("persistent://public/default/orders", "topic://public/default/orders")
+"""The topic before and after; with ``--back``, after and before. Each process uses the first name."""
 BILLING = "billing"
 FILLED_TOGETHER = 10_000
 RECEIVED_TOGETHER = 500
@@ -53,8 +55,8 @@ def config(url: str) -> dict[str, Any]:
     return {"metadata": {"url": url}, "ledger": {"url": url}}
 
 
-async def write(client: Client, journal: Journal, run: str) -> None:
-    producer = await client.producer(OLD)
+async def write(client: Client, topic: str, journal: Journal, run: str) -> None:
+    producer = await client.producer(topic)
     number = 0
     while True:
         number += 1
@@ -64,7 +66,7 @@ async def write(client: Client, journal: Journal, run: str) -> None:
             if len(values) == 1:
                 await producer.send(values[0].encode())
             else:
-                async with client.transaction(domain=await client.transaction_domain(OLD)) as txn:
+                async with client.transaction(domain=await client.transaction_domain(topic)) as txn:
                     for value in values:
                         await producer.send(value.encode(), txn=txn)
         except TxnFrameworkError as error:
@@ -74,8 +76,8 @@ async def write(client: Client, journal: Journal, run: str) -> None:
         journal.note("done", values)
 
 
-async def consume(client: Client, journal: Journal, _: str) -> None:
-    async with await client.consumer(OLD, BILLING, type="shared", start="earliest") as consumer:
+async def consume(client: Client, topic: str, journal: Journal, _: str) -> None:
+    async with await client.consumer(topic, BILLING, type="shared", start="earliest") as consumer:
         while True:
             try:
                 messages = await consumer.receive_many(messages_max=RECEIVED_TOGETHER, timeout_ms=1_000)
@@ -84,7 +86,7 @@ async def consume(client: Client, journal: Journal, _: str) -> None:
             values = [message.value.decode() for message in messages]
             journal.note("try", values)
             try:
-                async with client.transaction(domain=await client.transaction_domain(OLD)) as txn:
+                async with client.transaction(domain=await client.transaction_domain(topic)) as txn:
                     await consumer.ack(*messages, txn=txn)
             except TxnFrameworkError as error:
                 journal.note(f"failed {type(error).__name__}", values)
@@ -96,31 +98,31 @@ async def consume(client: Client, journal: Journal, _: str) -> None:
 ROLES = {"writer": write, "consumer": consume}
 
 
-async def work(role: str, url: str, journal: Path) -> None:
+async def work(role: str, url: str, topic: str, journal: Path) -> None:
     async with txnframework.open(config(url)) as client:
-        await ROLES[role](client, Journal(journal), journal.stem)
+        await ROLES[role](client, topic, Journal(journal), journal.stem)
 
 
-async def fill(url: str, messages: int) -> None:
+async def fill(url: str, topic: str, messages: int) -> None:
     async with txnframework.open(config(url)) as client:
-        await client.create_topic(OLD)
-        await client.subscribe(OLD, BILLING, start="earliest")
-        producer = await client.producer(OLD)
+        await client.create_topic(topic)
+        await client.subscribe(topic, BILLING, start="earliest")
+        producer = await client.producer(topic)
         for first in range(0, messages, FILLED_TOGETHER):
             last = min(messages, first + FILLED_TOGETHER)
             await producer.send_many([f"filled-{number}".encode() for number in range(first, last)])
 
 
-async def read_all(url: str) -> tuple[list[str], list[str]]:
+async def read_all(url: str, topic: str) -> tuple[list[str], list[str]]:
     """Return all messages of the topic, and those that the subscription still delivers."""
     async with txnframework.open(config(url)) as client:
         # What the killed processes left open is aborted when their sessions have expired; it hides what is behind it.
-        while any((await client.undecided(NEW)).values()):
+        while any((await client.undecided(topic)).values()):
             await client.maintain()
             await asyncio.sleep(0.1)
-        stored = [message.value.decode() async for message in await client.reader(NEW)]
+        stored = [message.value.decode() async for message in await client.reader(topic)]
         left: list[str] = []
-        async with await client.consumer(NEW, BILLING, type="shared", stand_by=True) as consumer:
+        async with await client.consumer(topic, BILLING, type="shared", stand_by=True) as consumer:
             while True:
                 try:
                     found = await consumer.receive_many(messages_max=10_000, timeout_ms=30_000)
@@ -133,8 +135,9 @@ async def read_all(url: str) -> tuple[list[str], list[str]]:
 class Crew:
     """The processes of a run, which are killed and started again."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, topics: tuple[str, str], folder: Path) -> None:
         self._url = url
+        self._topics = topics
         self._folder = folder
         self._started = 0
         self._journals: dict[str, Path] = {}
@@ -144,12 +147,24 @@ class Crew:
     def start(self, name: str) -> None:
         self._started += 1
         if name == "migrator":
-            command = ["-m", "txnframework", "topic", "migrate", OLD, NEW, "--yes", "--wait-s", "1", "--output", "json"]
+            command = [
+                "-m",
+                "txnframework",
+                "topic",
+                "migrate",
+                *self._topics,
+                "--yes",
+                "--wait-s",
+                "1",
+                "--output",
+                "json",
+            ]
         else:
             role = name.partition(" ")[0]
             journal = self._folder / f"{role}-{self._started}.jsonl"
             self._journals[name] = journal
-            command = [__file__, "--role", role, "--url", self._url, "--journal", str(journal)]
+            command = [__file__, "--role", role, "--url", self._url, "--topic", self._topics[0]]
+            command += ["--journal", str(journal)]
         log = (self._folder / f"{name.replace(' ', '-')}.log").open("ab")
         self.running[name] = subprocess.Popen([sys.executable, *command], cwd=self._folder, stdout=log, stderr=log)
 
@@ -245,11 +260,13 @@ def quantile(found: list[float], part: float) -> float:
     return found[min(len(found) - 1, int(len(found) * part))] if found else 0.0
 
 
-def run(url: str, folder: Path, messages: int, before_s: float, after_s: float, seed: int) -> int:
+def run(
+    url: str, topics: tuple[str, str], folder: Path, messages: int, before_s: float, after_s: float, seed: int
+) -> int:
     chance = random.Random(seed)
-    asyncio.run(fill(url, messages))
+    asyncio.run(fill(url, topics[0], messages))
     (folder / "txnframework.toml").write_text(f'[metadata]\nurl = "{url}"\n[ledger]\nurl = "{url}"\n')
-    crew = Crew(url, folder)
+    crew = Crew(url, topics, folder)
     names = [f"{role} {number}" for role in ROLES for number in range(WORKERS)]
     for name in names:
         crew.start(name)
@@ -277,7 +294,7 @@ def run(url: str, folder: Path, messages: int, before_s: float, after_s: float, 
             crew.kill(victim)
             crew.start(victim)
     crew.stop()
-    stored, left = asyncio.run(read_all(url))
+    stored, left = asyncio.run(read_all(url, topics[1]))
     verdict = judge(folder, messages, stored, left)
     pauses = pauses_ms(folder, first, last)
     rows = {
@@ -303,15 +320,18 @@ def main() -> int:
     parser.add_argument("--after-s", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--url", help="default: an SQLite database in a temporary folder")
+    parser.add_argument("--back", action="store_true", help="from topic:// to persistent://")
+    parser.add_argument("--topic", help=argparse.SUPPRESS)
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--journal", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.role:
-        asyncio.run(work(given.role, given.url, given.journal))
+        asyncio.run(work(given.role, given.url, given.topic, given.journal))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"sqlite:///{folder}/txn.db"
-        return run(url, Path(folder), given.messages, given.before_s, given.after_s, given.seed)
+        topics = (TOPICS[1], TOPICS[0]) if given.back else TOPICS
+        return run(url, topics, Path(folder), given.messages, given.before_s, given.after_s, given.seed)
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ class Story:
     ) -> None:
         """Send a message; a value is sent once in a story, or repeated as the same message."""
         attempt = Attempt(_branch(txn))
-        effect = self.sent[producer.topic].setdefault(value, Effect(key))
+        effect = self.sent[self.former.get(producer.topic, producer.topic)].setdefault(value, Effect(key))
         effect.attempts.append(attempt)
         await producer.send(value, key=key, sequence_id=sequence_id, txn=txn)
         attempt.confirmed = True

@@ -9,7 +9,7 @@ from crash_scenario import Scenario
 from crash_walk import CrashPointFailed, Point, combinations, faults, kills, pauses, run
 from scenarios.migrating import SCENARIOS
 
-from txnframework.broker.segments import SegmentOpener
+from txnframework.broker.segment_opener import SegmentOpener
 from txnframework.broker.topics.migration_outcomes import OutcomeRecorder
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from protocol import (
     deleting,
     fencing,
     moving,
+    returning,
     settling,
     sharing,
     snapshotting,
@@ -36,6 +37,7 @@ MODELS: tuple[ModuleType, ...] = (
     fencing,
     snapshotting,
     moving,
+    returning,
     spanning,
     settling,
 )

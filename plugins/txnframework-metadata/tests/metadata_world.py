@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -252,6 +252,12 @@ class SharedCursor:
         self.applied += acks
         self.cursor = unite(self.cursor, acks)
         return True
+
+    async def admit(self, family: str, life: int) -> None:
+        await asyncio.sleep(0)
+        assert self.cursor is not None
+        if self.cursor.family_life < life:
+            self.cursor = replace(self.cursor, family=family, family_life=life)
 
     def seek(self, to: Position) -> None:
         """Move it as a user does: what was gathered before has no effect any more."""

@@ -15,7 +15,7 @@ from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import IManagedLedger, IMetadataStore, IPlannedCursor
 from txnframework.model import paths, records
 from txnframework.model.acks import Ack, CursorMove, ProcessedRange
-from txnframework.model.cursor import Cursor, beginning_after, from_record, to_record, unite
+from txnframework.model.cursor import Cursor, from_record, moved, to_record, unite
 from txnframework.model.ids import Branch
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
@@ -153,7 +153,7 @@ class StoredCursor:
         :raises SubscriptionNotFound: the subscription does not exist or was deleted.
         """
         before = await self.load()
-        sought = beginning_after(before.incarnation + 1, to)
+        sought = moved(before, to)
 
         def move(cursor: Cursor | None) -> Cursor | None:
             nonlocal sought
@@ -161,7 +161,7 @@ class StoredCursor:
                 raise SubscriptionNotFound(self.topic, self.subscription)
             if cursor == sought:  # the outcome was unknown, and it was applied
                 return None
-            sought = beginning_after(cursor.incarnation + 1, to)
+            sought = moved(cursor, to)
             return sought
 
         await self._update(move, own=False)
@@ -209,6 +209,20 @@ class StoredCursor:
 
         await self._update(move)
         return applied
+
+    async def admit(self, family: str, life: int) -> None:
+        """
+        Let only transactions of ``family`` acknowledge from now on, since the life ``life`` of the topic.
+
+        A cursor that a later life has limited is unchanged: a process may have been paused before this call.
+        """
+
+        def limit(cursor: Cursor | None) -> Cursor | None:
+            if cursor is None or cursor.tombstone or cursor.family_life >= life:
+                return None
+            return replace(cursor, family=family, family_life=life)
+
+        await self._update(limit, own=False)
 
     async def _begin(self) -> None:
         """
@@ -264,13 +278,10 @@ class StoredCursor:
 
     async def _starts_at(self) -> Position | None:
         """Return the position at which a new cursor begins; None: the topic does not list the subscription."""
-        segment, layouts = parse_name(self.segment), StoredLayouts(self._store)
-        found = await layouts.find(segment.topic)
-        if found is None:
-            return None
+        segment = parse_name(self.segment)
         # After a migration, the new topic lists the subscriptions.
-        layout = (None if found[0].migration is None else await layouts.owner(segment.topic)) or found[0]
-        if layout.deleted or self.subscription not in layout.subscriptions:
+        layout = await StoredLayouts(self._store).owner(segment.topic)
+        if layout is None or layout.deleted or self.subscription not in layout.subscriptions:
             return None
         at = layout.starting.get(self.subscription, {}).get(segment_id_of(segment))
         return EARLIEST if at is None else at.entry

@@ -24,7 +24,9 @@ from txnframework.broker.metrics import MetricsObserver, measured_store
 from txnframework.broker.observers import combined, open_observers
 from txnframework.broker.quotas import BacklogQuotas
 from txnframework.broker.retention import Trimmer
-from txnframework.broker.segments import OpenSegment, SegmentCache, SegmentOpener, SegmentSubscription
+from txnframework.broker.segment_cache import SegmentCache
+from txnframework.broker.segment_opener import SegmentOpener
+from txnframework.broker.segments import OpenSegment, SegmentSubscription
 from txnframework.broker.status import HangingTransactions, StoreStatus
 from txnframework.broker.stores import HostContext, open_stores, verify_store_pair
 from txnframework.broker.topics.migration import TopicMigrations
@@ -115,17 +117,14 @@ class Host:
             metadata,
             ledgers,
             environment,
-            self.segments.segment,
-            self.subscription,
+            self.segments,
             self._coordinator_of,
             self._opener.refuses_migration,
         )
         self.topics = Topics(
             metadata, ledgers, self.segments.segment, self._coordinator_of, self._release_segment, migrations
         )
-        self.participants = HostParticipants(
-            self.segments.segment, self.subscription, self.topics.deletion.is_deleted, self._opener.plugins_of
-        )
+        self.participants = HostParticipants(self.segments, self._opener, self.topics.deletion.is_deleted)
         self._coordinators = Coordinators(context, self.participants, lambda: self.sweeps.wake())
         self.own_transactions = OwnTransactions(
             environment, config.transactions, self._coordinators.of, self._abort_overdue
@@ -205,18 +204,18 @@ class Host:
                 return domain
         return None
 
-    async def segment(self, name: str) -> OpenSegment:
+    async def segment(self, name: str, life: int | None = None) -> OpenSegment:
         """
-        Return a segment by its full name.
+        Return a segment by its full name; ``life``: see ``SegmentCache.segment``.
 
         :raises LedgerNotFound: the segment does not exist.
         """
-        return await self.segments.segment(name)
+        return await self.segments.segment(name, life)
 
-    async def subscription(self, topic: str, name: str, segment: str) -> SegmentSubscription:
+    async def subscription(self, topic: str, name: str, segment: str, life: int | None = None) -> SegmentSubscription:
         """Return a subscription on one segment; ``cursor.load`` raises if it does not exist."""
         self._require_open()
-        return await self.segments.subscription(topic, name, segment)
+        return await self.segments.subscription(topic, name, segment, life)
 
     async def close(self) -> None:
         """
@@ -312,13 +311,13 @@ class Host:
         provider = self.registry.dispatcher(kind)
         options = self.registry.decode_options(provider, self.config.dispatchers.get(kind, {}))
         context = DispatcherContext(ref.segment, ref.subscription, self.environment, options)
-        segment = await self.segment(ref.segment)
+        segment = await self.segment(ref.segment, ref.life)
         return DispatchParts(
             segment=segment,
-            subscription=await self.subscription(ref.topic, ref.subscription, ref.segment),
+            subscription=await self.subscription(ref.topic, ref.subscription, ref.segment, ref.life),
             subscription_type=kind,
             dispatcher=await self.registry.open(provider, context),
-            coordinator=await self._coordinator_of(str(segment.adopted_by or ref.segment)),
+            coordinator=await self._coordinator_of(str(segment.topic)),
             store=self.metadata,
             environment=self.environment,
             process=self.sessions.process,

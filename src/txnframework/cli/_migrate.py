@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput, MigrationRefused
 from txnframework.model import TopicName
+from txnframework.model.names import PERSISTENT, TOPIC
 from txnframework.model.topic_migration import MigrationStep
 
 WAIT_S = 10
@@ -48,14 +50,14 @@ def migrate(
     output: str,
 ) -> None:
     """
-    Migrate TOPIC, a persistent:// topic, to TO, a topic:// topic, while it is used.
+    Migrate TOPIC, a persistent:// topic, to TO, a topic:// topic, while it is used, or the other way round.
 
     Default of TO: the same name. Producers, consumers and readers follow. Subscriptions keep their acknowledgments.
     Transactions that are open on TOPIC at the end are aborted. If the command is interrupted, run it again, or roll
     it back with --rollback. Once it is decided, any process that uses the topic finishes it.
     """
     old = TopicName.parse(topic)
-    new = TopicName("topic", old.tenant, old.namespace, old.name) if to is None else TopicName.parse(to)
+    new = replace(old, domain=TOPIC if old.domain == PERSISTENT else PERSISTENT) if to is None else TopicName.parse(to)
     if rollback:
         if dry_run or to is not None:
             raise InvalidInput("--rollback takes only TOPIC, --config and --output")

@@ -316,7 +316,8 @@ class SubscriptionOperations(ClientOperations):
         :raises SubscriptionNotFound: the subscription does not exist.
         """
         check_subscription(subscription)
-        topic = str(topic_of(check_message_id(message).segment))
+        named = topic_of(check_message_id(message).segment)
+        topic = str(await self.host.topics.current_name(named))
         subscribed = await self.host.subscription(topic, subscription, message.segment)
         return await self._retry.run(lambda: ack_status(subscribed, message.position))
 

@@ -77,11 +77,11 @@ async def open_segment(host: Host, layout: Layout, segment_id: int) -> OpenSegme
     :raises TopicNotFound: the topic was deleted; another topic may exist under its name.
     :raises Unavailable: the topic has migrated since the layout was read; read it again.
     """
-    opened = await host.segment(str(layout.name_of(segment_id)))
+    opened = await host.segment(str(layout.name_of(segment_id)), layout.life)
     if opened.is_of(layout.life):
         return opened
-    if opened.adopted_by not in (None, layout.topic):
-        raise Unavailable(f"{layout.topic} has just become {opened.adopted_by}")
+    if (layout.topic, layout.life) in opened.formers:
+        raise Unavailable(f"{layout.topic} has just become {opened.topic}")
     raise TopicNotFound(str(layout.topic), deleted=True)
 
 

@@ -124,13 +124,12 @@ class Reader(Generic[T_co]):
     async def _open(self) -> None:
         # A planned layout change is carried out first: until then its children may have no ledgers.
         layout = await self._current_layout(watches=self._follow)
-        lives = (None, layout.life, None if layout.origin is None else layout.origin.life)
-        if self._wanted_life not in lives:
+        formers = () if layout.origin is None else layout.origin.formers
+        if self._wanted_life not in (None, layout.life, *(life for _, life in formers)):
             raise TopicNotFound(str(self._topic), deleted=True)  # another topic has its name now
         if isinstance(self._start, MessageID):
             check_message_id(self._start)
-            former = None if layout.origin is None else layout.origin.topic
-            if topic_of(self._start.segment) not in (self._topic, former):
+            if topic_of(self._start.segment) not in (self._topic, *(former for former, _ in formers)):
                 raise InvalidInput(f"{self._start} is not the id of a message of {self._topic}")
             await require_there(self._host, self._start)
         # Children first: a compaction drops a null from a child only after the deleted messages were dropped from the
@@ -352,7 +351,7 @@ class Reader(Generic[T_co]):
         if layout.topic != before.topic:
             # Opened again: the buffer of the former family does not decide any more what was open at the end.
             for track in self._tracks.values():
-                track.opened = await self._host.segment(track.opened.name)
+                track.opened = await self._host.segment(track.opened.name, layout.life)
         for segment in self._wanted(layout):
             if segment.id not in self._tracks:
                 self._tracks[segment.id] = await self._track(layout, segment, EARLIEST, until_now=False, joins=True)

@@ -12,22 +12,35 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from txnframework.model.acks import Ack, AckState
 from txnframework.model.positions import Position
-from txnframework.model.records import CursorRecord
+from txnframework.model.records import FORMAT, MIGRATION_FORMAT, CursorRecord
 
 _INDEX_MAX = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A cursor's state; ``deleted`` are inclusive ranges, each within one ledger, sorted, with gaps between them."""
+    """
+    A cursor's state; ``deleted`` are inclusive ranges, each within one ledger, sorted, with gaps between them.
+
+    ``family``: only its transactions may acknowledge, since a migration to the topic's life ``family_life``; empty: no
+    migration has limited it.
+    """
 
     incarnation: int
     mark_delete: Position
     deleted: tuple[tuple[Position, Position], ...] = ()
     partial: dict[Position, frozenset[int]] = field(default_factory=dict)
     tombstone: bool = False
+    family: str = ""
+    family_life: int = 0
+
+    def admits(self, family: str) -> bool:
+        """Return whether transactions of a family may acknowledge."""
+        return self.family in ("", family)
 
 
 def beginning_after(incarnation: int, position: Position) -> Cursor:
@@ -40,6 +53,12 @@ def beginning_after(incarnation: int, position: Position) -> Cursor:
         return Cursor(incarnation, position)
     before = Position(position.ledger_id, position.entry_id - 1)
     return Cursor(incarnation, before, partial={position.entry: frozenset(range(position.batch_index + 1))})
+
+
+def moved(cursor: Cursor, to: Position) -> Cursor:
+    """Return the cursor after a seek: a new incarnation with exactly the messages up to ``to`` acknowledged."""
+    sought = beginning_after(cursor.incarnation + 1, to)
+    return replace(sought, family=cursor.family, family_life=cursor.family_life)
 
 
 def state_of(cursor: Cursor, position: Position) -> AckState:
@@ -158,11 +177,14 @@ def _touches(last: Position, first: Position) -> bool:
 def to_record(cursor: Cursor) -> CursorRecord:
     """Return the document that holds ``cursor``."""
     return CursorRecord(
+        format=MIGRATION_FORMAT if cursor.family else FORMAT,
         incarnation=cursor.incarnation,
         mark_delete=str(cursor.mark_delete),
         deleted=[(str(first), str(last)) for first, last in cursor.deleted],
         partial={str(entry): sorted(indexes) for entry, indexes in sorted(cursor.partial.items())},
         tombstone=cursor.tombstone,
+        family=cursor.family or msgspec.UNSET,
+        family_life=cursor.family_life if cursor.family else msgspec.UNSET,
     )
 
 
@@ -174,4 +196,6 @@ def from_record(record: CursorRecord) -> Cursor:
         deleted=tuple((Position.parse(first), Position.parse(last)) for first, last in record.deleted),
         partial={Position.parse(entry): frozenset(indexes) for entry, indexes in record.partial.items()},
         tombstone=record.tombstone,
+        family="" if record.family is msgspec.UNSET else record.family,
+        family_life=0 if record.family_life is msgspec.UNSET else record.family_life,
     )

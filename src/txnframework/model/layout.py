@@ -6,7 +6,8 @@ A segment is ``active`` (producers write to it), ``planned`` (its children are n
 the change is marked as done. A crash in between leaves a plan that any process can finish, never a sealed segment
 without children.
 
-A persistent topic always has one segment, which has the topic's own name.
+A persistent topic has one segment, which has the topic's own name; one that was a topic of segments before has their
+segments, and one more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from enum import Enum
 import msgspec
 
 from txnframework.errors import LayoutConflict
-from txnframework.model.names import ONLY_SEGMENT_ID, PERSISTENT, SegmentName, TopicName, segment_id_of
+from txnframework.model.names import PERSISTENT, SegmentName, TopicName, segment_id_of
 from txnframework.model.positions import Position
 from txnframework.model.records import FORMAT, MIGRATION_FORMAT, SegmentDocument, TopicRecord
 from txnframework.model.topic_migration import (
@@ -45,7 +46,11 @@ class SegmentState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment: its inclusive hash range ``start`` to ``end``, its parents and its children."""
+    """
+    A segment: its inclusive hash range ``start`` to ``end``, its parents and its children.
+
+    ``topic``: the topic whose name the segment has; None: that of the layout.
+    """
 
     id: int
     start: int
@@ -53,6 +58,7 @@ class Segment:
     state: SegmentState = SegmentState.ACTIVE
     parents: tuple[int, ...] = ()
     children: tuple[int, ...] = ()
+    topic: TopicName | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,8 @@ class Layout:
     ``families``: those whose transactions were used on the topic and left records that other families cannot find.
 
     ``migration``: the topic's migration to a topic of another family. ``origin``: the topic that it migrated from,
-    whose segment is its first segment, under the old name. ``reserved_for``: the name is reserved for the migration of
-    this topic; until then it counts as deleted.
+    whose segments are its first segments, under their old names. ``reserved_for``: the name is reserved for the
+    migration of this topic; until then it counts as deleted, or as a former name of this topic.
     """
 
     topic: TopicName
@@ -98,28 +104,33 @@ class Layout:
 
     def continues(self, before: Layout) -> bool:
         """Return whether this is a later layout of the same topic, also after it migrated."""
-        if self.topic == before.topic:
-            return self.life == before.life
-        origin = self.origin
-        return origin is not None and (origin.topic, origin.life) == (before.topic, before.life)
+        return (self.topic, self.life) == (before.topic, before.life) or self.was(before.topic, before.life)
+
+    def was(self, topic: TopicName, life: int | None = None) -> bool:
+        """Return whether this topic migrated from a topic, in this life of it or in any, also by way of others."""
+        formers = () if self.origin is None else self.origin.formers
+        return any(former == topic and life in (None, number) for former, number in formers)
 
     def is_adopted(self, segment_id: int) -> bool:
-        """Return whether a segment is that of the topic that this topic migrated from."""
-        return self.origin is not None and segment_id == ONLY_SEGMENT_ID
+        """Return whether a segment is one of the topic that this topic migrated from."""
+        return self.origin is not None and segment_id <= self.origin.last_segment
 
     @property
     def name_returns(self) -> bool:
         """Whether a segment of the next topic of this name has the same name as one of this topic's segments."""
         return self.topic.domain == PERSISTENT
 
+    def has(self, name: SegmentName | TopicName) -> bool:
+        """Return whether a segment has this name."""
+        segment_id = segment_id_of(name)
+        return segment_id in self.segments and self.name_of(segment_id) == name
+
     def name_of(self, segment_id: int) -> SegmentName | TopicName:
-        """Return the full name of a segment; a persistent topic's only segment has the topic's name."""
+        """Return the full name of a segment; that of a topic which was persistent from the beginning has its name."""
         segment = self.segments[segment_id]
-        topic = self.topic
+        topic = segment.topic or self.topic
         if topic.domain == PERSISTENT:
             return topic
-        if self.origin is not None and segment_id == ONLY_SEGMENT_ID:
-            return self.origin.topic
         return SegmentName(topic.tenant, topic.namespace, topic.name, segment.start, segment.end, segment.id)
 
     def segment_of(self, name: SegmentName | TopicName) -> Segment:
@@ -129,7 +140,7 @@ class Layout:
         :raises LayoutConflict: the topic has no such segment.
         """
         segment = self.segments.get(segment_id_of(name))
-        if segment is None or self.name_of(segment.id) != name:
+        if segment is None or not self.has(name):
             raise LayoutConflict(str(self.topic), f"there is no segment {name}")
         return segment
 
@@ -209,6 +220,7 @@ def to_record(layout: Layout) -> TopicRecord:
                 state=segment.state.value,
                 parents=list(segment.parents),
                 children=list(segment.children),
+                topic=msgspec.UNSET if segment.topic is None else str(segment.topic),
             )
             for segment in layout.in_order()
         ],
@@ -232,6 +244,7 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
             SegmentState(found.state),
             tuple(found.parents),
             tuple(found.children),
+            None if found.topic is msgspec.UNSET else TopicName.parse(found.topic),
         )
         for found in record.segments
     }

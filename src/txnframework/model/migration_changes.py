@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from txnframework.model.layout import Layout, Segment, SegmentState
 from txnframework.model.layout_changes import deleted, removed
-from txnframework.model.names import HASH_MAX, ONLY_SEGMENT_ID, TopicName
+from txnframework.model.names import HASH_MAX, ONLY_SEGMENT_ID, PERSISTENT, TopicName
 from txnframework.model.positions import Position
 from txnframework.model.topic_migration import Migration, MigrationOrigin, MigrationStep
 
@@ -33,18 +33,37 @@ def withdrawn(layout: Layout) -> Layout:
     return _with(layout, None)
 
 
-def done(layout: Layout) -> Layout:
-    """Return the layout of a topic that has migrated: it names the new topic, and nothing else."""
+def done(layout: Layout, after: Layout) -> Layout:
+    """
+    Return the layout of a topic that has become the topic of ``after``: it names that one, and what it was before.
+
+    The id of the child is not used again, because its name may be of this topic.
+    """
     assert layout.migration is not None
-    left = replace(layout, segments={}, subscriptions=(), starting={}, families=())
+    next_id = max(layout.next_id, after.next_id)
+    left = replace(layout, next_id=next_id, segments={}, subscriptions=(), starting={}, families=())
     return _with(left, replace(layout.migration, step=MigrationStep.DONE))
+
+
+def unready(layout: Layout) -> str:
+    """Return what has to be done before a topic of several segments can become a persistent one; empty: nothing."""
+    active = layout.active()
+    if layout.topic.domain != PERSISTENT and any(one.state is SegmentState.PLANNED for one in active):
+        return "one of its segments is being split or merged; wait until it is done"
+    if len(active) > 1:
+        ids = ", ".join(str(one.id) for one in active)
+        return (
+            f"a {PERSISTENT}:// topic takes writes in one segment; merge its segments {ids} first, one pair at a time"
+        )
+    return ""
 
 
 def reserved(to: TopicName, origin: TopicName, before: Layout | None) -> Layout:
     """
-    Return the layout that reserves the name ``to`` for a migration: that of a deleted topic.
+    Return the layout that reserves the name ``to`` for a migration: that of a deleted topic, or of a former name.
 
-    ``before``: the remaining layout of a deleted topic of this name, or an earlier reservation.
+    ``before``: the remaining layout of a deleted topic of this name, of a topic that has become ``origin``, or an
+    earlier reservation.
     """
     if before is None:
         return Layout(to, 1, 0, {}, deleted=True, life=0, reserved_for=origin)
@@ -61,14 +80,20 @@ def migrated(old: Layout, reservation: Layout, last_ledger: int) -> Layout:
     Return the first layout of the new topic.
 
     Its life is greater than the lives of both topics. So a process that holds a segment or a dispatch of the old topic
-    opens it again, as after a deletion, before it uses it for the new one. The segment ids of earlier topics of the new
-    name are not used again, except the id of the old segment, which has another name.
+    opens it again, as after a deletion, before it uses it for the new one. The segments keep their ids and names. The
+    child has an id that no earlier segment of either topic has. In a persistent topic it has the name of a segment of
+    the old topic, because a former segment may have the topic's own name.
     """
-    child = max(ONLY_SEGMENT_ID + 1, reservation.next_id)
-    segments = {
-        ONLY_SEGMENT_ID: Segment(ONLY_SEGMENT_ID, 0, HASH_MAX, SegmentState.REPLACED, (), (child,)),
-        child: Segment(child, 0, HASH_MAX, SegmentState.ACTIVE, (ONLY_SEGMENT_ID,)),
-    }
+    (last,) = old.active()
+    child = max(ONLY_SEGMENT_ID + 1, old.next_id, reservation.next_id)
+    segments = {one.id: replace(one, topic=one.topic or old.topic) for one in old.in_order()}
+    segments[last.id] = replace(segments[last.id], state=SegmentState.REPLACED, children=(child,))
+    named = old.topic if reservation.topic.domain == PERSISTENT else None
+    segments[child] = Segment(child, 0, HASH_MAX, SegmentState.ACTIVE, (last.id,), topic=named)
+    origin = MigrationOrigin(old.topic, old.life, last_ledger, old.families, max(old.segments))
+    if old.origin is not None:
+        families = tuple(sorted({*old.families, *old.origin.families}))
+        origin = replace(origin, last_ledger=old.origin.last_ledger, families=families, earlier=old.origin.formers)
     return replace(
         reservation,
         epoch=reservation.epoch + 1,
@@ -79,21 +104,28 @@ def migrated(old: Layout, reservation: Layout, last_ledger: int) -> Layout:
         # first entry.
         starting={name: dict(old.starting.get(name, {})) for name in old.subscriptions},
         deleted=False,
-        life=max(old.life, reservation.life) + 1,
+        life=next_life(old, reservation),
         families=(),
-        origin=MigrationOrigin(old.topic, old.life, last_ledger, old.families),
+        migration=None,
+        origin=origin,
         reserved_for=None,
     )
 
 
-def ended(layout: Layout, life: int) -> Layout:
-    """
-    Return the layout of a topic that had become another one, which was deleted in its ``life``: the name is free.
+def next_life(old: Layout, reservation: Layout) -> int:
+    """Return the life of the new topic."""
+    return max(old.life, reservation.life) + 1
 
-    A later topic of this name has a greater life than both, because its segment has the name of theirs.
+
+def ended(layout: Layout, after: Layout) -> Layout:
+    """
+    Return the layout of a topic that had become another one, ``after``, which was deleted: the name is free.
+
+    A later topic of this name has a greater life than both, and other segment ids, because segments of either topic may
+    have names of the other one.
     """
     left = removed(deleted(layout))
-    return replace(left, life=max(layout.life, life))
+    return replace(left, life=max(layout.life, after.life), next_id=max(layout.next_id, after.next_id))
 
 
 def _with(layout: Layout, migration: Migration | None) -> Layout:

@@ -1,10 +1,11 @@
 """
 Migrations of topics between families: what the records of both topics hold about one; pure.
 
-A persistent topic becomes a topic of segments. Its only segment keeps its name, its ledger and its cursors, and becomes
-the first segment of the new topic: sealed, with one child that takes the writes. A migration is *planned* in the old
-topic's record, which an operator may roll back. It is *decided* there, which cannot be undone: from then on any
-process may finish it. Then the new topic's record is stored, and at last the old record refers to the new one.
+A persistent topic becomes a topic of segments, or the other way round. Its segments keep their names, ledgers and
+cursors, and become the first segments of the new topic: all are sealed, and the last one has a child that takes the
+writes. A migration is *planned* in the old topic's record, which an operator may roll back. It is *decided* there,
+which cannot be undone: from then on any process may finish it. Then the new topic's record is stored, and at last the
+old record refers to the new one. A topic may migrate there and back any number of times.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ class MigrationDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     recorded: PositionText
 
 
+class FormerDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """An earlier topic of which a topic is the continuation: its name and its life."""
+
+    topic: str
+    life: Natural
+
+
 class OriginDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """Where a topic migrated from, in its record; see ``MigrationOrigin``."""
 
@@ -45,6 +53,8 @@ class OriginDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     life: Natural
     last_ledger: Natural
     families: list[str] = msgspec.field(default_factory=list)
+    last_segment: Natural = 0
+    earlier: list[FormerDocument] = msgspec.field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +75,24 @@ class Migration:
 @dataclass(frozen=True, slots=True)
 class MigrationOrigin:
     """
-    The topic that a topic migrated from: its name, its life, the last ledger of its segment and its families.
+    The topic that a topic migrated from: its name, its life, and what it left.
 
-    Every transaction of these families has ended there, and every branch that does not count has abort records.
+    ``last_segment``: the highest id of its segments. ``last_ledger``: the last ledger of the segment that has the name
+    of a persistent topic. ``families``: those that wrote to its segments. Every transaction of them has ended there,
+    and every branch that does not count has abort records. ``earlier``: the topics that it had migrated from, in order.
     """
 
     topic: TopicName
     life: int
     last_ledger: int
     families: tuple[str, ...] = ()
+    last_segment: int = 0
+    earlier: tuple[tuple[TopicName, int], ...] = ()
+
+    @property
+    def formers(self) -> tuple[tuple[TopicName, int], ...]:
+        """The names and lives of all topics that the topic was before, in order."""
+        return (*self.earlier, (self.topic, self.life))
 
 
 def migration_of(document: MigrationDocument) -> Migration:
@@ -95,12 +114,22 @@ def migration_document(migration: Migration) -> MigrationDocument:
 def origin_of(document: OriginDocument) -> MigrationOrigin:
     """Return the origin that a document holds."""
     return MigrationOrigin(
-        TopicName.parse(document.topic), document.life, document.last_ledger, tuple(document.families)
+        TopicName.parse(document.topic),
+        document.life,
+        document.last_ledger,
+        tuple(document.families),
+        document.last_segment,
+        tuple((TopicName.parse(one.topic), one.life) for one in document.earlier),
     )
 
 
 def origin_document(origin: MigrationOrigin) -> OriginDocument:
     """Return the document that holds ``origin``."""
     return OriginDocument(
-        topic=str(origin.topic), life=origin.life, last_ledger=origin.last_ledger, families=list(origin.families)
+        topic=str(origin.topic),
+        life=origin.life,
+        last_ledger=origin.last_ledger,
+        families=list(origin.families),
+        last_segment=origin.last_segment,
+        earlier=[FormerDocument(topic=str(topic), life=life) for topic, life in origin.earlier],
     )

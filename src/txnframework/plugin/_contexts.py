@@ -163,8 +163,9 @@ class SegmentContext:
     The arguments with which the transaction buffer of one segment or topic is opened.
 
     ``life``: the number of topics that had its topic's name, this one included, if a later topic can have a segment of
-    the same name. ``settled_families``: other families that wrote to the segment before its topic migrated; their
-    transactions have ended, and their outcomes are abort records (``IAdoptingBuffer``).
+    the same name, or the topic has migrated. ``settled_families``: other families that wrote to the segment before its
+    topic migrated; their transactions have ended, and their outcomes are abort records (``IAdoptingBuffer``).
+    ``topic``: the topic to which the segment belongs; empty: the one that its name contains.
     """
 
     segment: str
@@ -178,6 +179,7 @@ class SegmentContext:
     metrics: Instruments | None = None
     life: int = FIRST_LIFE
     settled_families: tuple[str, ...] = ()
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)

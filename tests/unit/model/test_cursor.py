@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
 from txnframework.model.acks import Ack, AckState
-from txnframework.model.cursor import Cursor, advance, from_record, reached_by, state_of, to_record, unite
+from txnframework.model.cursor import Cursor, advance, from_record, moved, reached_by, state_of, to_record, unite
 from txnframework.model.positions import EARLIEST, Position
+from txnframework.model.records import FORMAT, MIGRATION_FORMAT
 
 
 def at(entry: int, ledger: int = 1, index: int = -1) -> Position:
@@ -120,3 +122,14 @@ def test_advancing_passes_ledgers_and_never_moves_back() -> None:
     moved = advance(cursor, Position(2, -1))
     assert (moved.mark_delete, moved.deleted) == (at(0, ledger=2), ())
     assert advance(moved, EARLIEST).mark_delete == at(0, ledger=2)
+
+
+def test_the_family_that_may_acknowledge() -> None:
+    """A migration limits a cursor to one family, also after a seek and an acknowledgment; its record says so."""
+    assert START.admits("log")
+    assert to_record(START).format == FORMAT
+    limited = replace(START, family="log", family_life=2)
+    for cursor in (limited, moved(limited, at(4)), unite(limited, [Ack(at(0))])):
+        assert (cursor.admits("log"), cursor.admits("metadata")) == (True, False)
+        assert to_record(cursor).format == MIGRATION_FORMAT
+        assert from_record(to_record(cursor)) == cursor

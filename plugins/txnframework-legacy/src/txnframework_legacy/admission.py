@@ -17,7 +17,7 @@ from txnframework.model import Branch, Participant, Put, State
 from txnframework.model.ids import LOG_FAMILY
 from txnframework.model.layout import from_record, to_record
 from txnframework.model.layout_changes import with_family
-from txnframework.model.names import topic_of
+from txnframework.model.names import TopicName
 from txnframework.model.paths import topic_key
 from txnframework.model.records import TopicRecord, decode, encode
 
@@ -31,9 +31,9 @@ class FamilyRegistration:
     messages whose acknowledgment is pending.
     """
 
-    def __init__(self, store: IMetadataStore, segment: str, attempts_max: int) -> None:
+    def __init__(self, store: IMetadataStore, topic: str, attempts_max: int) -> None:
         self._store = store
-        self._topic = topic_of(segment)
+        self._topic = TopicName.parse(topic)
         self._attempts_max = attempts_max
         self._is_registered = False
 

@@ -22,6 +22,7 @@ from txnframework.model import (
     Transaction,
     Visibility,
 )
+from txnframework.model.names import topic_of
 from txnframework.plugin import AbortRetention, SegmentContext, options_as
 from txnframework_legacy.admission import FamilyRegistration
 from txnframework_legacy.buffer.base import LogBuffer
@@ -48,7 +49,8 @@ class SidecarBuffer(LogBuffer):
         names = ledger_names(context.segment, context.life)
         self._ledgers = TopicLedgers(context.ledger, context.ledgers, names, retention, options)
         self._settlement = Settlement(self._ledgers, Participant(context.segment), environment, options)
-        registration = FamilyRegistration(context.store, context.segment, options.attempts_max)
+        named = context.topic or str(topic_of(context.segment))
+        registration = FamilyRegistration(context.store, named, options.attempts_max)
         topic = (context.segment, context.life)
         self._own = OwnLedgers(context.ledgers, context.ledger, *topic, options.own_ledgers_open_max)
         large = LargeTransactions(self._ledgers.sidecar_state, self._own, environment, options)

@@ -10,21 +10,19 @@ from zope.interface import implementer
 
 from txnframework.broker.coordination import SWEEP, Election
 from txnframework.broker.coordinators.shares import CoordinatorShare
-from txnframework.broker.domains import DomainPlugins, NoPlugins
+from txnframework.broker.domains import DomainPlugins
 from txnframework.broker.observers import observed_coordinator
-from txnframework.broker.segments import OpenSegment, SegmentSubscription
+from txnframework.broker.segment_cache import LATEST_LIFE, SegmentCache
+from txnframework.broker.segment_opener import SegmentOpener
+from txnframework.broker.segments import OpenSegment
 from txnframework.broker.stores import HostContext
 from txnframework.config import Config
 from txnframework.errors import LedgerNotFound, Unavailable, UnknownPlugin
 from txnframework.interfaces import IParticipants, ITransactionCoordinator
 from txnframework.model.ids import LOG_FAMILY, LOG_FAMILY_BIT, TxnID
-from txnframework.model.names import TopicName, topic_of
 from txnframework.model.transactions import Participant, Transaction
 from txnframework.plugin import CoordinatorContext, PluginRegistry
 from txnframework.runtime.concurrency import SharedOpenings
-
-OpenSegmentByName = Callable[[str], Awaitable[OpenSegment]]
-OpenSubscription = Callable[[str, str, str], Awaitable[SegmentSubscription]]
 
 
 def coordinators_by_family(config: Config, registry: PluginRegistry) -> dict[str, str]:
@@ -55,16 +53,11 @@ class HostParticipants:
     """
 
     def __init__(
-        self,
-        segment: OpenSegmentByName,
-        subscription: OpenSubscription,
-        is_deleted: Callable[[str], Awaitable[bool]],
-        plugins_of: Callable[[str, TopicName | None], DomainPlugins | NoPlugins],
+        self, segments: SegmentCache, opener: SegmentOpener, is_deleted: Callable[[str], Awaitable[bool]]
     ) -> None:
-        self._segment = segment
-        self._subscription = subscription
+        self._segments = segments
+        self._opener = opener
         self._is_deleted = is_deleted
-        self._plugins_of = plugins_of
 
     async def settle(self, participant: Participant, ended: Transaction) -> None:
         """Make the outcome take effect on one segment, or on one subscription of it."""
@@ -76,33 +69,45 @@ class HostParticipants:
             raise Unavailable(f"segment {participant.segment} cannot be opened") from error
 
     async def _settle(self, participant: Participant, ended: Transaction) -> None:
-        await self._require_family(participant, ended)
-        if participant.subscription:
-            topic = str(topic_of(participant.segment))
-            subscribed = await self._subscription(topic, participant.subscription, participant.segment)
+        segment = await self._segment(participant.segment, ended)
+        if not participant.subscription:
+            await segment.buffer.settle(ended)
+            return
+        family = ended.txn_id.family
+        if not segment.formers or self._is_served(str(segment.topic), family):
+            topic = str(segment.topic)
+            subscribed = await self._segments.subscription(topic, participant.subscription, participant.segment)
             await subscribed.pending_acks.settle(ended)
             return
-        segment = await self._segment(participant.segment)
-        await segment.buffer.settle(ended)
+        # Acknowledgments from before a migration: the transaction ended then, or its acknowledgments never counted.
+        former = await self._opener.former_subscription(participant.subscription, segment, family)
+        if former is not None:
+            try:
+                await former.pending_acks.settle(ended)
+            finally:
+                await former.pending_acks.close()
 
-    async def _require_family(self, participant: Participant, ended: Transaction) -> None:
+    async def _segment(self, name: str, ended: Transaction) -> OpenSegment:
         """
-        Refuse to settle a transaction where plugins of another family serve the segment.
+        Return a segment, unless plugins of another family serve it.
 
         They would find nothing to settle, which would count as settled. A host with the right plugins settles it. A
-        segment whose topic has migrated has transactions of both families, and nothing is left of the former one.
+        segment whose topic has migrated has transactions of both families.
         """
-        plugins, family = self._plugins_of(participant.segment, None), ended.txn_id.family
-        if isinstance(plugins, DomainPlugins) and family not in plugins.coordinator.families:
-            # Opening it here also forgets what was opened of it before the migration.
-            adopted_by = (await self._segment(participant.segment)).adopted_by
-            plugins = self._plugins_of(participant.segment, adopted_by)
-            if adopted_by is not None and (
-                not isinstance(plugins, DomainPlugins) or family in plugins.coordinator.families
-            ):
-                return
-            reason = f"plugins of another family serve {participant.segment} here"
-            raise Unavailable(f"transaction {ended.txn_id} of the {family} family cannot be settled: {reason}")
+        family = ended.txn_id.family
+        if self._is_served(name, family):
+            return await self._segments.segment(name)
+        # Opening it here also forgets what was opened of it before a migration.
+        segment = await self._segments.segment(name, LATEST_LIFE)
+        if segment.formers or self._is_served(str(segment.topic), family):
+            return segment
+        reason = f"plugins of another family serve {name} here"
+        raise Unavailable(f"transaction {ended.txn_id} of the {family} family cannot be settled: {reason}")
+
+    def _is_served(self, name: str, family: str) -> bool:
+        """Return whether a topic or segment is served by plugins of a family, or by none."""
+        plugins = self._opener.plugins_of(name)
+        return not isinstance(plugins, DomainPlugins) or family in plugins.coordinator.families
 
 
 @dataclass(frozen=True, slots=True)

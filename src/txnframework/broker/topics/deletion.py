@@ -17,7 +17,6 @@ from txnframework.model.metadata import Expect, KeyRange
 from txnframework.model.migration_changes import done, ended
 from txnframework.model.names import TopicName, parse_name, segment_id_of
 from txnframework.model.positions import Limit
-from txnframework.model.topic_migration import MigrationOrigin
 from txnframework.model.transactions import OpenQuery
 
 if TYPE_CHECKING:
@@ -128,14 +127,14 @@ class TopicDeletion:
             if found is None or not found[0].deleted or not found[0].segments:
                 return found
             layout, version = found
-            if layout.name_returns and layout.last_ledger is None:
+            if layout.name_returns and layout.origin is None and layout.last_ledger is None:
                 last = await self._last_ledger(layout, version)
                 if last is not None:
                     await self._layouts.put_if(ended_at(layout, last), version)
                 continue
             await self._remove(layout)
-            if layout.origin is not None:
-                await self._release_origin(layout, layout.origin)
+            for former, life in () if layout.origin is None else layout.origin.formers:
+                await self._release_former(layout, former, life)
             await self._layouts.put_if(removed(layout), version)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
@@ -149,17 +148,17 @@ class TopicDeletion:
             found = None if layout.origin is None else await self._layouts.find(layout.origin.topic)
             if found is None or not found[0].is_migrating or not layout.continues(found[0]):
                 return
-            await self._layouts.put_if(done(found[0]), found[1])
+            await self._layouts.put_if(done(found[0], layout), found[1])
         raise too_many_conflicts(layout.topic, ATTEMPTS_MAX)
 
-    async def _release_origin(self, layout: Layout, origin: MigrationOrigin) -> None:
-        """Mark the topic that had become this one as deleted, so that its name can be used again."""
+    async def _release_former(self, layout: Layout, former: TopicName, life: int) -> None:
+        """Mark a topic that had become this one as deleted, so that its name can be used again."""
         for _ in range(ATTEMPTS_MAX):
-            found = await self._layouts.find(origin.topic)
-            if found is None or found[0].moved_to != layout.topic or not layout.continues(found[0]):
+            found = await self._layouts.find(former)
+            if found is None or found[0].moved_to is None or found[0].life != life:
                 return
-            await self._layouts.put_if(ended(found[0], layout.life), found[1])
-        raise too_many_conflicts(origin.topic, ATTEMPTS_MAX)
+            await self._layouts.put_if(ended(found[0], layout), found[1])
+        raise too_many_conflicts(former, ATTEMPTS_MAX)
 
     async def life(self, topic: TopicName) -> int | None:
         """Return how many topics have had this name, including the current one; None: there was never one."""
@@ -173,16 +172,14 @@ class TopicDeletion:
         ``life``: the life of the topic that the segment belongs to; True also if the topic has another life now.
         """
         name = parse_name(segment)
-        found = await self._layouts.find(name.topic)
-        if found is None:
+        layout = await self._layouts.owner(name.topic)
+        if layout is None:
             return False
-        layout, number = found[0], segment_id_of(name)
         if layout.moved_to is not None:
-            moved = await self._layouts.find(layout.moved_to)
-            return moved is None or moved[0].deleted
-        if life is not None and layout.life != life:
+            return True  # the topic that it had become was deleted
+        if life is not None and layout.topic == name.topic and layout.life != life and not layout.was(name.topic, life):
             return True
-        return layout.deleted or (number < layout.next_id and number not in layout.segments)
+        return layout.deleted or (segment_id_of(name) < layout.next_id and not layout.has(name))
 
     # -- removing -------------------------------------------------------------------------------------
 
@@ -203,18 +200,16 @@ class TopicDeletion:
             await ledger.close()
 
     async def _remove(self, layout: Layout) -> None:
-        coordinator = await self._coordinator(str(layout.topic))
+        formers = () if layout.origin is None else layout.origin.formers
+        domains = {one.domain: one for one in (*(topic for topic, _ in formers), layout.topic)}
+        coordinators = [await self._coordinator(str(one)) for one in domains.values()]
         for segment_id in layout.segments:
             name = str(layout.name_of(segment_id))
             # The ledger first: afterwards no process appends or reads there, and no outcome is recorded for it any
             # more.
-            last, origin = layout.last_ledger, None
-            if layout.is_adopted(segment_id):
-                origin = layout.origin
-                last = None if origin is None else origin.last_ledger
+            last = self._bound(layout, segment_id)
             await self._ledgers.delete(name, last)
-            former = None if origin is None else await self._coordinator(name)
-            for one in (coordinator, former):
+            for one in coordinators:
                 if one is not None:
                     await one.forget_segment(name, last)
             await self._release(name, last)
@@ -224,8 +219,15 @@ class TopicDeletion:
             name = str(layout.name_of(segment_id))
             # A persistent topic's name may return, and its segment has the same name. So its cursors stay as
             # tombstones: a process that still holds acknowledgments of this life cannot affect the next one.
-            if not layout.name_returns and not layout.is_adopted(segment_id):
+            if not isinstance(layout.name_of(segment_id), TopicName):
                 await self._delete_cursors(name)
+
+    @staticmethod
+    def _bound(layout: Layout, segment_id: int) -> int | None:
+        """Return the last ledger id to delete of a segment; None: its name never returns."""
+        if not isinstance(layout.name_of(segment_id), TopicName):
+            return None
+        return layout.origin.last_ledger if layout.origin is not None else layout.last_ledger
 
     async def _subscription_names(self, layout: Layout) -> tuple[str, ...]:
         """Return the names of all subscriptions that may have records left."""

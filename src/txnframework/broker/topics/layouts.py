@@ -19,13 +19,12 @@ class StoredLayouts:
 
     async def load(self, topic: TopicName) -> tuple[Layout, int]:
         """
-        Return the layout and its version; of a topic that has migrated, those of the topic that it has become.
+        Return the layout and its version; of a topic that has migrated, those of the topic that it has become by now.
 
         :raises TopicNotFound: the topic does not exist.
         """
         found = await self.find(topic)
-        moved_to = None if found is None else found[0].moved_to
-        if moved_to is not None:
+        while found is not None and (moved_to := found[0].moved_to) is not None:
             found = await self.find(moved_to)
         if found is None or found[0].deleted:
             raise TopicNotFound(str(topic), deleted=found is not None)
@@ -44,16 +43,21 @@ class StoredLayouts:
 
     async def owner(self, topic: TopicName) -> Layout | None:
         """
-        Return the layout of the topic to which a topic's segment belongs since its migration; None: to ``topic``.
+        Return the layout of the topic to which the segments with a topic's name belong; None: it has no record.
 
-        The new topic's record decides, so that the new topic can be used before the old record refers to it.
+        This is the topic itself unless it has migrated. The new topic's record decides, so that the new topic can be
+        used before the old record refers to it.
         """
         found = await self.find(topic)
-        migration = None if found is None else found[0].migration
-        if found is None or migration is None or migration.step is MigrationStep.PLANNED:
+        if found is None:
             return None
-        after = await self.find(migration.to)
-        return after[0] if after is not None and after[0].continues(found[0]) else None
+        layout = found[0]
+        while (migration := layout.migration) is not None and migration.step is not MigrationStep.PLANNED:
+            after = await self.find(migration.to)
+            if after is None or not after[0].continues(layout):
+                break
+            layout = after[0]
+        return layout
 
     async def put(self, layout: Layout, expected: Expected) -> None:
         """Write the layout; errors are those of the store's ``put``."""

@@ -1,13 +1,14 @@
 """
-Migration of a topic from the log family to the metadata family while it is used: ``persistent://`` to ``topic://``.
+Migration of a topic between the families while it is used: ``persistent://`` to ``topic://``, and back.
 
-The topic's segment stays where it is. It is sealed, and becomes the first segment of the new topic. A new child takes
-the writes, so producers and consumers follow as after a split. The steps, each of which may be repeated:
+The topic's segments stay where they are. They are sealed, and become the first segments of the new topic, which reads
+them by abort records. A new child takes the writes, so producers and consumers follow as after a split. The steps, each
+of which may be repeated:
 
 1. *Plan* in the old topic's record, and reserve the new name.
-2. *Record*: store abort records for what is decided in the topic, while it is used.
+2. *Record*: store abort records for what is decided in the topic, while it is used. The metadata family has them.
 3. *Decide* by compare-and-set of the plan. Before this, the plan can be withdrawn; afterwards any process finishes it.
-4. *Seal* the segment and the logs of pending acknowledgments. From here on, writers wait.
+4. *Seal* the segment that takes writes, and the pending acknowledgments. From here on, writers wait.
 5. *Settle*: abort the transactions that are open in them, store the missing abort records, apply held acknowledgments.
 6. Store the new topic's record, then refer to it in the old record. Writers continue.
 
@@ -22,19 +23,24 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from txnframework.broker.coordination import ATTEMPTS_MAX
-from txnframework.broker.segments import OpenSegment, SegmentSubscription
+from txnframework.broker.segment_cache import SegmentCache
 from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
-from txnframework.broker.topics.migration_outcomes import OutcomeRecorder, transactions_in
+from txnframework.broker.topics.migration_completion import MigrationCompletion
+from txnframework.broker.topics.migration_outcomes import transactions_in
 from txnframework.environment import Environment
 from txnframework.errors import (
-    LayoutConflict,
     MigrationRefused,
     OutcomeUnknown,
     TopicExists,
     TopicNotFound,
     VersionMismatch,
 )
-from txnframework.interfaces import ILedgerStore, IMetadataStore, ISealablePendingAcks, ITransactionCoordinator
+from txnframework.interfaces import (
+    IAdoptingBuffer,
+    ILedgerStore,
+    IMetadataStore,
+    ITransactionCoordinator,
+)
 from txnframework.model import migration_changes as changes
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
@@ -76,8 +82,8 @@ class TopicMigrations:
     """
     Plans, carries out and withdraws migrations; any process may call every method, and repeat it after any failure.
 
-    ``subscription`` opens a subscription by topic, name and segment. ``coordinator`` returns the coordinator of a
-    topic. ``refusal`` says why the plugins of two topics do not allow a migration, or returns an empty text.
+    ``coordinator`` returns the coordinator of a topic. ``refusal`` says why the plugins of two topics do not allow a
+    migration, or returns an empty text.
     """
 
     def __init__(
@@ -85,19 +91,16 @@ class TopicMigrations:
         store: IMetadataStore,
         ledgers: ILedgerStore,
         environment: Environment,
-        segment: Callable[[str], Awaitable[OpenSegment]],
-        subscription: Callable[[str, str, str], Awaitable[SegmentSubscription]],
+        segments: SegmentCache,
         coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
         refusal: Callable[[TopicName, TopicName], str],
     ) -> None:
-        self._store = store
-        self._ledgers = ledgers
         self._environment = environment
-        self._segment = segment
-        self._subscription = subscription
+        self._segments = segments
         self._coordinator = coordinator
         self._refusal = refusal
         self._layouts = StoredLayouts(store)
+        self._completion = MigrationCompletion(store, ledgers, segments, coordinator)
         self._finishing: KeyedLock[TopicName] = KeyedLock()
 
     async def describe(self, topic: TopicName, to: TopicName) -> MigrationFacts:
@@ -110,16 +113,18 @@ class TopicMigrations:
         migration = layout.migration
         if migration is not None and migration.step is not MigrationStep.PLANNED:
             return MigrationFacts(str(topic), str(migration.to), migration.step, planned_ms=migration.at_ms)
-        opened = await self._segment(str(topic))
-        tail = await opened.ledger.tail()
-        counted = await opened.ledger.count(EntryRange(EARLIEST, tail.last_confirmed), COUNTED_MAX)
+        messages = 0
+        for segment_id in layout.made():
+            ledger = (await self._segments.segment(str(layout.name_of(segment_id)), layout.life)).ledger
+            upto = (await ledger.tail()).last_confirmed
+            messages += (await ledger.count(EntryRange(EARLIEST, upto), COUNTED_MAX)).messages
         coordinator = await self._coordinator(str(topic))
-        involved = () if coordinator is None else await transactions_in(coordinator, str(topic))
+        involved = () if coordinator is None else await transactions_in(coordinator, _names(layout))
         return MigrationFacts(
             str(topic),
             str(to),
             None if migration is None else migration.step,
-            counted.messages,
+            messages,
             layout.subscriptions,
             len(involved),
             None if migration is None else migration.at_ms,
@@ -135,7 +140,8 @@ class TopicMigrations:
         ``wait_ms``: how long to wait for open transactions before the segment is sealed. Those that are open then are
         aborted.
 
-        :raises MigrationRefused: the names or the plugins do not allow it, or another migration of it is planned.
+        :raises MigrationRefused: the names, the plugins or the segments do not allow it, or another migration of it is
+            planned.
         :raises TopicExists: a topic has the new name.
         :raises TopicNotFound: the topic does not exist.
         """
@@ -161,12 +167,12 @@ class TopicMigrations:
             if refused := await self._refused(layout, to):
                 raise MigrationRefused(str(topic), refused)
             found = await self._layouts.find(to)
-            if found is not None and not found[0].deleted:
+            if found is not None and not _is_free(found[0], layout):
                 raise TopicExists(str(to))
             if migration is None:
                 await self._layouts.put_if(changes.planned(layout, to, self._environment.now_ms()), version)
                 continue
-            await self._reserve(topic, to)
+            await self._reserve(layout, to)
             return True
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
@@ -184,7 +190,7 @@ class TopicMigrations:
             if migration is None:
                 return False
             if migration.step is MigrationStep.DONE:
-                raise MigrationRefused(str(topic), f"it has become {migration.to}, and there is no way back")
+                raise MigrationRefused(str(topic), f"it has become {migration.to}; migrate that one back")
             if migration.step is MigrationStep.DECIDED:
                 raise MigrationRefused(str(topic), "the migration is decided, and can only be finished")
             if await self._layouts.put_if(changes.withdrawn(layout), version):
@@ -210,9 +216,9 @@ class TopicMigrations:
                 assert layout.migration is not None
                 target = await self._layouts.find(layout.migration.to)
                 if target is not None and target[0].continues(layout):
-                    await self._layouts.put_if(changes.done(layout), version)
+                    await self._layouts.put_if(changes.done(layout, target[0]), version)
                 else:
-                    await self._carry_out(layout, target)
+                    await self._completion.carry_out(layout, target)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     # -- before the decision --------------------------------------------------------------------------
@@ -225,8 +231,8 @@ class TopicMigrations:
 
     async def _refused(self, layout: Layout, to: TopicName) -> str:
         topic = layout.topic
-        if (topic.domain, to.domain) != (PERSISTENT, TOPIC):
-            return f"only a {PERSISTENT}:// topic can become a {TOPIC}:// topic, and {topic} shall become {to}"
+        if topic.domain == to.domain:
+            return f"a {PERSISTENT}:// topic becomes a {TOPIC}:// topic, or the other way round, and {to} is neither"
         if (topic.tenant, topic.namespace) != (to.tenant, to.namespace):
             return f"{to} is in another namespace"
         if topic.internal or to.internal:
@@ -237,19 +243,21 @@ class TopicMigrations:
         if migration is not None and migration.to != to:
             return f"its migration to {migration.to} is planned; roll it back first"
         check_new_topic(to)
-        return self._refusal(topic, to)
+        return changes.unready(layout) or self._refusal(topic, to)
 
-    async def _reserve(self, topic: TopicName, to: TopicName) -> None:
+    async def _reserve(self, layout: Layout, to: TopicName) -> None:
         """
         Reserve the new name.
 
         The reservation is written again if it is there: a process that is about to create a topic of this name read the
-        former one before the migration was planned, and is then refused.
+        former one before the migration was planned, and is then refused. A former name of the topic refers to it until
+        the new topic is stored.
         """
+        topic = layout.topic
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(to)
             before, expected = (None, Expect.ABSENT) if found is None else found
-            if before is not None and not before.deleted:
+            if before is not None and not _is_free(before, layout):
                 await self.withdraw(topic)
                 raise TopicExists(str(to))
             if await self._put_if(changes.reserved(to, topic, before), expected):
@@ -259,7 +267,7 @@ class TopicMigrations:
     async def _release(self, topic: TopicName, to: TopicName) -> None:
         """Release a reserved name. A reservation that is left after a crash reserves nothing: see ``is_reserved``."""
         found = await self._layouts.find(to)
-        if found is not None and found[0].deleted and found[0].reserved_for == topic:
+        if found is not None and found[0].reserved_for == topic:
             await self._layouts.put_if(changes.released(found[0]), found[1])
 
     async def _record(self, topic: TopicName, progress: Progress, after: Position = EARLIEST) -> Position:
@@ -269,8 +277,13 @@ class TopicMigrations:
         The position is stored with the first round, so that a later attempt does not read everything again.
         """
         layout, version = await self._found(topic)
-        opened = await self._segment(str(topic))
-        recorder = await self._recorder(topic, opened)
+        active = layout.active()
+        if not active:
+            return after  # another process has finished the migration
+        opened = await self._segments.segment(str(layout.name_of(active[0].id)), layout.life)
+        if IAdoptingBuffer.providedBy(opened.buffer):
+            return EARLIEST  # the family has its abort records already
+        recorder = await self._completion.recorder(topic, opened)
         upto = after if layout.migration is None else max(after, layout.migration.recorded)
         for number in range(ROUNDS_MAX):
             tail = await opened.ledger.tail()
@@ -296,7 +309,8 @@ class TopicMigrations:
         Return whether there were any.
         """
         coordinator = await self._coordinator(str(topic))
-        waiting = frozenset[TxnID]() if coordinator is None else await transactions_in(coordinator, str(topic))
+        names = _names((await self._found(topic))[0])
+        waiting = frozenset[TxnID]() if coordinator is None else await transactions_in(coordinator, names)
         if coordinator is None or not waiting:
             return False
         deadline_ms, total = self._environment.now_ms() + wait_ms, len(waiting)
@@ -318,63 +332,15 @@ class TopicMigrations:
                 raise MigrationRefused(str(topic), "its migration was withdrawn meanwhile")
             if layout.migration.step is not MigrationStep.PLANNED:
                 return
+            if refused := changes.unready(layout):  # it was split since it was planned
+                raise MigrationRefused(str(topic), refused)
             reservation = await self._layouts.find(to)
             if reservation is None or reservation[0].reserved_for != topic:
-                await self._reserve(topic, to)
+                await self._reserve(layout, to)
                 continue
             progress("decide", 0, 0)
             await self._layouts.put_if(changes.decided(layout, upto), version)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
-
-    # -- after the decision ---------------------------------------------------------------------------
-
-    async def _carry_out(self, layout: Layout, reservation: tuple[Layout, int] | None) -> None:
-        """Do everything up to the new topic's record; until then, the segment is read through its old buffer."""
-        topic, migration = layout.topic, layout.migration
-        assert migration is not None
-        opened = await self._segment(str(topic))
-        if opened.adopted_by is not None:
-            return  # another process has finished the migration
-        last_ledger = (await opened.ledger.seal()).open_ledger_id
-        recorder = await self._recorder(topic, opened)
-        while True:
-            # The logs are sealed before their holds are read, and read again after the transactions have ended. The
-            # list of subscriptions does not change any more.
-            holders = set()
-            for name in layout.subscriptions:
-                held = await self._sealed_holders(topic, name)
-                if held is None:
-                    return
-                holders |= held
-            if await recorder.settle(migration.recorded, holders) and not holders:
-                break
-        # Read again after the seal: a family is listed before its first entry.
-        current = await self._layouts.find(topic)
-        if current is None or not current[0].is_migrating:
-            return
-        if reservation is None or not reservation[0].deleted:
-            raise LayoutConflict(str(migration.to), f"the name was reserved for the migration of {topic}")
-        after = changes.migrated(current[0], reservation[0], last_ledger)
-        for child in after.active():
-            await (await self._ledgers.create(str(after.name_of(child.id)))).close()
-        await self._put_if(after, reservation[1])
-
-    async def _sealed_holders(self, topic: TopicName, name: str) -> set[TxnID] | None:
-        """Return the open transactions that hold acknowledgments; None: another process has finished the migration."""
-        subscription = await self._subscription(str(topic), name, str(topic))
-        pending = subscription.pending_acks
-        if ISealablePendingAcks.providedBy(pending):
-            return set((await pending.seal()).open)
-        current = await self._layouts.find(topic)
-        if current is not None and current[0].is_migrating:
-            raise MigrationRefused(str(topic), f"the acknowledgments of {name} are served by other plugins")
-        return None
-
-    async def _recorder(self, topic: TopicName, opened: OpenSegment) -> OutcomeRecorder:
-        coordinator = await self._coordinator(str(topic))
-        if coordinator is None:
-            raise MigrationRefused(str(topic), "the plugins of its domain are not installed")
-        return OutcomeRecorder(self._store, opened, coordinator)
 
     async def _put_if(self, layout: Layout, expected: Expected) -> bool:
         try:
@@ -382,3 +348,12 @@ class TopicMigrations:
         except (VersionMismatch, OutcomeUnknown):
             return False
         return True
+
+
+def _is_free(target: Layout, layout: Layout) -> bool:
+    """Return whether a topic may get the name of ``target``: it is deleted, or a former name of this topic."""
+    return target.deleted or (target.moved_to is not None and layout.was(target.topic, target.life))
+
+
+def _names(layout: Layout) -> frozenset[str]:
+    return frozenset(str(layout.name_of(segment_id)) for segment_id in layout.segments)

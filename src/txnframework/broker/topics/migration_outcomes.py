@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,7 +15,7 @@ from txnframework.errors import (
     MigrationRefused,
     TransactionNotFound,
 )
-from txnframework.interfaces import IMetadataStore, ITransactionCoordinator
+from txnframework.interfaces import IAdoptingBuffer, IMetadataStore, ITransactionCoordinator
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.indexes import abort_indexes
 from txnframework.model.metadata import Expect, Put
@@ -47,6 +47,8 @@ class OutcomeRecorder:
     """Reads the outcomes in one segment, through the buffer of its present family, and stores abort records."""
 
     def __init__(self, store: IMetadataStore, opened: OpenSegment, coordinator: ITransactionCoordinator) -> None:
+        self._has_records = IAdoptingBuffer.providedBy(opened.buffer)
+        """Whether the present family stores abort records itself."""
         self._store = store
         self._opened = opened
         self._coordinator = coordinator
@@ -78,8 +80,11 @@ class OutcomeRecorder:
         Return whether no transaction was open: otherwise call again, to see what has become of them. An unknown
         transaction was forgotten after it was settled here, so its abort records are stored, or it was committed.
         """
+        if self._has_records:
+            after = await self._opened.buffer.max_read_position()
         found = await self._read(after)
-        await self._require_whole(found.aborted)
+        if not self._has_records:
+            await self._require_whole(found.aborted)
         states = {
             txn_id: await self._state(txn_id) for txn_id in {*holders, *(one.txn_id for _, one in found.undecided)}
         }
@@ -87,8 +92,9 @@ class OutcomeRecorder:
         await _together(self._abort, opened)
         if opened:
             return False
-        aborted = {place for place in found.undecided if await self._is_aborted(place[1])}
-        await self._store_records(found.aborted | aborted)
+        if not self._has_records:
+            aborted = {place for place in found.undecided if await self._is_aborted(place[1])}
+            await self._store_records(found.aborted | aborted)
         return True
 
     async def _read(self, after: Position) -> Outcomes:
@@ -169,8 +175,8 @@ class OutcomeRecorder:
             return  # it is decided; other participants are settled later
 
 
-async def transactions_in(coordinator: ITransactionCoordinator, segment: str) -> frozenset[TxnID]:
-    """Return the open transactions that take part in a segment."""
+async def transactions_in(coordinator: ITransactionCoordinator, segments: Collection[str]) -> frozenset[TxnID]:
+    """Return the open transactions that take part in one of these segments."""
     found: set[TxnID] = set()
     page = await coordinator.list_open(OpenQuery(limit=LISTED))
     while page:
@@ -179,7 +185,7 @@ async def transactions_in(coordinator: ITransactionCoordinator, segment: str) ->
                 described = await coordinator.describe(one.txn_id)
             except TransactionNotFound:
                 continue
-            if any(participant.segment == segment for participant in described.participants):
+            if any(participant.segment in segments for participant in described.participants):
                 found.add(one.txn_id)
         if len(page) < LISTED.items:
             break

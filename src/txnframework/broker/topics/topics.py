@@ -25,7 +25,7 @@ from txnframework.model.layout_changes import (
     with_next_id,
 )
 from txnframework.model.metadata import Expect, KeyRange, Record
-from txnframework.model.names import INTERNAL_PREFIX, PERSISTENT, TOPIC_DOMAINS, SegmentName, TopicName, check_new_topic
+from txnframework.model.names import INTERNAL_PREFIX, TOPIC_DOMAINS, SegmentName, TopicName, check_new_topic
 
 if TYPE_CHECKING:
     from txnframework.broker.segments import OpenSegment
@@ -122,10 +122,13 @@ class Topics:
 
     async def current_name(self, name: TopicName | SegmentName) -> TopicName | SegmentName:
         """Return the name of the topic that a topic has become, or the same name if it has not migrated."""
-        if isinstance(name, SegmentName) or name.domain != PERSISTENT:
+        if isinstance(name, SegmentName):
             return name
         found = await self._layouts.find(name)
-        return name if found is None else found[0].moved_to or name
+        while found is not None and (moved_to := found[0].moved_to) is not None:
+            name = moved_to
+            found = await self._layouts.find(name)
+        return name
 
     async def list(
         self, tenant: str | None = None, namespace: str | None = None, domain: str | None = None
@@ -205,7 +208,7 @@ class Topics:
             for _ in range(ATTEMPTS_MAX):
                 layout, version = await self._layouts.load(topic)
                 if layout.is_migrating:
-                    await self.migrations.finish(topic)
+                    await self.migrations.finish(layout.topic)
                     continue
                 changes = planned_changes(layout)
                 if not changes:
@@ -297,6 +300,9 @@ class Topics:
         planned: Layout | None = None
         for _ in range(ATTEMPTS_MAX):
             layout, version = await self._layouts.load(topic)
+            if layout.is_migrating:
+                await self.migrations.finish(layout.topic)
+                continue
             # The reply to the plan may have been lost: then the plan is stored, and another process may have carried it
             # out.
             is_stored = planned is not None and has_change(layout, planned, parents)

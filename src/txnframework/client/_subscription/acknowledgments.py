@@ -21,7 +21,6 @@ from txnframework.errors import (
 from txnframework.model.acks import Ack, AckRequest
 from txnframework.model.entries import EntryView
 from txnframework.model.ids import Branch
-from txnframework.model.names import topic_of
 from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest
 
@@ -187,7 +186,8 @@ class ConsumerAcks:
         self, segment: str, acks: tuple[Ack, ...], incarnation: int, holder: Branch | None, principal: str
     ) -> None:
         """Acknowledge on a segment that this consumer has left, because it was finished or its lease was lost."""
-        subscribed = await self._host.subscription(str(topic_of(segment)), self._subscription, segment)
+        topic = str(self._segments.layout_of(segment).topic)
+        subscribed = await self._host.subscription(topic, self._subscription, segment)
         if holder is None:
             if not await subscribed.cursor.apply(incarnation, acks, None):
                 await subscribed.cursor.load()  # raises if the cursor was deleted; after a seek, they have no effect

@@ -12,7 +12,7 @@ from txnframework.client._subscription.attachments import SegmentAttachments
 from txnframework.client._subscription.feed import Feed
 from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.errors import NotFound, Unavailable
-from txnframework.model.names import parse_name, topic_of
+from txnframework.model.names import parse_name
 
 
 class CursorMoves:
@@ -48,7 +48,8 @@ class CursorMoves:
             moved = False
             for segment, position in moving.items():
                 try:
-                    subscribed = await self._host.subscription(str(topic_of(segment)), subscription, segment)
+                    topic = str(segments.layout_of(segment).topic)
+                    subscribed = await self._host.subscription(topic, subscription, segment)
                     await subscribed.cursor.seek(position)
                     moved = True
                     feed = segments.feeds.get(segment)

@@ -34,7 +34,7 @@ def followed(layout: Layout, targets: Targets, in_order: bool) -> tuple[Segment,
     if layout.topic in targets:
         return tuple(made)
     wanted: set[int] = set()
-    for named in [one for one in targets if one.topic == layout.topic]:
+    for named in [one for one in targets if one.topic == layout.topic or layout.has(one)]:
         root = layout.segment_of(named)
         descendants = layout.descendants(root.id)
         wanted |= {root.id, *(one.id for one in descendants)}
@@ -78,8 +78,7 @@ class FollowedSegments:
         topic = topic_of(segment)
         if topic in self.layouts:
             return self.layouts[topic]
-        origins = (one for one in self.layouts.values() if one.origin is not None and one.origin.topic == topic)
-        return next(origins, None)
+        return next((one for one in self.layouts.values() if one.was(topic)), None)
 
     def move(self, topic: TopicName, to: Layout) -> None:
         """Follow a topic that has migrated: its new layout, and the new name as the target."""
@@ -133,8 +132,12 @@ class FollowedSegments:
         return all(feed is not None and feed.may_be_followed for feed in feeds)
 
     def follows(self, at: TopicSegment) -> bool:
-        """Return whether this consumer still holds the ancestors of a segment; their leases may have been lost."""
-        return all(feed.holds for feed in self._feeds_before(at.topic, at.segment.id))
+        """
+        Return whether this consumer still holds the ancestors of a segment; their leases may have been lost.
+
+        False also if its topic has just migrated: what was received of it is about to be given back.
+        """
+        return at.topic in self.layouts and all(feed.holds for feed in self._feeds_before(at.topic, at.segment.id))
 
     def ready(self, layout: Layout) -> list[str]:
         """Return the segments of a topic that are not finished and, with an order, whose parents are finished."""

@@ -27,6 +27,7 @@ from txnframework.model import (
     Transaction,
     Visibility,
 )
+from txnframework.model.names import topic_of
 from txnframework.plugin import AbortRetention, SegmentAppender, SegmentContext, foreign_data, options_as
 from txnframework_legacy.admission import EnlistedBranches, FamilyRegistration
 from txnframework_legacy.buffer.base import LogBuffer
@@ -55,7 +56,8 @@ class MarkerBuffer(LogBuffer):
         self._snapshots = Snapshots(context.ledgers, context.segment, context.life, _snapshot_options(options))
         retention = AbortRetention(context.environment, context.transactions.abort_retention_ms)
         self._topic = TopicReader(context.ledger, self._snapshots, retention, options.snapshot_entries)
-        registration = FamilyRegistration(context.store, context.segment, options.attempts_max)
+        self._topic_name = context.topic or str(topic_of(context.segment))
+        registration = FamilyRegistration(context.store, self._topic_name, options.attempts_max)
         admission = EnlistedBranches(
             context.segment, context.ledger, context.coordinator, registration, options.branches_max
         )
@@ -152,7 +154,7 @@ class MarkerBuffer(LogBuffer):
                 tail = await self._topic_ledger.tail()
                 continue
             except LedgerSealed as error:
-                if await is_migrating(self._store, self.segment):
+                if await is_migrating(self._store, self._topic_name):
                     await self._record_outcome(ended)
                     return
                 raise Unavailable(

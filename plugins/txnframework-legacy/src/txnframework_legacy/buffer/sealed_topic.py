@@ -11,22 +11,30 @@ from __future__ import annotations
 from txnframework.interfaces import IManagedLedger, IMetadataStore
 from txnframework.model import Branch, Expect, Put, Transaction
 from txnframework.model.indexes import abort_indexes
-from txnframework.model.layout import from_record
-from txnframework.model.names import topic_of
+from txnframework.model.layout import Layout, from_record
+from txnframework.model.names import TopicName
 from txnframework.model.paths import abort_record_key, topic_key
 from txnframework.model.positions import Position
 from txnframework.model.records import AbortRecord, TopicRecord, decode, encode
 from txnframework_legacy.buffer.state import OpenTransaction
 
 
-async def is_migrating(store: IMetadataStore, segment: str) -> bool:
+async def is_migrating(store: IMetadataStore, topic: str) -> bool:
     """Return whether the topic's migration is decided, or done."""
-    topic = topic_of(segment)
-    record = await store.get(topic_key(topic))
-    if record is None:
-        return False
-    layout = from_record(topic, decode(TopicRecord, record))
-    return layout.is_migrating or layout.moved_to is not None
+    layout = await _layout(store, topic)
+    return layout is not None and (layout.is_migrating or layout.moved_to is not None)
+
+
+async def has_migrated(store: IMetadataStore, topic: str, life: int) -> bool:
+    """Return whether the topic of this life has become another one, or is about to."""
+    layout = await _layout(store, topic)
+    return layout is not None and (layout.is_migrating or layout.moved_to is not None or layout.life > life)
+
+
+async def _layout(store: IMetadataStore, topic: str) -> Layout | None:
+    name = TopicName.parse(topic)
+    record = await store.get(topic_key(name))
+    return None if record is None else from_record(name, decode(TopicRecord, record))
 
 
 async def record_outcome(

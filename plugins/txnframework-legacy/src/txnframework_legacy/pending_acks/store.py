@@ -17,6 +17,7 @@ from txnframework.errors import (
     TransactionDomainMismatch,
     TransactionNotFound,
     TxnFrameworkError,
+    Unavailable,
 )
 from txnframework.interfaces import ISealablePendingAcks
 from txnframework.model import Ack, AckRequest, Branch, Participant, PendingAck, PendingAcks, State, Transaction, TxnID
@@ -27,6 +28,7 @@ from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.plugin import SubscriptionContext, foreign_data, options_as
 from txnframework_legacy.admission import FamilyRegistration
+from txnframework_legacy.buffer.sealed_topic import has_migrated
 from txnframework_legacy.ledger_names import PENDING_ACKS, ledger_name, parse_ledger_name
 from txnframework_legacy.log.switched_writer import LogWriterFactory
 from txnframework_legacy.log.switches import LogKind, Scope, SwitchWatchers
@@ -71,6 +73,7 @@ class LogPendingAcks:
         self.subscription: str = context.subscription
         self._name = log_name(context.segment, context.life, context.subscription)
         self._participant = Participant(context.segment, context.subscription)
+        self._topic, self._life = context.topic, context.life
         self._cursor = context.cursor
         self._ledgers = context.ledgers
         self._store = context.store
@@ -83,7 +86,7 @@ class LogPendingAcks:
         self._settlement = AckSettlement(self._participant, context.cursor, batching.records_max)
         self._opening = asyncio.Lock()
         self._log: PendingAckLog | None = None
-        self._registration = FamilyRegistration(context.store, context.segment, self._options.attempts_max)
+        self._registration = FamilyRegistration(context.store, context.topic, self._options.attempts_max)
         self._is_verified = False
         self._is_closed = False
 
@@ -94,6 +97,7 @@ class LogPendingAcks:
 
         :raises ConfigurationError: transactions of another family hold acknowledgments, or their ended ones are not
             settled.
+        :raises Unavailable: the same, because the topic has just migrated to that family.
         """
         await self._require_no_foreign_acks()
         log = await self._opened(make=False)
@@ -155,16 +159,20 @@ class LogPendingAcks:
         if await self._settlement.settle(log, ended.txn_id, ended) and log.records >= self._records_max(log):
             await log.shrink(self._records_max(log))
 
-    async def seal(self) -> PendingAcks:
+    async def seal(self, family: str, life: int) -> PendingAcks:
         """
         Seal the log, which is created for it if it does not exist; return what open transactions hold.
 
-        Without a log, a process that does not know of the migration could create one later.
+        Without a log, a process that does not know of the migration could create one later. If an earlier migration
+        limited the cursor to this family, the other one is admitted when nothing is held here any more.
         """
         log = await self._opened(make=True)
         assert log is not None
         await log.seal()
-        return await self.recover()
+        held = await self.recover()
+        if not held.open and (await self._cursor.load()).family:
+            await self._cursor.admit(family, life)
+        return held
 
     async def close(self) -> None:
         """Refuse further calls and close the log. Idempotent."""
@@ -176,11 +184,17 @@ class LogPendingAcks:
     async def _require_no_foreign_acks(self) -> None:
         """
         Refuse a subscription with records of the metadata family: messages that they hold would be delivered here.
+
+        After a migration from that family they hold nothing: they are about to be taken back, or their transactions
+        have ended.
         """
         if self._is_verified:
             return
         held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, self.segment, self.subscription)
-        if (await self._store.scan_index(held, 1)).records:
+        found = (await self._store.scan_index(held, 1)).records
+        if found and (await self._cursor.load()).family != LOG_FAMILY:
+            if await has_migrated(self._store, self._topic, self._life):
+                raise Unavailable(f"{self._topic} has just migrated to the metadata family")
             what = f"acknowledgments of the metadata family's transactions in subscription {self.subscription}"
             raise foreign_data(self.segment, what, "plugins of that family (until these have taken effect)")
         self._is_verified = True

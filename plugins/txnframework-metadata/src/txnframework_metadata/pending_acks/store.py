@@ -15,7 +15,7 @@ from txnframework.errors import (
     TransactionConflict,
     Unavailable,
 )
-from txnframework.interfaces import IAtomicBatchStore, IPendingAckStore, IPlannedCursor
+from txnframework.interfaces import IAtomicBatchStore, IPlannedCursor, ISealablePendingAcks
 from txnframework.model.ack_overlap import Verdict
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
@@ -35,7 +35,7 @@ from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.records.views import StoredOperation, processed_document, processed_of
 
 
-@implementer(IPendingAckStore)
+@implementer(ISealablePendingAcks)
 class MetadataPendingAcks:
     """
     Stores acknowledgments as operation records, and finds conflicts by *put, then look*.
@@ -103,6 +103,17 @@ class MetadataPendingAcks:
         if ended.state not in (State.COMMITTED, State.ABORTED):
             raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
         await self._settle(ended, with_writes=False)
+
+    async def seal(self, family: str, life: int) -> PendingAcks:
+        """
+        Limit the cursor to the other family, *then* read what is held.
+
+        An acknowledgment is put before the cursor is read. So either its process finds the limit and takes it back, or
+        it is found here.
+        """
+        self._require_open()
+        await self._cursor.admit(family, life)
+        return await self.recover()
 
     async def close(self) -> None:
         """

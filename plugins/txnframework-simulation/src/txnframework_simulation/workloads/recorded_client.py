@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from txnframework.client import (
     TransactionPart,
 )
 from txnframework.errors import ReceiveTimeout
-from txnframework.model.names import TOPIC, TopicName
+from txnframework.model.names import PERSISTENT, TOPIC, TopicName
 from txnframework.model.transactions import State
 from txnframework_simulation import history
 from txnframework_simulation.history import NULL, NULL_HEADER, AckedMessage, MessagePosition, Recorder, SeenMessage
@@ -201,16 +202,23 @@ class RecordedClient:
         await self.record(merged, lambda: self.client.merge(topic, segment, other), lambda new: history.Changed((new,)))
 
     async def migrate(self, topic: str, wait_ms: int) -> None:
-        """Migrate a persistent topic to the topic of segments of the same name, or continue its migration."""
-        old = TopicName.parse(topic)
-        new = TopicName(TOPIC, old.tenant, old.namespace, old.name)
-        migrations = self.client.topics.migrations
-        await self.record(history.Migrate(topic), lambda: migrations.migrate(old, new, wait_ms))
+        """Migrate a topic to the topic of the same name in the other family, or continue its migration."""
+
+        async def work() -> None:
+            old = (await self.client.topics.current_name(TopicName.parse(topic))).topic
+            new = replace(old, domain=TOPIC if old.domain == PERSISTENT else PERSISTENT)
+            await self.client.topics.migrations.migrate(old, new, wait_ms)
+
+        await self.record(history.Migrate(topic), work)
 
     async def withdraw_migration(self, topic: str) -> None:
         """Withdraw the planned migration of a topic, if there is one."""
-        migrations = self.client.topics.migrations
-        await self.record(history.Migrate(topic, False), lambda: migrations.withdraw(TopicName.parse(topic)))
+
+        async def work() -> bool:
+            present = (await self.client.topics.current_name(TopicName.parse(topic))).topic
+            return await self.client.topics.migrations.withdraw(present)
+
+        await self.record(history.Migrate(topic, False), work)
 
     async def create_topic(self, topic: str, segments: int = 1) -> None:
         """Create a topic if it does not exist."""

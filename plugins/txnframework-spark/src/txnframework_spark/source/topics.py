@@ -14,9 +14,9 @@ from txnframework.broker import Host
 from txnframework.errors import Closed, LedgerNotFound, TopicNotFound, TxnFrameworkError
 from txnframework.interfaces import IWatch
 from txnframework.model.layout import Layout, SegmentState
-from txnframework.model.names import TopicName, parse_name, segment_id_of, topic_of
+from txnframework.model.names import TOPIC, TopicName, parse_name, segment_id_of, topic_of
 from txnframework.model.positions import Position
-from txnframework_spark.errors import InvalidOption, TopicLost
+from txnframework_spark.errors import InvalidOption, TopicLost, Unsupported
 from txnframework_spark.options.selection import TopicSelection
 from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.process import retry_unavailable
@@ -57,18 +57,18 @@ class SegmentWatcher:
             # The watch is set before the read, so that no change is missed.
             watch = await self._host.topics.watch(topic)
             try:
-                layout = self._layouts[topic] = await self._host.topics.layout(topic)
+                layout = self._layouts[topic] = require_readable(topic, await self._host.topics.layout(topic))
             except BaseException:
                 await watch.close()
                 raise
-            if layout.origin is not None:
-                self._adopted[str(layout.origin.topic)] = topic
+            names = (str(layout.name_of(segment_id)) for segment_id in layout.segments)
+            self._adopted |= {name: topic for name in names if topic_of(name) != topic}
             self._watching[topic] = asyncio.create_task(self._run_layout(topic, watch))
         return self._layouts[topic]
 
     async def refresh(self, topic: TopicName) -> Layout:
         """Finish planned layout changes and read the layout again."""
-        self._layouts[topic] = await self._host.topics.finish_changes(topic)
+        self._layouts[topic] = require_readable(topic, await self._host.topics.finish_changes(topic))
         return self._layouts[topic]
 
     async def forget(self, topic: TopicName) -> None:
@@ -173,7 +173,8 @@ class SegmentWatcher:
         async def follow() -> None:
             while True:
                 await watch.changed()
-                self._layouts[topic] = await retry_unavailable(self._host, lambda: self._host.topics.layout(topic))
+                layout = await retry_unavailable(self._host, lambda: self._host.topics.layout(topic))
+                self._layouts[topic] = require_readable(topic, layout)
 
         try:
             error = await self._keep(follow)
@@ -265,6 +266,17 @@ class TopicSet:
     def _chosen(self, layout: Layout) -> Layout:
         chosen = self.options.selection.assigned.get(layout.topic)
         return layout if chosen is None else restrict_layout(layout, chosen)
+
+
+def require_readable(topic: TopicName, layout: Layout) -> Layout:
+    """
+    Return the layout of a topic, unless the topic has migrated to the log-driven family.
+
+    :raises Unsupported: it has; read tasks do not know the outcomes of that family's transactions.
+    """
+    if layout.topic.domain == TOPIC:
+        return layout
+    raise Unsupported(f"{topic} has become {layout.topic}, which Spark cannot read; migrate it back")
 
 
 def restrict_layout(layout: Layout, chosen: Collection[int]) -> Layout:

@@ -1,0 +1,238 @@
+"""Opens segments and subscriptions: which plugins serve them, by the topic to which they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker.metrics import measured_pending_acks
+from txnframework.broker.non_transactional import NonTransactionalBuffer, NonTransactionalPendingAcks
+from txnframework.broker.segments import OpenSegment, SegmentSubscription
+from txnframework.broker.stores import HostContext, verify_cursor
+from txnframework.broker.topics.layouts import StoredLayouts
+from txnframework.errors import ConfigurationError, LedgerNotFound
+from txnframework.interfaces import (
+    IAdoptingBuffer,
+    ICommitOrderBuffer,
+    IManagedLedger,
+    IPendingAckStore,
+    ISealableBuffer,
+    ISealablePendingAcks,
+    ITransactionBuffer,
+    ITransactionCoordinator,
+)
+from txnframework.model.layout import FIRST_LIFE, Layout
+from txnframework.model.names import TOPIC, TOPIC_DOMAINS, TopicName, parse_name, segment_id_of, topic_of
+from txnframework.plugin import SegmentContext, SubscriptionContext, foreign_data
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What the context of a buffer says about the segment's topic; see ``SegmentContext``."""
+
+    topic: str
+    life: int
+    settled_families: tuple[str, ...]
+
+
+class SegmentOpener:
+    """Opens segments and subscriptions of one host; ``coordinator`` returns a coordinator by name, opened if needed."""
+
+    def __init__(self, context: HostContext, coordinator: Callable[[str], Awaitable[ITransactionCoordinator]]) -> None:
+        self._context = context
+        self._coordinator = coordinator
+        self._layouts = StoredLayouts(context.metadata)
+
+    def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
+        """
+        Return the plugins of a topic or segment, by the domain in its name and its namespace's overrides.
+
+        After a migration, a segment belongs to a topic of another domain; see ``OpenSegment.topic``.
+
+        :raises UnknownPlugin: only some of the domain's plugins are installed.
+        """
+        topic = topic_of(name)
+        return plugins_of(
+            self._context.config.domain(f"{topic.tenant}/{topic.namespace}", topic.domain), self._context.registry
+        )
+
+    def stores_outside_segment(self, name: str) -> bool:
+        """
+        Return whether the segment's buffer keeps messages outside the segment, where retention does not count them.
+        """
+        plugins = self.plugins_of(name)
+        return isinstance(plugins, DomainPlugins) and ICommitOrderBuffer.implementedBy(plugins.buffer.implementation)
+
+    def refuses_migration(self, topic: TopicName, to: TopicName) -> str:
+        """Return why the plugins of two topics do not allow a migration; empty: they do."""
+        source, target = self.plugins_of(str(topic)), self.plugins_of(str(to))
+        if isinstance(source, NoPlugins) or isinstance(target, NoPlugins):
+            return "transactions need the plugins of both domains, and some of them are not installed"
+        if not ISealableBuffer.implementedBy(source.buffer.implementation):
+            return f"its buffer {source.buffer.name} stores messages in a way that no other family can read"
+        if not ISealableBuffer.implementedBy(target.buffer.implementation):
+            return f"the buffer {target.buffer.name} of {to} stores messages in a way that no other family can read"
+        if not ISealablePendingAcks.implementedBy(source.pending_acks.implementation):
+            return f"its pending-ack store {source.pending_acks.name} cannot be sealed"
+        if not (self._adopting(topic) and self._adopting(to)):
+            scalable = to if to.domain == TOPIC else topic
+            return f"the buffer of {scalable} cannot read what another family wrote"
+        return ""
+
+    def _adopting(self, topic: TopicName) -> bool:
+        """Return whether the buffer that reads the former segments of a topic is able to."""
+        plugins = self._reading_plugins(topic, is_adopted=True)
+        return isinstance(plugins, DomainPlugins) and IAdoptingBuffer.implementedBy(plugins.buffer.implementation)
+
+    def _reading_plugins(self, topic: TopicName, *, is_adopted: bool) -> DomainPlugins | NoPlugins:
+        """
+        Return the plugins whose buffer serves a segment of a topic.
+
+        Segments that were written before a migration are always read by the family of ``topic://`` topics, by abort
+        records.
+        """
+        return self.plugins_of(str(replace(topic, domain=TOPIC) if is_adopted else topic))
+
+    async def segment(self, name: str) -> OpenSegment:
+        """
+        Open a segment and recover it.
+
+        :raises LedgerNotFound: the segment does not exist.
+        :raises ConfigurationError: transactions of a family that does not serve the segment now wrote to it.
+        """
+        own = parse_name(name)
+        returns = isinstance(own, TopicName)
+        # The plugins are looked up first, so that a domain with missing plugins fails before anything is opened. After
+        # a migration, the record names the topic that decides.
+        owner = await self._layouts.owner(own.topic)
+        topic = own.topic if owner is None else owner.topic
+        is_adopted = owner is not None and owner.has(own) and owner.is_adopted(segment_id_of(own))
+        plugins = self._reading_plugins(topic, is_adopted=is_adopted)
+        if is_adopted:
+            _require_adopting(name, plugins)
+        ledger = await self._context.ledgers.open(name)
+        try:
+            # If the name returns, the record is read after the ledger was opened: if it belongs to another life, the
+            # opened ledger was deleted.
+            layout = await self._layout_of(topic) if returns else owner
+            if returns and layout is not None and layout.deleted and not layout.segments:
+                raise LedgerNotFound(name)  # the ledger belongs to a topic whose creation is not complete
+            if layout is not None and not is_adopted and isinstance(plugins, DomainPlugins):
+                _require_family(name, layout, plugins)
+            life = FIRST_LIFE if layout is None else layout.life
+            origin = None if layout is None else layout.origin
+            formers = () if origin is None else origin.formers
+            context_life = life if returns or formers else FIRST_LIFE
+            settled = origin.families if origin is not None and is_adopted else ()
+            buffer = await self._buffer(ledger, plugins, TopicFacts(str(topic), context_life, settled))
+            await buffer.recover()
+        except BaseException:
+            await ledger.close()
+            raise
+        return OpenSegment(name, ledger, buffer, topic, life, formers, is_adopted, returns)
+
+    async def is_outdated(self, opened: OpenSegment) -> bool:
+        """Return whether the segment's topic has migrated since the segment was opened; ``opened`` is sealed."""
+        owner = await self._layouts.owner(topic_of(opened.name))
+        return (
+            owner is not None
+            and (owner.topic, owner.life) != (opened.topic, opened.life)
+            and owner.was(opened.topic, opened.life)
+        )
+
+    async def subscription(self, name: str, segment: OpenSegment) -> SegmentSubscription:
+        """
+        Open a subscription on one segment.
+
+        :raises StoreMismatch: the cursor is ahead of the segment.
+        """
+        return await self._subscription(name, segment, self.plugins_of(str(segment.topic)))
+
+    async def former_subscription(self, name: str, segment: OpenSegment, family: str) -> SegmentSubscription | None:
+        """
+        Open a subscription on a segment as before a migration, when transactions of ``family`` acknowledged there.
+
+        None: no plugins of that family are installed.
+        """
+        for domain in TOPIC_DOMAINS:
+            plugins = self.plugins_of(str(replace(segment.topic, domain=domain)))
+            if isinstance(plugins, DomainPlugins) and family in plugins.coordinator.families:
+                return await self._subscription(name, segment, plugins)
+        return None
+
+    async def _subscription(
+        self, name: str, segment: OpenSegment, plugins: DomainPlugins | NoPlugins
+    ) -> SegmentSubscription:
+        topic = str(segment.topic)
+        cursor = StoredCursor(self._context.metadata, topic, segment.name, name, segment.ledger)
+        await verify_cursor(cursor, segment.ledger)
+        pending_acks = await self._pending_acks(cursor, plugins, segment.context_life)
+        return SegmentSubscription(topic, name, segment.name, cursor, pending_acks)
+
+    async def _layout_of(self, topic: TopicName) -> Layout | None:
+        found = await self._layouts.find(topic)
+        return None if found is None else found[0]
+
+    async def _buffer(
+        self, ledger: IManagedLedger, plugins: DomainPlugins | NoPlugins, place: TopicFacts
+    ) -> ITransactionBuffer:
+        if isinstance(plugins, NoPlugins):
+            return NonTransactionalBuffer(ledger, plugins.reason)
+        provider = plugins.buffer
+        opening = SegmentContext(
+            ledger.name,
+            ledger,
+            self._context.ledgers,
+            self._context.metadata,
+            await self._coordinator(plugins.coordinator.name),
+            self._context.environment,
+            self._context.registry.decode_options(provider, self._context.config.buffers.get(provider.name, {})),
+            self._context.config.transactions,
+            self._context.metrics,
+            place.life,
+            place.settled_families,
+            place.topic,
+        )
+        return await self._context.registry.open(provider, opening)
+
+    async def _pending_acks(
+        self, cursor: StoredCursor, plugins: DomainPlugins | NoPlugins, life: int
+    ) -> IPendingAckStore:
+        if isinstance(plugins, NoPlugins):
+            return NonTransactionalPendingAcks(
+                cursor.segment, cursor.subscription, self._context.metadata, plugins.reason
+            )
+        provider = plugins.pending_acks
+        opening = SubscriptionContext(
+            cursor.topic,
+            cursor.segment,
+            cursor.subscription,
+            cursor,
+            self._context.ledgers,
+            self._context.metadata,
+            await self._coordinator(plugins.coordinator.name),
+            self._context.environment,
+            self._context.registry.decode_options(provider, self._context.config.pending_acks.get(provider.name, {})),
+            self._context.config.transactions,
+            self._context.metrics,
+            life,
+        )
+        store = await self._context.registry.open(provider, opening)
+        return measured_pending_acks(store, self._context.metrics, cursor.topic, cursor.subscription)
+
+
+def _require_family(name: str, topic: Layout, plugins: DomainPlugins) -> None:
+    """Raise ConfigurationError if a family wrote to the topic that the configured plugins cannot decide on."""
+    for family in topic.families:
+        if family not in plugins.buffer.families:
+            what = f"what transactions of the {family} family wrote or acknowledged"
+            raise foreign_data(name, what, "plugins of that family")
+
+
+def _require_adopting(name: str, plugins: DomainPlugins | NoPlugins) -> None:
+    """Raise ConfigurationError if the configured buffer cannot read what another family wrote before a migration."""
+    if isinstance(plugins, DomainPlugins) and not IAdoptingBuffer.implementedBy(plugins.buffer.implementation):
+        reason = f"{name} was written by another family before its topic migrated, which this buffer cannot read"
+        raise ConfigurationError("domains.segment.buffer", reason)

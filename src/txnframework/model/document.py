@@ -1,0 +1,28 @@
+"""The base class of the documents in the metadata store, and their formats."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+FORMAT = 2
+"""
+The format of all documents, and of the index entries that are written with them; it changes with either.
+
+2: write operations are indexed by segment and transaction, abort records by how far they reach.
+"""
+
+CO_COMMIT_FORMAT = 3
+"""The format of a header with ``co_commit``. A release that does not know this rule must not commit the transaction."""
+
+MIGRATION_FORMAT = 4
+"""The format of a record that a migration changed. A release that does not know migrations must not use it."""
+
+
+class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):
+    """Base class of all documents."""
+
+    format: int = FORMAT
