@@ -239,7 +239,12 @@ class StoredCursor:
             at = await self._starts_at()
             if at is None:
                 return None
-            return self._write(record, Cursor(FIRST_INCARNATION if former is None else former.incarnation + 1, at))
+            if former is None:
+                return self._write(record, Cursor(FIRST_INCARNATION, at))
+            # A limit by a migration stays: a process that is paused in an earlier one must not limit it again.
+            return self._write(
+                record, replace(former, incarnation=former.incarnation + 1, mark_delete=at, tombstone=False)
+            )
 
         await update_record(self._store, self._key, begin)
 

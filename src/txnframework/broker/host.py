@@ -120,6 +120,7 @@ class Host:
             self.segments,
             self._coordinator_of,
             self._opener.refuses_migration,
+            lambda topic: self.topics.deletion.finish(topic),
         )
         self.topics = Topics(
             metadata, ledgers, self.segments.segment, self._coordinator_of, self._release_segment, migrations

@@ -16,7 +16,7 @@ import msgspec
 
 from txnframework.model.acks import Ack, AckState
 from txnframework.model.positions import Position
-from txnframework.model.records import FORMAT, MIGRATION_FORMAT, CursorRecord
+from txnframework.model.records import FORMAT, RETURN_FORMAT, CursorRecord
 
 _INDEX_MAX = 1 << 62
 
@@ -177,7 +177,7 @@ def _touches(last: Position, first: Position) -> bool:
 def to_record(cursor: Cursor) -> CursorRecord:
     """Return the document that holds ``cursor``."""
     return CursorRecord(
-        format=MIGRATION_FORMAT if cursor.family else FORMAT,
+        format=RETURN_FORMAT if cursor.family else FORMAT,
         incarnation=cursor.incarnation,
         mark_delete=str(cursor.mark_delete),
         deleted=[(str(first), str(last)) for first, last in cursor.deleted],

@@ -19,7 +19,13 @@ CO_COMMIT_FORMAT = 3
 """The format of a header with ``co_commit``. A release that does not know this rule must not commit the transaction."""
 
 MIGRATION_FORMAT = 4
-"""The format of a record that a migration changed. A release that does not know migrations must not use it."""
+"""
+The format of a record that a migration from ``persistent://`` to ``topic://`` changed. A release that does not know
+migrations must not use it.
+"""
+
+RETURN_FORMAT = 5
+"""The format of a record that a migration to ``persistent://`` changed, then or earlier; see ``MIGRATION_FORMAT``."""
 
 
 class Document(msgspec.Struct, kw_only=True, omit_defaults=False, forbid_unknown_fields=True):

@@ -19,9 +19,10 @@ from enum import Enum
 import msgspec
 
 from txnframework.errors import LayoutConflict
-from txnframework.model.names import PERSISTENT, SegmentName, TopicName, segment_id_of
+from txnframework.model.names import ONLY_SEGMENT_ID, PERSISTENT, SegmentName, TopicName, segment_id_of
 from txnframework.model.positions import Position
-from txnframework.model.records import FORMAT, MIGRATION_FORMAT, SegmentDocument, TopicRecord
+from txnframework.model.records import SegmentDocument, TopicRecord
+from txnframework.model.topic_documents import topic_format
 from txnframework.model.topic_migration import (
     Migration,
     MigrationOrigin,
@@ -203,9 +204,8 @@ class Layout:
 
 def to_record(layout: Layout) -> TopicRecord:
     """Return the document that holds ``layout``."""
-    is_plain = layout.migration is None and layout.origin is None and layout.reserved_for is None
-    return TopicRecord(
-        format=FORMAT if is_plain else MIGRATION_FORMAT,
+    implied = _implied_topic(layout.origin)
+    record = TopicRecord(
         epoch=layout.epoch,
         next_id=layout.next_id,
         subscriptions=list(layout.subscriptions),
@@ -220,7 +220,7 @@ def to_record(layout: Layout) -> TopicRecord:
                 state=segment.state.value,
                 parents=list(segment.parents),
                 children=list(segment.children),
-                topic=msgspec.UNSET if segment.topic is None else str(segment.topic),
+                topic=msgspec.UNSET if segment.topic in (None, implied) else str(segment.topic),
             )
             for segment in layout.in_order()
         ],
@@ -232,10 +232,14 @@ def to_record(layout: Layout) -> TopicRecord:
         origin=msgspec.UNSET if layout.origin is None else origin_document(layout.origin),
         reserved_for=msgspec.UNSET if layout.reserved_for is None else str(layout.reserved_for),
     )
+    record.format = topic_format(record)
+    return record
 
 
 def from_record(topic: TopicName, record: TopicRecord) -> Layout:
     """Return the layout that ``record`` holds."""
+    origin = None if isinstance(record.origin, msgspec.UnsetType) else origin_of(record.origin)
+    implied = _implied_topic(origin)
     segments = {
         found.id: Segment(
             found.id,
@@ -244,7 +248,9 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
             SegmentState(found.state),
             tuple(found.parents),
             tuple(found.children),
-            None if found.topic is msgspec.UNSET else TopicName.parse(found.topic),
+            (implied if found.id == ONLY_SEGMENT_ID else None)
+            if found.topic is msgspec.UNSET
+            else TopicName.parse(found.topic),
         )
         for found in record.segments
     }
@@ -264,6 +270,11 @@ def from_record(topic: TopicName, record: TopicRecord) -> Layout:
         record.last_ledger,
         tuple(record.families),
         None if isinstance(record.migration, msgspec.UnsetType) else migration_of(record.migration),
-        None if isinstance(record.origin, msgspec.UnsetType) else origin_of(record.origin),
+        origin,
         None if isinstance(record.reserved_for, msgspec.UnsetType) else TopicName.parse(record.reserved_for),
     )
+
+
+def _implied_topic(origin: MigrationOrigin | None) -> TopicName | None:
+    """Return the topic whose name segment 0 has although its document does not say so; see ``SegmentDocument``."""
+    return origin.topic if origin is not None and origin.is_first else None

@@ -37,6 +37,7 @@ from txnframework.model.document import (
     CO_COMMIT_FORMAT,
     FORMAT,
     MIGRATION_FORMAT,
+    RETURN_FORMAT,
     Document,
     Natural,
 )
@@ -50,6 +51,7 @@ from txnframework.model.topic_documents import (
     SegmentDocument,
     SubscriptionRecord,
     TopicRecord,
+    topic_format,
 )
 from txnframework.model.transaction_documents import (
     AbortRecord,
@@ -71,6 +73,7 @@ __all__ = [
     "CO_COMMIT_FORMAT",
     "FORMAT",
     "MIGRATION_FORMAT",
+    "RETURN_FORMAT",
     "UNREADABLE",
     "AbortRecord",
     "AckDocument",
@@ -193,7 +196,12 @@ def decode(kind: type[D], record: Record) -> D:
 
 
 _OTHER_FORMATS: frozenset[tuple[object, int]] = frozenset(
-    {(TransactionHeader, CO_COMMIT_FORMAT), (TopicRecord, MIGRATION_FORMAT), (CursorRecord, MIGRATION_FORMAT)}
+    {
+        (TransactionHeader, CO_COMMIT_FORMAT),
+        (TopicRecord, MIGRATION_FORMAT),
+        (TopicRecord, RETURN_FORMAT),
+        (CursorRecord, RETURN_FORMAT),
+    }
 )
 
 
@@ -202,10 +210,9 @@ def _format_of(document: object) -> int:
     if isinstance(document, TransactionHeader):
         return FORMAT if document.co_commit is msgspec.UNSET else CO_COMMIT_FORMAT
     if isinstance(document, TopicRecord):
-        fields = (document.migration, document.origin, document.reserved_for)
-        return FORMAT if all(one is msgspec.UNSET for one in fields) else MIGRATION_FORMAT
+        return topic_format(document)
     if isinstance(document, CursorRecord):
-        return FORMAT if document.family is msgspec.UNSET else MIGRATION_FORMAT
+        return FORMAT if document.family is msgspec.UNSET else RETURN_FORMAT
     return FORMAT
 
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from txnframework.model.document import Document, Natural
+from txnframework.model.document import FORMAT, MIGRATION_FORMAT, RETURN_FORMAT, Document, Natural
+from txnframework.model.names import PERSISTENT
 from txnframework.model.positions import PositionText
 from txnframework.model.topic_migration import MigrationDocument, OriginDocument
 
@@ -58,7 +59,7 @@ class CursorRecord(Document):
     ``incarnation``: new on creation and on seek. ``deleted``: ranges ``[first, last]`` acknowledged one by one beyond
     ``mark_delete``. ``partial``: by position, the acknowledged indexes of a batch that is partly acknowledged.
     ``tombstone``: unsubscribed. ``family``: only transactions of this family may acknowledge since a migration to the
-    topic's life ``family_life``; absent from all other records, and ``format`` 4 goes with it.
+    topic's life ``family_life``; absent from all other records, and ``format`` 5 goes with it.
     """
 
     incarnation: Natural
@@ -108,7 +109,8 @@ class SegmentDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """
     A segment of a topic: its inclusive hash range, its state, its parents and its children.
 
-    ``topic``: whose name the segment has, if not that of the topic which the record is about.
+    ``topic``: whose name the segment has, if not that of the topic which the record is about. In ``format`` 4 it is
+    absent, too, from the segment 0 of a topic that was persistent, which has the name of that topic.
     """
 
     id: Natural
@@ -135,7 +137,7 @@ class TopicRecord(Document):
     through another family does not open it. A process without any family does not dispatch it.
 
     ``migration``, ``origin``, ``reserved_for``: see ``Layout``; absent from all other records, and ``format`` 4 goes
-    with them.
+    with them, or 5 if the topic migrates to a persistent one, or has done so before.
     """
 
     epoch: Natural
@@ -150,3 +152,21 @@ class TopicRecord(Document):
     migration: MigrationDocument | msgspec.UnsetType = msgspec.UNSET
     origin: OriginDocument | msgspec.UnsetType = msgspec.UNSET
     reserved_for: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def topic_format(record: TopicRecord) -> int:
+    """Return the format that a record with these fields must have."""
+    if record.migration is record.origin is record.reserved_for is msgspec.UNSET:
+        return FORMAT
+    is_return = any(one.topic is not msgspec.UNSET for one in record.segments)
+    if isinstance(record.migration, MigrationDocument):
+        is_return |= _is_persistent(record.migration.to)
+    if isinstance(record.origin, OriginDocument):
+        is_return |= record.origin.last_segment is not msgspec.UNSET or not _is_persistent(record.origin.topic)
+    if isinstance(record.reserved_for, str):
+        is_return |= not _is_persistent(record.reserved_for)
+    return RETURN_FORMAT if is_return else MIGRATION_FORMAT
+
+
+def _is_persistent(topic: str) -> bool:
+    return topic.startswith(f"{PERSISTENT}://")

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from txnframework.model.names import TopicName
+from txnframework.model.names import PERSISTENT, TopicName
 from txnframework.model.positions import EARLIEST, Position, PositionText
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -47,14 +47,19 @@ class FormerDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class OriginDocument(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Where a topic migrated from, in its record; see ``MigrationOrigin``."""
+    """
+    Where a topic migrated from, in its record; see ``MigrationOrigin``.
+
+    ``last_segment`` and ``earlier`` are absent if the topic was persistent before, and nothing else: then ``topic`` had
+    the segment 0 only.
+    """
 
     topic: str
     life: Natural
     last_ledger: Natural
     families: list[str] = msgspec.field(default_factory=list)
-    last_segment: Natural = 0
-    earlier: list[FormerDocument] = msgspec.field(default_factory=list)
+    last_segment: Natural | msgspec.UnsetType = msgspec.UNSET
+    earlier: list[FormerDocument] | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,11 @@ class MigrationOrigin:
         """The names and lives of all topics that the topic was before, in order."""
         return (*self.earlier, (self.topic, self.life))
 
+    @property
+    def is_first(self) -> bool:
+        """Whether the topic was persistent before, and nothing else: its segment 0 has the name of that topic."""
+        return self.topic.domain == PERSISTENT and not self.earlier
+
 
 def migration_of(document: MigrationDocument) -> Migration:
     """Return the migration that a document holds."""
@@ -118,18 +128,22 @@ def origin_of(document: OriginDocument) -> MigrationOrigin:
         document.life,
         document.last_ledger,
         tuple(document.families),
-        document.last_segment,
-        tuple((TopicName.parse(one.topic), one.life) for one in document.earlier),
+        0 if document.last_segment is msgspec.UNSET else document.last_segment,
+        ()
+        if document.earlier is msgspec.UNSET
+        else tuple((TopicName.parse(one.topic), one.life) for one in document.earlier),
     )
 
 
 def origin_document(origin: MigrationOrigin) -> OriginDocument:
     """Return the document that holds ``origin``."""
-    return OriginDocument(
+    document = OriginDocument(
         topic=str(origin.topic),
         life=origin.life,
         last_ledger=origin.last_ledger,
         families=list(origin.families),
-        last_segment=origin.last_segment,
-        earlier=[FormerDocument(topic=str(topic), life=life) for topic, life in origin.earlier],
     )
+    if not origin.is_first:
+        document.last_segment = origin.last_segment
+        document.earlier = [FormerDocument(topic=str(topic), life=life) for topic, life in origin.earlier]
+    return document

@@ -11,7 +11,7 @@ import pytest
 from txnframework.model.acks import Ack, AckState
 from txnframework.model.cursor import Cursor, advance, from_record, moved, reached_by, state_of, to_record, unite
 from txnframework.model.positions import EARLIEST, Position
-from txnframework.model.records import FORMAT, MIGRATION_FORMAT
+from txnframework.model.records import FORMAT, RETURN_FORMAT
 
 
 def at(entry: int, ledger: int = 1, index: int = -1) -> Position:
@@ -131,5 +131,5 @@ def test_the_family_that_may_acknowledge() -> None:
     limited = replace(START, family="log", family_life=2)
     for cursor in (limited, moved(limited, at(4)), unite(limited, [Ack(at(0))])):
         assert (cursor.admits("log"), cursor.admits("metadata")) == (True, False)
-        assert to_record(cursor).format == MIGRATION_FORMAT
+        assert to_record(cursor).format == RETURN_FORMAT
         assert from_record(to_record(cursor)) == cursor

@@ -80,7 +80,7 @@ class TopicDeletion:
             if moved_to is not None:
                 topic, life = moved_to, None
                 continue
-            if found is not None and life is not None and found[0].life != life:
+            if found is not None and life is not None and found[0].life != life and not found[0].was(topic, life):
                 return
             if found is None or (found[0].deleted and not found[0].segments and not decided):
                 raise TopicNotFound(str(topic), deleted=found is not None)

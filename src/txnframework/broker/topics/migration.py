@@ -83,7 +83,7 @@ class TopicMigrations:
     Plans, carries out and withdraws migrations; any process may call every method, and repeat it after any failure.
 
     ``coordinator`` returns the coordinator of a topic. ``refusal`` says why the plugins of two topics do not allow a
-    migration, or returns an empty text.
+    migration, or returns an empty text. ``finish_deletion`` removes what is left of a deleted topic.
     """
 
     def __init__(
@@ -94,11 +94,13 @@ class TopicMigrations:
         segments: SegmentCache,
         coordinator: Callable[[str], Awaitable[ITransactionCoordinator | None]],
         refusal: Callable[[TopicName, TopicName], str],
+        finish_deletion: Callable[[TopicName], Awaitable[object]],
     ) -> None:
         self._environment = environment
         self._segments = segments
         self._coordinator = coordinator
         self._refusal = refusal
+        self._finish_deletion = finish_deletion
         self._layouts = StoredLayouts(store)
         self._completion = MigrationCompletion(store, ledgers, segments, coordinator)
         self._finishing: KeyedLock[TopicName] = KeyedLock()
@@ -167,7 +169,10 @@ class TopicMigrations:
             if refused := await self._refused(layout, to):
                 raise MigrationRefused(str(topic), refused)
             found = await self._layouts.find(to)
-            if found is not None and not _is_free(found[0], layout):
+            if found is not None and found[0].is_migrating:
+                await self.finish(to)  # perhaps the migration of ``to`` to this topic, whose last step is missing
+                continue
+            if found is not None and not await self._is_free(found[0], layout):
                 raise TopicExists(str(to))
             if migration is None:
                 await self._layouts.put_if(changes.planned(layout, to, self._environment.now_ms()), version)
@@ -257,9 +262,12 @@ class TopicMigrations:
         for _ in range(ATTEMPTS_MAX):
             found = await self._layouts.find(to)
             before, expected = (None, Expect.ABSENT) if found is None else found
-            if before is not None and not _is_free(before, layout):
+            if before is not None and not await self._is_free(before, layout):
                 await self.withdraw(topic)
                 raise TopicExists(str(to))
+            if before is not None and before.deleted and before.segments:
+                await self._finish_deletion(to)  # the new topic's record would not name what is left of it
+                continue
             if await self._put_if(changes.reserved(to, topic, before), expected):
                 return
         raise too_many_conflicts(to, ATTEMPTS_MAX)
@@ -334,13 +342,22 @@ class TopicMigrations:
                 return
             if refused := changes.unready(layout):  # it was split since it was planned
                 raise MigrationRefused(str(topic), refused)
-            reservation = await self._layouts.find(to)
-            if reservation is None or reservation[0].reserved_for != topic:
-                await self._reserve(layout, to)
-                continue
+            # Again, now that the plan was read: a process that is about to use the name has read it before this plan,
+            # and is refused. Nothing else can reserve it while the plan is stored, so the decided migration has it.
+            await self._reserve(layout, to)
             progress("decide", 0, 0)
             await self._layouts.put_if(changes.decided(layout, upto), version)
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
+
+    async def _is_free(self, target: Layout, layout: Layout) -> bool:
+        """
+        Return whether a topic may get the name of ``target``: it is deleted, or a former name of this topic.
+
+        A name that is reserved for another topic's migration is not free: that one may be decided at any time.
+        """
+        if target.reserved_for not in (None, layout.topic) and await self.is_reserved(target):
+            return False
+        return target.deleted or (target.moved_to is not None and layout.was(target.topic, target.life))
 
     async def _put_if(self, layout: Layout, expected: Expected) -> bool:
         try:
@@ -348,11 +365,6 @@ class TopicMigrations:
         except (VersionMismatch, OutcomeUnknown):
             return False
         return True
-
-
-def _is_free(target: Layout, layout: Layout) -> bool:
-    """Return whether a topic may get the name of ``target``: it is deleted, or a former name of this topic."""
-    return target.deleted or (target.moved_to is not None and layout.was(target.topic, target.life))
 
 
 def _names(layout: Layout) -> frozenset[str]:
