@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from geo_world import World, run, torn
 
 from txnframework.errors import TopicNotFound
 from txnframework.model.delays import DELIVER_AT_HEADER
-from txnframework.model.names import TopicName
 from txnframework_geo import Stage
 
 
+@pytest.mark.parametrize(
+    "domains", [("persistent", "topic"), ("topic", "persistent"), ("topic", "persistent", "topic")]
+)
 @pytest.mark.parametrize("stage", [None, Stage.TAKEN, Stage.READ, Stage.SENT, Stage.COMMITTED])
-def test_a_topic_of_the_source_that_migrates(stage: Stage | None) -> None:
-    """Between two runs (None), or while it is replicated, and with a transaction that waits for an open one."""
-    world = World("persistent")
+def test_a_topic_of_the_source_that_migrates(stage: Stage | None, domains: tuple[str, ...]) -> None:
+    """Between two runs (None), or while it is replicated; there and back as well, before the next copy."""
+    world = World(domains[0])
 
     async def work() -> None:
         async with world.source.open() as source, world.target.open() as target:
-            await world.create(source)
+            await world.create(source, segments=1)
             left, right = world.topics
             await world.send(source, times=2)
             migrated = False
@@ -29,9 +33,10 @@ def test_a_topic_of_the_source_that_migrates(stage: Stage | None) -> None:
                 nonlocal migrated
                 if found is stage and not migrated:
                     migrated = True
-                    for topic in world.topics:
-                        new = TopicName("topic", topic.tenant, topic.namespace, topic.name)
-                        await source.topics.migrations.migrate(topic, new, 0)
+                    for before, after in pairwise(domains):
+                        for topic in world.topics:
+                            old, new = replace(topic, domain=before), replace(topic, domain=after)
+                            await source.topics.migrations.migrate(old, new, 0)
 
             if stage is None:
                 await world.replicator(source, target).run(once=True)
@@ -41,7 +46,8 @@ def test_a_topic_of_the_source_that_migrates(stage: Stage | None) -> None:
                 await world.replicator(source, target, reached=migrate).run(once=True)
             assert migrated
             world.domain = await source.transaction_domain(left)
-            assert world.domain == await source.transaction_domain(right) == "segment"
+            assert world.domain == await source.transaction_domain(right)
+            assert world.domain == ("persistent" if domains[-1] == "persistent" else "segment")
             await world.send(source, times=2)
             assert not await torn(target, world.topics)
         await world.copy()

@@ -152,7 +152,7 @@ class Inspection:
         """
         if name not in layout.subscriptions:
             raise SubscriptionNotFound(str(layout.topic), name)
-        return tuple([await self._position(name, str(layout.name_of(one))) for one in layout.made()])
+        return tuple([await self._position(name, str(layout.name_of(one)), layout.life) for one in layout.made()])
 
     async def holders(self, layout: Layout, subscription: str) -> dict[str, str]:
         """Return, by segment, the process that dispatches a subscription's messages; other segments are left out."""
@@ -171,8 +171,8 @@ class Inspection:
         found = await lease_page(self._store, prefix, after, leases_max)
         return tuple(HeldLease(name, holder_of(lease)) for name, lease in found.items())
 
-    async def _position(self, name: str, segment: str) -> SubscriptionPosition:
-        async with self._segments.visit_subscription(name, segment) as opened:
+    async def _position(self, name: str, segment: str, life: int) -> SubscriptionPosition:
+        async with self._segments.visit_subscription(name, segment, life) as opened:
             pending = await opened.pending_acks.recover()
             cursor = await opened.cursor.load()  # last, so that acknowledgments that were settled meanwhile are in it
         return SubscriptionPosition(

@@ -45,8 +45,7 @@ class SegmentCache:
         if opened is None:
             self._require_open()
             opened = await self._segments.get(name, lambda: self._open(name))
-        is_earlier = life is not None and opened.life < life
-        if (is_earlier or opened.may_be_outdated) and await self._is_not_current(opened):
+        if _may_be_outdated(opened, life) and await self._is_not_current(opened):
             return await self._segments.get(name, lambda: self._open(name))
         return opened
 
@@ -91,10 +90,10 @@ class SegmentCache:
         return await self._subscriptions.get((segment, name), open_it)
 
     @asynccontextmanager
-    async def visit(self, name: str) -> AsyncIterator[OpenSegment]:
-        """Yield the open segment, or open the segment for the duration of the block only."""
+    async def visit(self, name: str, life: int | None = None) -> AsyncIterator[OpenSegment]:
+        """Yield the open segment, or open the segment for the duration of the block only; ``life``: see ``segment``."""
         opened = self._segments.opened(name)
-        if opened is not None and not (opened.may_be_outdated and await self._is_not_current(opened)):
+        if opened is not None and not (_may_be_outdated(opened, life) and await self._is_not_current(opened)):
             yield opened
             return
         visited = await self._open(name)
@@ -104,9 +103,9 @@ class SegmentCache:
             await _close(visited)
 
     @asynccontextmanager
-    async def visit_subscription(self, name: str, segment: str) -> AsyncIterator[SegmentSubscription]:
+    async def visit_subscription(self, name: str, segment: str, life: int) -> AsyncIterator[SegmentSubscription]:
         """Yield the open subscription on a segment, or open it for the duration of the block only."""
-        async with self.visit(segment) as visited:
+        async with self.visit(segment, life) as visited:
             # Only now: a subscription of a segment whose topic has migrated is forgotten.
             opened = self._subscriptions.opened((segment, name))
             if opened is not None:
@@ -161,6 +160,10 @@ class SegmentCache:
                 self._subscriptions.forget(key)
                 if subscription is not None:
                     await subscription.pending_acks.close()
+
+
+def _may_be_outdated(opened: OpenSegment, life: int | None) -> bool:
+    return opened.may_be_outdated or (life is not None and opened.life < life)
 
 
 async def _close(segment: OpenSegment) -> None:

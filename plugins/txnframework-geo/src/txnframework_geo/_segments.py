@@ -41,7 +41,7 @@ class SourceTopics:
         :raises Unavailable: the topic has just changed; read its layout again.
         """
         try:
-            opened = await self._client.host.segment(name)
+            opened = await self._client.host.segment(name, layout.life)
         except LedgerNotFound as error:
             raise Unavailable(f"{name} has just been trimmed or deleted") from error
         if not IInPlaceBuffer.providedBy(opened.buffer):
@@ -57,7 +57,7 @@ class SourceTopics:
     def require_lives(self, layouts: Iterable[Layout], progress: Progress) -> None:
         """Raise InvalidInput if a topic is not the one whose progress was stored."""
         for topic, layout in zip(self._topics, layouts, strict=True):
-            lives = (layout.life, None if layout.origin is None else layout.origin.life)
+            lives = [layout.life, *(life for _, life in layout.origin.formers)] if layout.origin else [layout.life]
             if progress.lives.get(str(topic)) not in lives:
                 raise InvalidInput(f"{topic} was deleted and created again: choose another --name to replicate it anew")
 

@@ -1,0 +1,323 @@
+"""A topic migrates between the families, and something else happens at the same moment, or long before or after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from migrating import BOTH, NEW, OLD, SOON_MS, migrate, take, values
+
+from txnframework import Client
+from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.topics.layouts import StoredLayouts
+from txnframework.broker.topics.migration_outcomes import OutcomeRecorder
+from txnframework.errors import (
+    BacklogQuotaExceeded,
+    LedgerNotFound,
+    MigrationRefused,
+    ReceiveTimeout,
+    TopicExists,
+    TopicInUse,
+)
+from txnframework.model import migration_changes as changes
+from txnframework.model.index_keys import prefix_range
+from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
+from txnframework.model.layout_changes import deleted
+from txnframework.model.metadata import PutSequential
+from txnframework.model.names import TopicName
+from txnframework.model.paths import operations_prefix
+from txnframework.model.positions import EARLIEST
+from txnframework.model.records import AckDocument, AckOperation, encode
+from txnframework_metadata.records.operations import operation_indexes
+
+if TYPE_CHECKING:
+    from conftest import Stores
+
+pytestmark = pytest.mark.log_family
+
+SCALABLE, LOGGED = NEW, OLD
+OTHERS = "topic://public/default/others"
+
+
+def names(*texts: str) -> tuple[TopicName, ...]:
+    return tuple(TopicName.parse(text) for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "is_after"),
+    [(StoredCursor, "admit", False), (StoredCursor, "admit", True), (OutcomeRecorder, "settle", False)],
+    ids=["before the limit", "after the limit", "after the look"],
+)
+def test_a_transaction_is_committed_meanwhile(
+    stores: Stores, owner: type, name: str, is_after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Nothing of it is lost, and nothing acknowledged is delivered again.
+
+    Where a commit also moves the cursor, it perhaps expects a cursor that has just been limited.
+    """
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
+            await client.create_topic(SCALABLE)
+            sender = await elsewhere.producer(SCALABLE)
+            consumer = await elsewhere.consumer(SCALABLE, "billing", start="earliest")
+            await sender.send_many([b"1", b"2"])
+            first = await consumer.receive(timeout_ms=SOON_MS)
+            txn = elsewhere.transaction()
+            await txn.begin()
+            await consumer.ack(first, txn=txn)
+            await sender.send(b"3", txn=txn)
+            step, done = getattr(owner, name), False
+
+            async def beside(*arguments: Any) -> Any:
+                nonlocal done
+                if done:
+                    return await step(*arguments)
+                done = True
+                result = await step(*arguments) if is_after else None
+                await txn.commit()
+                return result if is_after else await step(*arguments)
+
+            monkeypatch.setattr(owner, name, beside)
+            await migrate(client, SCALABLE, LOGGED)
+            assert done
+            assert await values(client, LOGGED) == [b"1", b"2", b"3"]
+            assert await take(elsewhere, consumer, SCALABLE, 2) == [b"2", b"3"]
+            with pytest.raises(ReceiveTimeout):
+                await consumer.receive(timeout_ms=20)
+
+    stores.run(work())
+
+
+def test_acknowledged_too_late(stores: Stores) -> None:
+    """What a process stored that was killed before it could find the limit has no effect, and is removed."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            await client.create_topic(SCALABLE)
+            await client.create_topic(OTHERS)
+            await client.subscribe(SCALABLE, "billing", start="earliest")
+            sent = await (await client.producer(SCALABLE)).send(b"1")
+            txn = client.transaction()
+            await txn.begin()
+            await (await client.producer(OTHERS)).send(b"1", txn=txn)
+            await migrate(client, SCALABLE, LOGGED)
+            store = client.host.metadata
+            late = AckOperation(
+                branch=0,
+                segment=sent.segment,
+                subscription="billing",
+                incarnation=1,
+                acks=[AckDocument(position=str(sent.position.entry))],
+            )
+            await store.put_sequential(
+                PutSequential(operations_prefix(txn.id), encode(late), operation_indexes(txn.id, late))
+            )
+            held = prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, sent.segment, "billing")
+            assert (await store.scan_index(held, 10)).records
+            consumer = await client.consumer(LOGGED, "billing")
+            assert (await consumer.receive(timeout_ms=SOON_MS)).value == b"1"
+            await txn.abort()
+            await (await client.host.coordinator("segment")).settle(txn.id)
+            assert not (await store.scan_index(held, 10)).records
+            await consumer.redeliver_unacknowledged()
+            assert await take(client, consumer, LOGGED, 1) == [b"1"]
+
+    stores.run(work())
+
+
+def test_two_topics_want_one_name(stores: Stores) -> None:
+    """The first one keeps it: before its migration is decided, and after; the other one goes on as it was."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            for topic in (SCALABLE, OTHERS):
+                await client.create_topic(topic)
+                await (await client.producer(topic)).send(topic.encode())
+            scalable, others, logged = names(SCALABLE, OTHERS, LOGGED)
+            migrations = client.topics.migrations
+            assert await migrations.plan(scalable, logged)
+            with pytest.raises(TopicExists):
+                await migrations.plan(others, logged)
+            layouts = StoredLayouts(client.host.metadata)
+            layout, version = await layouts.load(scalable)
+            await layouts.put(changes.decided(layout, EARLIEST), version)
+            with pytest.raises(TopicExists):
+                await migrations.migrate(others, logged)
+            assert await values(client, OTHERS) == [OTHERS.encode()]
+            await migrations.finish(scalable)
+            assert await values(client, LOGGED) == [SCALABLE.encode()]
+            # A plan that was withdrawn, and whose reservation is left after a crash, keeps the name from nobody.
+            elsewhere = replace(logged, name="elsewhere")
+            assert await migrations.plan(others, elsewhere)
+            layout, version = await layouts.load(others)
+            await layouts.put(changes.withdrawn(layout), version)
+            await client.create_topic(str(elsewhere))
+            assert await values(client, str(elsewhere)) == []
+
+    stores.run(work())
+
+
+def test_back_before_the_last_step(stores: Stores) -> None:
+    """A topic whose old record does not refer to it yet, because of a crash, migrates back to the old name."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
+            await client.create_topic(OLD)
+            await (await client.producer(OLD)).send(b"1")
+            layouts, (old, new) = StoredLayouts(client.host.metadata), names(OLD, NEW)
+            assert await client.topics.migrations.plan(old, new)
+            layout, _ = await layouts.load(old)
+            await migrate(client)
+            found = await layouts.find(old)
+            assert found is not None
+            decided = replace(changes.decided(layout, EARLIEST), epoch=found[0].epoch + 1)
+            await layouts.put(decided, found[1])
+            await migrate(elsewhere, NEW, OLD)
+            for one in (client, elsewhere):
+                assert await values(one, OLD) == await values(one, NEW) == [b"1"]
+            await elsewhere.delete_topic(NEW)
+            for topic in (OLD, NEW):
+                await client.create_topic(topic)
+                assert await values(client, topic) == []
+
+    stores.run(work())
+
+
+def test_a_name_whose_topic_is_being_deleted(stores: Stores) -> None:
+    """What is left of the deleted topic is removed first: the topic that gets its name does not name it any more."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            for topic in (SCALABLE, LOGGED):
+                await client.create_topic(topic)
+            await (await client.producer(LOGGED)).send(b"deleted")
+            layouts, (logged,) = StoredLayouts(client.host.metadata), names(LOGGED)
+            layout, version = await layouts.load(logged)
+            await layouts.put(deleted(layout), version)
+            await migrate(client, SCALABLE, LOGGED)
+            assert await values(client, LOGGED) == []
+            with pytest.raises(LedgerNotFound):
+                await client.host.ledgers.open(LOGGED)
+            await client.delete_topic(LOGGED)
+            await client.create_topic(LOGGED)
+            assert await values(client, LOGGED) == []
+
+    stores.run(work())
+
+
+def test_a_paused_migration_limits_no_later_cursor(stores: Stores) -> None:
+    """A subscription is deleted and made again between two migrations; a process that is still in the first one."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            await client.create_topic(SCALABLE)
+            sent = await (await client.producer(SCALABLE)).send(b"1")
+            await client.subscribe(SCALABLE, "billing", start="earliest")
+            paused = StoredCursor(client.host.metadata, SCALABLE, sent.segment, "billing")
+            await migrate(client, SCALABLE, LOGGED)
+            limited = await paused.load()
+            await client.unsubscribe(LOGGED, "billing")
+            await client.subscribe(LOGGED, "billing", start="earliest")
+            await migrate(client, LOGGED, SCALABLE)
+            await paused.admit(limited.family, limited.family_life)
+            consumer = await client.consumer(SCALABLE, "billing")
+            assert await take(client, consumer, SCALABLE, 1) == [b"1"]
+
+    stores.run(work())
+
+
+def test_old_ids_and_times(stores: Stores) -> None:
+    """Ids of messages from before each migration are valid: to read after, to seek to; times find all segments."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            await client.create_topic(OLD)
+            sender = await client.producer(OLD)
+            await client.subscribe(OLD, "billing", start="earliest")
+            ids, texts = [], [b"%d" % number for number in range(6)]
+            for number in range(0, len(texts), 2):
+                ids += await sender.send_many(texts[number : number + 2])
+                await migrate(client, *((OLD, NEW) if number % 4 == 0 else (NEW, OLD)))
+            assert len({one.segment for one in ids}) == 3
+            for topic in (OLD, NEW):
+                for at in (0, 2, 4):  # the first message of each segment; other segments are read from the beginning
+                    found = [one.value async for one in await client.reader(topic, start=ids[at])]
+                    assert found == [one for one in texts if one != texts[at]]
+                stored = {one.id: one.published_ms async for one in await client.reader(topic)}
+                assert list(stored) == ids
+                for to in ("latest", min(stored.values())):
+                    await client.seek(topic, "billing", to)
+                    assert (await client.lag(topic, "billing")).messages == (0 if to == "latest" else len(texts))
+                await client.seek(topic, "billing", "latest")
+                await client.seek(topic, "billing", ids[4])
+                assert (await client.lag(topic, "billing")).messages == 2
+                async with await client.consumer(topic, "billing") as consumer:
+                    assert await take(client, consumer, topic, 2) == texts[4:]
+
+    stores.run(work())
+
+
+def test_retention_and_quotas(stores: Stores) -> None:
+    """All segments count for the quota, and are trimmed when they are acknowledged, but for the end of each."""
+    bounds = {"retention": {"time_ms": 0, "bytes": 0}, "backlog_quota": {"messages": 3, "interval_ms": 1}}
+
+    async def roll(client: Client) -> None:
+        layout = await client.layout(SCALABLE)
+        for segment in layout.active():
+            await (await client.host.segment(str(layout.name_of(segment.id)), layout.life)).ledger.roll()
+
+    async def fill(client: Client) -> None:
+        for _ in range(1_000):
+            await (await client.producer(SCALABLE)).send(b"too many")
+            await client.maintain()
+
+    async def work() -> None:
+        async with stores.open(**BOTH, **bounds) as client:
+            await client.create_topic(SCALABLE)
+            await client.subscribe(SCALABLE, "billing", start="earliest")
+            sender = await client.producer(SCALABLE)
+            await sender.send(b"1")
+            await roll(client)
+            await sender.send(b"2")
+            await migrate(client, SCALABLE, LOGGED)
+            await sender.send(b"3")
+            with pytest.raises(BacklogQuotaExceeded):
+                await fill(client)
+            stored = await values(client, LOGGED)
+            assert stored[:3] == [b"1", b"2", b"3"]
+            async with await client.consumer(LOGGED, "billing") as consumer:
+                assert await take(client, consumer, LOGGED, len(stored)) == stored
+            await roll(client)
+            await client.maintain()
+            assert await values(client, LOGGED) == [b"2"]
+            await (await client.producer(LOGGED)).send(b"4")
+            await migrate(client, LOGGED, SCALABLE)
+            assert await values(client, SCALABLE) == [b"2", b"4"]
+
+    stores.run(work())
+
+
+def test_split_and_deleted_meanwhile(stores: Stores) -> None:
+    """A topic that is split after the plan does not migrate until it is merged; it is not deleted while it migrates."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            await client.create_topic(SCALABLE)
+            await (await client.producer(SCALABLE)).send(b"1")
+            scalable, logged = names(SCALABLE, LOGGED)
+            migrations = client.topics.migrations
+            assert await migrations.plan(scalable, logged)
+            low, high = await client.split(SCALABLE, 0)
+            with pytest.raises(MigrationRefused, match="merge its segments 1, 2 first"):
+                await migrations.migrate(scalable, logged)
+            with pytest.raises(TopicInUse, match="it migrates to"):
+                await client.delete_topic(SCALABLE, force=True)
+            await client.merge(SCALABLE, low, high)
+            await migrations.migrate(scalable, logged)
+            assert await values(client, SCALABLE) == [b"1"]
+            await client.delete_topic(SCALABLE, force=True)
+
+    stores.run(work())
