@@ -208,6 +208,26 @@ def test_a_name_whose_topic_is_being_deleted(stores: Stores) -> None:
     stores.run(work())
 
 
+def test_a_topic_of_an_earlier_life_is_not_deleted(stores: Stores) -> None:
+    """Who knows the topic from before any of its migrations is told to follow, not that the topic was deleted."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            known: list[tuple[str, int]] = []
+            await client.create_topic(OLD)
+            for number in range(4):
+                layout = await client.layout(OLD)
+                known += [(str(layout.name_of(one.id)), layout.life) for one in layout.in_order()]
+                await migrate(client, *((OLD, NEW) if number % 2 == 0 else (NEW, OLD)))
+            deletion = client.topics.deletion
+            assert not [one for one in known if await deletion.is_deleted(*one)]
+            await client.delete_topic(OLD)
+            await client.create_topic(OLD)
+            assert [one for one in known if await deletion.is_deleted(*one)] == known
+
+    stores.run(work())
+
+
 def test_a_paused_migration_limits_no_later_cursor(stores: Stores) -> None:
     """A subscription is deleted and made again between two migrations; a process that is still in the first one."""
 

@@ -112,6 +112,10 @@ class Layout:
         formers = () if self.origin is None else self.origin.formers
         return any(former == topic and life in (None, number) for former, number in formers)
 
+    def had_life(self, life: int) -> bool:
+        """Return whether this topic has this life, or had it before a migration, under this name or another one."""
+        return life == self.life or (self.origin is not None and any(life == one for _, one in self.origin.formers))
+
     def is_adopted(self, segment_id: int) -> bool:
         """Return whether a segment is one of the topic that this topic migrated from."""
         return self.origin is not None and segment_id <= self.origin.last_segment

@@ -169,7 +169,8 @@ class TopicDeletion:
         """
         Return whether a segment was deleted and cannot return; False also if its topic was never known.
 
-        ``life``: the life of the topic that the segment belongs to; True also if the topic has another life now.
+        ``life``: the life of the topic that the segment belongs to; True also if the topic has another life now, and
+        has not migrated since that one.
         """
         name = parse_name(segment)
         layout = await self._layouts.owner(name.topic)
@@ -177,7 +178,7 @@ class TopicDeletion:
             return False
         if layout.moved_to is not None:
             return True  # the topic that it had become was deleted
-        if life is not None and layout.topic == name.topic and layout.life != life and not layout.was(name.topic, life):
+        if life is not None and not layout.had_life(life):
             return True
         return layout.deleted or (segment_id_of(name) < layout.next_id and not layout.has(name))
 
