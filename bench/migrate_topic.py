@@ -5,9 +5,9 @@ Four writers send to a persistent topic, alone and two messages in a transaction
 segments that becomes a persistent one. Four consumers of one shared subscription acknowledge in transactions. Meanwhile
 ``txnframework topic migrate`` runs, and processes of all kinds are killed at random and started again. Each process
 notes the replies to its calls in a journal. At the end, the topic and the subscription are read and compared with the
-journals: nothing may be lost, doubled or torn. A pause is the time between two confirmations of one writer during the
-migration; a pause in which the writer was killed does not count. The result is a table, and the exit code is 1 if
-anything is wrong.
+journals: nothing may be lost, doubled or torn, and no writer may pause for longer than ``--pause-ms-max``. A pause is
+the time between two confirmations of one writer during the migration; a pause in which the writer was killed does not
+count. The result is a table, and the exit code is 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ class Verdict:
     """What is wrong, by kind, with the first examples."""
 
     def __init__(self) -> None:
-        self.counts = Counter({"lost": 0, "doubled": 0, "torn": 0, "unknown": 0})
+        self.counts = Counter({"lost": 0, "doubled": 0, "torn": 0, "unknown": 0, "long pauses": 0})
         self.examples: list[str] = []
 
     def add(self, kind: str, text: str) -> None:
@@ -260,17 +260,15 @@ def quantile(found: list[float], part: float) -> float:
     return found[min(len(found) - 1, int(len(found) * part))] if found else 0.0
 
 
-def run(
-    url: str, topics: tuple[str, str], folder: Path, messages: int, before_s: float, after_s: float, seed: int
-) -> int:
-    chance = random.Random(seed)
+def run(url: str, topics: tuple[str, str], folder: Path, given: argparse.Namespace) -> int:
+    chance, messages = random.Random(given.seed), given.messages
     asyncio.run(fill(url, topics[0], messages))
     (folder / "txnframework.toml").write_text(f'[metadata]\nurl = "{url}"\n[ledger]\nurl = "{url}"\n')
     crew = Crew(url, topics, folder)
     names = [f"{role} {number}" for role in ROLES for number in range(WORKERS)]
     for name in names:
         crew.start(name)
-    ends_s, migrates_s = None, time.time() + before_s
+    ends_s, migrates_s = None, time.time() + given.before_s
     first = last = 0.0
     while ends_s is None or time.time() < ends_s:
         time.sleep(chance.uniform(0.5, 2.0))
@@ -283,7 +281,7 @@ def run(
                 continue
             if name == "migrator" and one.returncode == 0:
                 last = time.time()
-                ends_s = last + after_s
+                ends_s = last + given.after_s
                 names.remove(name)
                 del crew.running[name]
             else:
@@ -297,6 +295,8 @@ def run(
     stored, left = asyncio.run(read_all(url, topics[1]))
     verdict = judge(folder, messages, stored, left)
     pauses = pauses_ms(folder, first, last)
+    if not pauses or pauses[-1] > given.pause_ms_max:
+        verdict.add("long pauses", f"the longest one has {quantile(pauses, 1):.0f} ms")
     rows = {
         "messages stored": f"{len(stored):,}",
         "acknowledged by consumers": f"{len(stored) - len(left):,}",
@@ -309,7 +309,7 @@ def run(
     }
     print("| what | value |\n|---|---|")
     print("\n".join(f"| {what} | {value} |" for what, value in rows.items()))
-    print("\n".join(verdict.examples), end="")
+    print("\n".join(verdict.examples))
     return 1 if verdict.examples else 0
 
 
@@ -319,6 +319,7 @@ def main() -> int:
     parser.add_argument("--before-s", type=float, default=10)
     parser.add_argument("--after-s", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pause-ms-max", type=float, default=2_000)
     parser.add_argument("--url", help="default: an SQLite database in a temporary folder")
     parser.add_argument("--back", action="store_true", help="from topic:// to persistent://")
     parser.add_argument("--topic", help=argparse.SUPPRESS)
@@ -331,7 +332,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         url = given.url or f"sqlite:///{folder}/txn.db"
         topics = (TOPICS[1], TOPICS[0]) if given.back else TOPICS
-        return run(url, topics, Path(folder), given.messages, given.before_s, given.after_s, given.seed)
+        return run(url, topics, Path(folder), given)
 
 
 if __name__ == "__main__":
