@@ -21,7 +21,7 @@ from txnframework.model.layout_changes import (
 from txnframework.model.metadata import Key, Record
 from txnframework.model.names import TopicName, parse_name
 from txnframework.model.positions import EARLIEST, Position
-from txnframework.model.records import FORMAT, MIGRATION_FORMAT, TopicRecord, decode, encode
+from txnframework.model.records import FORMAT, MIGRATION_FORMAT, RETURN_FORMAT, TopicRecord, decode, encode
 from txnframework.model.topic_migration import MigrationStep
 
 OLD, NEW = TopicName.parse("persistent://public/default/orders"), TopicName.parse("topic://public/default/orders")
@@ -110,6 +110,34 @@ def test_records_and_their_formats() -> None:
         assert to_record(layout).format == FORMAT
     assert decided.migration is not None
     assert (decided.migration.step, decided.migration.recorded > EARLIEST) == (MigrationStep.DECIDED, True)
+
+
+EARLIER = (
+    b'{"epoch":2,"next_id":2,"segments":[{"id":0,"start":0,"end":65535,"state":"replaced","parents":[],"children":[1]},'
+    b'{"id":1,"start":0,"end":65535,"state":"active","parents":[0],"children":[]}],"subscriptions":["billing"],'
+    b'"starting":{"billing":{}},"deleted":false,"life":2,"last_ledger":null,"families":[],"origin":{"topic":'
+    b'"persistent://public/default/orders","life":1,"last_ledger":1,"families":["log"]},"format":4}'
+)
+"""As a release stored it that knew no way back: a topic that had migrated from ``persistent://``."""
+
+
+def test_a_topic_that_an_earlier_release_migrated() -> None:
+    """It is read as what it is, and stored as that release can read it, until it migrates back."""
+    layout = from_record(NEW, decode(TopicRecord, Record(Key("/topic"), EARLIER, 1)))
+    assert [str(layout.name_of(one.id)) for one in layout.in_order()] == [
+        str(OLD),
+        "segment://public/default/orders/0000-ffff-1",
+    ]
+    assert (layout.is_adopted(0), layout.is_adopted(1), layout.was(OLD, 1)) == (True, False, True)
+    assert encode(to_record(layout)) == EARLIER
+    former = changes.done(changes.planned(create_layout(OLD, 1, None), NEW, 5), layout)
+    returned = (
+        changes.planned(layout, OLD, 7),
+        changes.reserved(OLD, NEW, former),
+        changes.migrated(changes.planned(layout, OLD, 7), changes.reserved(OLD, NEW, former), last_ledger=9),
+    )
+    assert [to_record(one).format for one in returned] == [RETURN_FORMAT] * 3
+    assert [stored(one) for one in returned] == [*returned]
 
 
 def back_layout() -> Layout:

@@ -12,6 +12,7 @@ from txnframework.model.records import (
     CO_COMMIT_FORMAT,
     FORMAT,
     MIGRATION_FORMAT,
+    RETURN_FORMAT,
     AckDocument,
     AckOperation,
     ApplicationOperation,
@@ -72,6 +73,18 @@ def test_a_topic_that_a_migration_changed_has_a_format_of_its_own() -> None:
     for record, other in ((plain, MIGRATION_FORMAT), (changed, FORMAT)):
         with pytest.raises(UnknownFormat):
             decode(TopicRecord, stored(json.dumps(json.loads(encode(record)) | {"format": other}).encode()))
+
+
+def test_a_topic_that_migrates_back_has_a_format_of_its_own() -> None:
+    """A release that knows only migrations to ``topic://`` must not carry this one out, and refuses the record."""
+    changed = TopicRecord(format=RETURN_FORMAT, epoch=1, next_id=0, segments=[], reserved_for="topic://a/b/c")
+    assert decode(TopicRecord, stored(encode(changed))) == changed
+    limited = CursorRecord(format=RETURN_FORMAT, incarnation=1, mark_delete="1:0", family="log", family_life=2)
+    assert decode(CursorRecord, stored(encode(limited))) == limited
+    for kind, record in ((TopicRecord, changed), (CursorRecord, limited)):
+        for other in (FORMAT, MIGRATION_FORMAT):
+            with pytest.raises(UnknownFormat):
+                decode(kind, stored(json.dumps(json.loads(encode(record)) | {"format": other}).encode()))
 
 
 @pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
