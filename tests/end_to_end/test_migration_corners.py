@@ -21,9 +21,10 @@ from txnframework.errors import (
     TopicInUse,
 )
 from txnframework.model import migration_changes as changes
+from txnframework.model.ids import METADATA_FAMILY
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
-from txnframework.model.layout_changes import deleted
+from txnframework.model.layout_changes import deleted, with_subscription
 from txnframework.model.metadata import PutSequential
 from txnframework.model.names import TopicName
 from txnframework.model.paths import operations_prefix
@@ -224,6 +225,25 @@ def test_a_topic_of_an_earlier_life_is_not_deleted(stores: Stores) -> None:
             await client.delete_topic(OLD)
             await client.create_topic(OLD)
             assert [one for one in known if await deletion.is_deleted(*one)] == known
+
+    stores.run(work())
+
+
+def test_a_cursor_that_no_process_has_made(stores: Stores) -> None:
+    """It is made and limited by the migration: one that is made later would take acknowledgments of either family."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            await client.create_topic(SCALABLE)
+            sent = await (await client.producer(SCALABLE)).send(b"1")
+            layouts, (scalable,) = StoredLayouts(client.host.metadata), names(SCALABLE)
+            layout, version = await layouts.load(scalable)
+            await layouts.put(with_subscription(layout, "billing", {}), version)
+            await migrate(client, SCALABLE, LOGGED)
+            cursor = await StoredCursor(client.host.metadata, LOGGED, sent.segment, "billing").load()
+            assert not cursor.admits(METADATA_FAMILY)
+            async with await client.consumer(LOGGED, "billing") as consumer:
+                assert await take(client, consumer, LOGGED, 1) == [b"1"]
 
     stores.run(work())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from zope.interface import implementer
@@ -214,8 +215,11 @@ class StoredCursor:
         """
         Let only transactions of ``family`` acknowledge from now on, since the life ``life`` of the topic.
 
-        A cursor that a later life has limited is unchanged: a process may have been paused before this call.
+        A cursor that a later life has limited is unchanged: a process may have been paused before this call. A listed
+        subscription gets its cursor first, because a process that makes it later would not limit it.
         """
+        with suppress(SubscriptionNotFound):
+            await self.load()
 
         def limit(cursor: Cursor | None) -> Cursor | None:
             if cursor is None or cursor.tombstone or cursor.family_life >= life:
