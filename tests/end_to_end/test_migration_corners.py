@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from migrating import BOTH, NEW, OLD, SOON_MS, migrate, take, values
@@ -336,6 +336,35 @@ def test_retention_and_quotas(stores: Stores) -> None:
             await (await client.producer(LOGGED)).send(b"4")
             await migrate(client, LOGGED, SCALABLE)
             assert await values(client, SCALABLE) == [b"2", b"4"]
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("order", ["position", "commit"])
+def test_compaction(stores: Stores, order: Literal["position", "commit"]) -> None:
+    """Each segment is compacted by the outcomes of the family that wrote to it, and by the times of its commits."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            await client.create_topic(SCALABLE)
+            sender = await client.producer(SCALABLE)
+            expected = []
+            for number, (old, new) in enumerate([(SCALABLE, LOGGED), (LOGGED, SCALABLE)] * 2):
+                domain = await client.transaction_domain(SCALABLE)
+                first, second, dropped = (client.transaction(domain=domain) for _ in range(3))
+                for txn, value in ((first, b"first"), (second, b"second"), (dropped, b"dropped")):
+                    await txn.begin()
+                    await sender.send(value, key=b"k%d" % number, txn=txn)
+                for txn in (second, first):
+                    await txn.commit()
+                    environment = client.host.environment
+                    await environment.sleep_until(environment.now_ms() + 2)  # so that the times of the commits differ
+                await dropped.abort()
+                expected.append((b"k%d" % number, b"second" if order == "position" else b"first"))
+                await migrate(client, old, new)
+                await client.compact(SCALABLE, order=order)
+                reader = await client.reader(SCALABLE, compacted=True)
+                assert [(one.key, one.value) async for one in reader] == expected
 
     stores.run(work())
 

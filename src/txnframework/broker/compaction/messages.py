@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
 from txnframework.broker.segments import OpenSegment
@@ -79,11 +79,13 @@ async def in_order_of_positions(
 class CommitTimes:
     """
     The commit times of a segment's entries; for entries that were sent outside transactions, the times of sending.
+
+    ``coordinators``: of the families that may have written to the segment; several if its topic has migrated.
     """
 
-    def __init__(self, segment: str, coordinator: ITransactionCoordinator | None) -> None:
+    def __init__(self, segment: str, coordinators: Sequence[ITransactionCoordinator]) -> None:
         self._segment = segment
-        self._coordinator = coordinator
+        self._coordinators = {one.family: one for one in reversed(coordinators)}
         self._known: dict[TxnID, int] = {}
 
     async def of(self, view: EntryView) -> int:
@@ -96,10 +98,11 @@ class CommitTimes:
             return view.message(0).published_ms
         txn_id = view.branch.txn_id
         if txn_id not in self._known:
-            if self._coordinator is None:
-                raise CommitOrderUnknown(self._segment, "it is served without transactions")
+            coordinator = self._coordinators.get(txn_id.family)
+            if coordinator is None:
+                raise CommitOrderUnknown(self._segment, f"the {txn_id.family} family is served without transactions")
             try:
-                described = await self._coordinator.describe(txn_id)
+                described = await coordinator.describe(txn_id)
             except TransactionNotFound as error:
                 raise CommitOrderUnknown(self._segment, f"transaction {txn_id} ended too long ago") from error
             self._known[txn_id] = described.finalized_ms or 0

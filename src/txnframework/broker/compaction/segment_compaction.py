@@ -24,6 +24,7 @@ from txnframework.errors import Fenced, LedgerNotFound
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator
 from txnframework.model.compacted import CompactedEntry, encode_compacted
 from txnframework.model.layout import Layout
+from txnframework.model.names import TOPIC_DOMAINS, topic_of
 from txnframework.model.positions import EARLIEST, Position
 
 Entries = AsyncGenerator[CompactedEntry, None]
@@ -88,7 +89,10 @@ class SegmentCompaction:
 
     async def commit_times(self, segment: str) -> CommitTimes:
         """Return the commit times of a segment's entries."""
-        return CommitTimes(segment, await self._coordinator(segment))
+        topic = topic_of(segment)
+        names = [segment, *(str(replace(topic, domain=domain)) for domain in TOPIC_DOMAINS if domain != topic.domain)]
+        found = [await self._coordinator(name) for name in names]
+        return CommitTimes(segment, [one for one in found if one is not None])
 
     async def plan(self, segment: str, earlier: CompactionResult | None, order: Order, messages_max: int) -> CopyPlan:
         """Plan the copies of a segment for several processes; ``plan_copies`` describes the plan."""
