@@ -246,9 +246,8 @@ class StoredCursor:
             if former is None:
                 return self._write(record, Cursor(FIRST_INCARNATION, at))
             # A limit by a migration stays: a process that is paused in an earlier one must not limit it again.
-            return self._write(
-                record, replace(former, incarnation=former.incarnation + 1, mark_delete=at, tombstone=False)
-            )
+            begun = Cursor(former.incarnation + 1, at, family=former.family, family_life=former.family_life)
+            return self._write(record, begun)
 
         await update_record(self._store, self._key, begin)
 
