@@ -9,6 +9,7 @@ from txnframework.model.layout_changes import create_layout, finish_change, plan
 from txnframework.model.names import TopicName
 from txnframework.model.positions import EARLIEST, Position
 from txnframework_spark.microbatch.registration import Range
+from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.source.batch_plan import (
     parts,
     ranges_between,
@@ -18,7 +19,9 @@ from txnframework_spark.source.batch_plan import (
     unfinished_segments,
     within_cursors,
 )
+from txnframework_spark.source.combined import COMBINED_MESSAGES_MAX, CombinedPartition, group_small
 from txnframework_spark.source.offsets import Offset, SegmentOffset
+from txnframework_spark.source.partitions import SegmentPartition
 
 TOPIC = TopicName.parse("in")
 
@@ -86,6 +89,28 @@ def test_what_a_held_segment_descends_from_is_not_left_to_read() -> None:
 )
 def test_ranges_are_cut_in_proportion_to_their_messages(counts: list[int], at_least: int, expected: list[int]) -> None:
     assert parts(counts, at_least) == expected
+
+
+@pytest.mark.parametrize(
+    ("messages", "tasks"),
+    [
+        ([1, 1, 1], [3]),
+        ([COMBINED_MESSAGES_MAX - 1, 1, 1], [2, 1]),
+        ([COMBINED_MESSAGES_MAX + 1, 1, 1, None, 1], [1, 2, 1, 1]),
+        ([None, None], [1, 1]),
+        ([1], [1]),
+        ([], []),
+    ],
+)
+def test_small_ranges_share_a_task(messages: list[int | None], tasks: list[int]) -> None:
+    """In their order; None: the range was not counted, because it is long."""
+    partitions = [
+        SegmentPartition(StoreOptions(), str(TOPIC), f"s{number}", at(4), at(5)) for number in range(len(messages))
+    ]
+    counts = {f"s{number}": count for number, count in enumerate(messages) if count is not None}
+    found = [one.parts if isinstance(one, CombinedPartition) else (one,) for one in group_small(partitions, counts)]
+    assert [len(task) for task in found] == tasks
+    assert [partition for task in found for partition in task] == partitions
 
 
 def test_a_merged_child_waits_for_all_its_parents() -> None:

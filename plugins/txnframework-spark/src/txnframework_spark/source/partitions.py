@@ -27,6 +27,7 @@ from txnframework_spark.source.batch_plan import parts
 from txnframework_spark.source.filters import Condition
 from txnframework_spark.source.offsets import before
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -60,7 +61,7 @@ _RANGES_AT_A_TIME: Final = 16
 """The number of ranges that are looked at concurrently."""
 
 
-async def _of_each(ranges: Sequence[Range], work: Callable[[Range], Awaitable[T]]) -> list[T]:
+async def of_each(ranges: Sequence[S], work: Callable[[S], Awaitable[T]]) -> list[T]:
     """Return the result for each range, in order; the first error is raised when no call is in progress."""
     found: list[T] = []
     for first in range(0, len(ranges), _RANGES_AT_A_TIME):
@@ -91,7 +92,7 @@ class RangePartitioner:
         :raises DataLost: messages of a range were trimmed, and ``failOnDataLoss`` is on.
         :raises TopicLost: the topic or segment was deleted, and ``failOnDataLoss`` is on.
         """
-        left = [one for one in await _of_each(ranges, self._left) if one is not None]
+        left = [one for one in await of_each(ranges, self._left) if one is not None]
         bounds = await self._bounds([planned for planned, _ in left])
         found: list[SegmentPartition] = []
         for (planned, aborted), bound in zip(left, bounds, strict=True):
@@ -107,7 +108,7 @@ class RangePartitioner:
         most = self.options.max_records_per_partition
         if self.options.min_partitions is None or len(ranges) >= self.options.min_partitions:
             return [most] * len(ranges)
-        counted = await _of_each(ranges, lambda one: self.count(one.segment, one.start, one.end))
+        counted = await of_each(ranges, lambda one: self.count(one.segment, one.start, one.end))
         counts = [one.messages for one in counted]
         found: list[int | None] = []
         for count, number in zip(counts, parts(counts, self.options.min_partitions), strict=True):

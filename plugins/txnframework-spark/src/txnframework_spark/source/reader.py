@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -143,27 +144,28 @@ LARGE_ENTRY_ROWS: Final = 4_000
 """An entry with so many messages becomes its own batch, without a copy; smaller ones are combined."""
 
 
-def read_partition(partition: SegmentPartition, task: TaskAttempt, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Register the ranges of the micro-batch, then yield the partition's messages in order.
+def read_task(parts: Sequence[SegmentPartition], task: TaskAttempt, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Register the ranges of the micro-batch, then yield the messages of the partitions in order.
 
-    The registration precedes the first row: a commit without registration would treat the batch as one without
+    All registrations precede the first row: a commit without registration would treat the batch as one without
     acknowledgments.
     """
     pauses = Pauses.from_environment()
     doing = {
         "query": task.batch.query,
         "run": task.batch.run,
-        "segment": partition.segment,
-        "after": partition.after,
-        "upto": partition.upto,
+        "segment": parts[0].segment,
+        "after": parts[0].after,
+        "upto": parts[0].upto,
     }
     pauses.reach(PLANNED, task.batch.batch, **doing)
-    registration = partition.registration
-    if registration is not None:
-        host = process.host(partition.stores)
-        process.run(retry_unavailable(host, lambda: register(host.metadata, task.batch, registration)))
+    host = process.host(parts[0].stores)
+    for registration in dict.fromkeys(part.registration for part in parts):
+        if registration is not None:
+            process.run(retry_unavailable(host, partial(register, host.metadata, task.batch, registration)))
     pauses.reach(REGISTERED, task.batch.batch, **doing)
-    yield from read_entries(partition, schema)
+    for part in parts:
+        yield from read_entries(part, schema)
 
 
 def read_entries(partition: SegmentPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -227,7 +229,7 @@ def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schem
     are left out.
     """
     segment = parse_name(partition.segment)
-    partial = dict(partition.partial)
+    acknowledged = dict(partition.partial)
     found: list[pa.RecordBatch] = []
     few: list[pa.RecordBatch] = []
     for entry in page:
@@ -238,7 +240,7 @@ def page_batches(page: Sequence[LedgerEntry], partition: SegmentPartition, schem
         # Before a migration, the log-driven family left its own entries between the messages.
         if branch is not None and (branch in partition.aborted or branch.is_control):
             continue
-        kept = _kept(arrays.view, entry.position, partition, partial.get(entry.position))
+        kept = _kept(arrays.view, entry.position, partition, acknowledged.get(entry.position))
         if kept is not None and not len(kept):
             continue
         batch = arrays.batch(schema, kept)

@@ -27,10 +27,11 @@ from txnframework_spark.options.source import SourceOptions
 from txnframework_spark.process import retry_unavailable
 from txnframework_spark.source.admission import NO_LIMIT, BatchLimit
 from txnframework_spark.source.backlog import COUNT_MAX
+from txnframework_spark.source.combined import CombinedPartition, Task, combine_small
 from txnframework_spark.source.offsets import from_json
 from txnframework_spark.source.partitions import SegmentPartition
 from txnframework_spark.source.planner import InputPlanner
-from txnframework_spark.source.reader import read_partition
+from txnframework_spark.source.reader import read_task
 from txnframework_spark.source.subscriptions import HOLDER_PREFIX
 
 if TYPE_CHECKING:
@@ -103,9 +104,14 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the read tasks of a batch."""
         planner = self._planner()
         Pauses.from_environment().reach(PARTITIONING, None)
-        return process.run(
-            retry_unavailable(planner.host, lambda: planner.partitions(from_json(start), from_json(end)))
-        )
+        return process.run(retry_unavailable(planner.host, lambda: self._tasks(planner, start, end)))
+
+    async def _tasks(self, planner: InputPlanner, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Task]:
+        partitions = await planner.partitions(from_json(start), from_json(end))
+        # These options say how many tasks there are.
+        if self._options.min_partitions is not None or self._options.max_records_per_partition is not None:
+            return partitions
+        return await combine_small(planner.host, partitions)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: the sink's transaction acknowledges, and this call may be late or missing."""
@@ -137,9 +143,11 @@ class TransactionalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield a partition's messages as Arrow record batches."""
         from pyspark.sql.pandas.types import to_arrow_schema  # Spark compares the batches' schema with its result
 
-        if not isinstance(partition, SegmentPartition):
+        if isinstance(partition, SegmentPartition):
+            partition = CombinedPartition((partition,))
+        if not isinstance(partition, CombinedPartition):
             raise Unsupported("this partition was planned by another source")
-        yield from read_partition(partition, current_task(), to_arrow_schema(self._schema, timezone="UTC"))
+        yield from read_task(partition.parts, current_task(), to_arrow_schema(self._schema, timezone="UTC"))
 
 
 async def _made(host: Host, options: SourceOptions, holder: str) -> InputPlanner:

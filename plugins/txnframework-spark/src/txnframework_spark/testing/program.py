@@ -102,7 +102,14 @@ def start(
     spark: SparkSession, job: PipelineJob, transform: Callable[[DataFrame], DataFrame] | None = None
 ) -> StreamingQuery:
     """Start a job in an existing session; ``transform``: a plan without a name."""
-    usual = {"subscribe": "in", "startingOffsets": "earliest", "groupId": "g", "maxOffsetsPerTrigger": "20"}
+    usual = {
+        "subscribe": "in",
+        "startingOffsets": "earliest",
+        "groupId": "g",
+        "maxOffsetsPerTrigger": "20",
+        # Far above the rows of a batch: each segment has its own task, so that several attempts take part.
+        "maxRecordsPerPartition": "1000000",
+    }
     source = {name: value for name, value in {"metadata": job.url, **usual, **job.source}.items() if value}
     frame = spark.readStream.format("txnframework").options(**source).load()
     return (
