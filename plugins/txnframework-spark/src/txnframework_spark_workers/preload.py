@@ -33,6 +33,11 @@ def preload_modules() -> None:
         from txnframework_spark import datasource, process  # noqa: F401 - for its import
 
         process.installed_plugins()
+    with contextlib.suppress(Exception):
+        import pyarrow as pa
+
+        # The first conversion of a Python object imports pandas, which takes longer than a small task.
+        pa.scalar(None)
     os.register_at_fork(after_in_child=_reseed)
     gc.collect()
     # Spark makes every worker collect garbage after each task. Over all imported objects that takes tenths of a second.

@@ -18,15 +18,20 @@ from txnframework_spark.workers import worker_nursery, worker_sockets
 from txnframework_spark_workers import DAEMON_MODULE, NURSERY, RUNNER_MODULE
 
 SECRET, THEIRS = "PYTHON_WORKER_FACTORY_SECRET", b"a word that Spark gives in the environment of a daemon"
-DRAWS = """
+FORKS = """
 import os
+import sys
 import numpy.random
 from txnframework_spark_workers.preload import preload_modules
 
 preload_modules()
+import pyarrow as pa
+
 for _ in range(2):
     if not os.fork():
-        os.write(1, f"{numpy.random.random()}\\n".encode())
+        preloaded = set(sys.modules)
+        pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())}).column(0).fill_null(b"")
+        os.write(1, f"{numpy.random.random()} {sorted(set(sys.modules) - preloaded)}\\n".encode())
         os._exit(0)
     os.wait()
 """
@@ -129,8 +134,9 @@ def test_a_path_that_no_socket_can_have_does_without(tmp_path: Path) -> None:
     assert worker_sockets(Path("/tmp"))["spark.python.unix.domain.socket.dir"] == "/tmp"
 
 
-def test_workers_draw_different_random_numbers() -> None:
-    """Forked after numpy was imported they would all go on from one state."""
-    done = subprocess.run([sys.executable, "-c", DRAWS], capture_output=True, text=True, check=True)
-    first, second = done.stdout.split()
+def test_workers_import_nothing_and_draw_different_random_numbers() -> None:
+    """Forked after numpy was imported, they would all continue from one state; pyarrow imports pandas when it converts."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    (first, imported), (second, also) = (line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert first != second
+    assert imported == also == "[]"
