@@ -24,6 +24,7 @@ from reads import all_columns_over_parquet, reading_over_parquet
 from report import document, table
 from rich.console import Console
 from stage import Stage
+from triggers import small_triggers
 
 RESULTS = Path(__file__).parents[1] / "results"
 FIGURES = {
@@ -34,6 +35,7 @@ FIGURES = {
     "transactions": transactions_over_none,
     "decide": header_writes,
     "micro-batch": fixed_cost,
+    "triggers": small_triggers,
     "planning": planning_a_backlog,
 }
 

@@ -135,7 +135,7 @@ def test_a_path_that_no_socket_can_have_does_without(tmp_path: Path) -> None:
 
 
 def test_workers_import_nothing_and_draw_different_random_numbers() -> None:
-    """Forked after numpy was imported, they would all continue from one state; pyarrow imports pandas when it converts."""
+    """Forked after the import of numpy, all would continue from one state; pyarrow imports pandas when it converts."""
     done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
     (first, imported), (second, also) = (line.split(maxsplit=1) for line in done.stdout.splitlines())
     assert first != second
