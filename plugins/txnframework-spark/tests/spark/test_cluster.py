@@ -19,11 +19,9 @@ from txnframework_spark.errors import JavaUnusable
 from txnframework_spark.processes import list_processes
 from txnframework_spark.session import check_java
 from txnframework_spark.testing.cluster import StandaloneCluster
+from txnframework_spark.testing.pipelines import WAIT_S
 from txnframework_spark.workers import INTERPRETER_VARIABLES
 from txnframework_sql.testing.servers.databases import fresh_database
-
-WAIT_S = 240
-"""What takes longer hangs: beside other tests a pipeline on a cluster takes a minute to begin."""
 
 DRIVER = """
 import json, os, sys
