@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
-from txnframework.errors import Unavailable
+from txnframework.broker import open_host
+from txnframework.config import BacklogQuotaSection
+from txnframework.errors import BacklogQuotaExceeded, Unavailable
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import TopicMissing, Unsupported
 from txnframework_spark.options.sink import SinkOptions
@@ -56,6 +59,33 @@ def test_rows_come_in_order_through_little_room(play: Play) -> None:
         assert sorted(map(int, found)) == list(range(3_000))
         assert in_order(found)
         assert writer.rows == 3_000
+
+    play(scenario)
+
+
+def test_a_full_backlog_refuses_rows_until_it_is_read(play: Play) -> None:
+    """Every attempt measures in its own process."""
+
+    async def scenario(world: Any) -> None:
+        await world.host.topics.subscribe(OUT, "slow", "earliest")
+        quota = BacklogQuotaSection(messages=10)
+        config = msgspec.structs.replace(world.host.config, backlog_quota=quota)
+        given = SinkOptions.of_stream({"topic": "out", "transactional": "false"})
+
+        async def attempt(first: int) -> None:
+            host = await open_host(config, world.host.registry)
+            world.stack.push_async_callback(host.close)
+            writer = BranchWriter(host, given, None, f"p{first}")
+            await writer.write(rows(first, first + 10))
+            await writer.finish()
+
+        await attempt(0)
+        with pytest.raises(BacklogQuotaExceeded, match="subscription slow is 10 messages"):
+            await attempt(10)
+        assert len(await world.read()) == 10
+        await world.host.topics.unsubscribe(OUT, "slow")
+        await attempt(20)
+        assert len(await world.read()) == 20
 
     play(scenario)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework_spark.errors import describe_error
+from txnframework_spark.testing.pipelines import WAIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,3 +58,28 @@ def test_what_cannot_work_is_explained(spark: SparkSession, stores: Any, run_ava
         spark.readStream.format("txnframework").options(subscribe="in", gruopId="g").load()
     with pytest.raises(AnalysisException, match="availableNow"):
         spark.read.format("txnframework").options(metadata=stores.url, subscribe="in", groupId="g").load().collect()
+
+
+def test_a_full_backlog_of_an_output_is_explained(spark: SparkSession, stores: Any) -> None:
+    """The sentence comes before everything that Spark adds, and nothing is written."""
+    from pyspark.errors import StreamingQueryException
+
+    config = stores.directory / "limited.toml"
+    stores_table = "".join(f'[{one}]\nurl = "{stores.url}"\n' for one in ("metadata", "ledger"))
+    config.write_text(f"{stores_table}[backlog_quota]\nmessages = 3\n")
+    stores.subscribe("out", "slow")
+    stores.publish(values(0, 3), topic="out")
+    stores.publish(values(3, 6))
+    given = {"config": str(config), "subscribe": "in", "groupId": "g", "startingOffsets": "earliest"}
+    rows = spark.readStream.format("txnframework").options(**given).load().select("key", "value")
+    query = (
+        rows.writeStream.format("txnframework")
+        .options(config=str(config), topic="out", checkpointLocation=str(stores.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination(WAIT_S)
+    told = describe_error(caught.value)
+    assert told.startswith("the backlog quota of topic topic://public/default/out is exceeded: subscription slow ")
+    assert stores.read() == once(0, 3)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnframework.broker import Host
+from txnframework.broker.quotas import TopicQuota
 from txnframework.errors import LedgerSealed, OutcomeUnknown, TopicNotFound
 from txnframework.model.entries import encode_columns
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
@@ -174,13 +175,18 @@ class BranchWriter:
         self._bytes_max = options.bytes_in_flight_max
         self._appends = AppendQueue(host, options.bytes_in_flight_max)
         self._layouts: dict[TopicName, Layout] = {}
+        self._quotas: dict[TopicName, TopicQuota | None] = {}
         self._gathered: list[pa.RecordBatch] = []
         self._segments = 1
         self._next_sequence = 0
         self.rows = 0
 
     async def write(self, rows: pa.RecordBatch) -> None:
-        """Accept rows; they are durable when ``finish`` has returned."""
+        """
+        Accept rows; they are durable when ``finish`` has returned.
+
+        :raises BacklogQuotaExceeded: the configuration has a quota, and a subscription of a topic is too far behind.
+        """
         if not rows.num_rows:
             return
         self._gathered.append(sink_rows(rows))
@@ -207,9 +213,18 @@ class BranchWriter:
         self.rows += rows.num_rows
         self._segments = 0
         for topic, mine in group_by_topic(rows.append_column(ROW, numbers), self._topic):
+            await self._require_room(topic)
             await self._route(topic, mine)
         if self._appends.refused:
             await self._settle()
+
+    async def _require_room(self, topic: TopicName) -> None:
+        """Raise BacklogQuotaExceeded if a subscription of the topic is too far behind; earlier rows may be stored."""
+        if topic not in self._quotas:
+            self._quotas[topic] = self._host.backlog_quotas.of(topic)
+        quota = self._quotas[topic]
+        if quota is not None:
+            await quota.require_room()
 
     async def _route(self, topic: TopicName, rows: pa.RecordBatch) -> None:
         layout = self._layouts.get(topic)

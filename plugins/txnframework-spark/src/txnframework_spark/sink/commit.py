@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -116,6 +116,7 @@ async def abort_open(coordinator: ITransactionCoordinator, txn_ids: Iterable[Txn
             await coordinator.settle(txn_id)
 
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _RANGES_AT_A_TIME: Final = 16
@@ -184,11 +185,12 @@ class _BatchCommit:
 
     async def run(self) -> None:
         coordinator = await application_coordinator(self._host)
-        application = await self._current(coordinator)
+        application, registrations = await _both(
+            self._current(coordinator), load_registrations(self._host.metadata, self._facts)
+        )
         require_kind(application, self._facts.query)
         if self._options.stateful and not self._options.reset:
             require_whole_state(application, self._batch)
-        registrations = await load_registrations(self._host.metadata, self._facts)
         verdict = judge_batch(await self._against_cursors(registrations))
         if verdict is BatchVerdict.UNACKNOWLEDGED:
             verdict = self._judge_by_version(application)
@@ -202,13 +204,15 @@ class _BatchCommit:
         doing = {"query": self._facts.query, "run": self._facts.run, "txn": self._txn_id}
         pauses.reach(JUDGED, self._facts.batch, **doing)
         try:
-            await self._acknowledge(registrations)
-            await coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(registrations))
+            # In any order: a crash between them leaves an open transaction, and neither has an effect without a commit.
+            await _both(
+                self._acknowledge(registrations),
+                coordinator.finish_batch(self._batch, self._txn_id, _source_ranges(registrations)),
+            )
         except (TransactionConflict, TransactionNotFound) as error:
             raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
         pauses.reach(ACKS_PUT, self._facts.batch, **doing)
-        await self._current(coordinator)
-        await self._check_epochs(registrations)
+        await _both(self._current(coordinator), self._check_epochs(registrations))
         await commit_branches(coordinator, self._txn_id, self._staged, f"batch {self._facts.batch}")
         # A kill between here and Spark's own record of the batch causes a replay, which the cursors reveal.
         pauses.reach(COMMITTED, self._facts.batch, **doing)
@@ -266,6 +270,15 @@ class _BatchCommit:
             _, record = await load_subscription(self._host.metadata, registration.topic, registration.subscription)
             if record.epoch != registration.epoch:
                 raise Fenced(f"subscription {registration.subscription} of {registration.topic}")
+
+
+async def _both(first: Awaitable[S], second: Awaitable[T]) -> tuple[S, T]:
+    """Await both concurrently and return the results; errors are raised when both have ended, in order."""
+    one, other = await asyncio.gather(first, second, return_exceptions=True)
+    for result in (one, other):
+        if isinstance(result, BaseException):
+            raise result
+    return cast("tuple[S, T]", (one, other))
 
 
 async def _for_each_range(
