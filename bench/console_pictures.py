@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -32,6 +33,8 @@ CHROMIUM = next(
 CONFIG = """
 [metadata]
 url = "sqlite:///{folder}/txn.db"
+[metadata.options]
+session_ttl_ms = 600_000
 [client]
 name = "{name}"
 [transactions]
@@ -104,22 +107,31 @@ async def hang(name: str, config: str) -> None:
 def read(path: str) -> str:
     """Return a page when it shows what was read."""
     while True:
-        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}{path}") as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT}{path}", timeout=300) as answer:
             text: str = answer.read().decode()
         if "data-reading" not in text:
             return text
         time.sleep(1)
 
 
+def keep_reading(path: str, taken: threading.Event) -> None:
+    """Read a page until its picture is taken, so that the console always has a reading of it."""
+    while not taken.wait(0.3):
+        read(path)
+
+
 def take(path: str, picture: Path) -> None:
     """Write a page as a picture."""
     read(path)
+    taken = threading.Event()
+    threading.Thread(target=keep_reading, args=(path, taken), daemon=True).start()
     with TemporaryDirectory(dir="/tmp") as home:  # its sockets need a short path
         words = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
-        words += [f"--window-size={SIZE}", "--timeout=5000", f"--screenshot={picture}"]
+        words += [f"--window-size={SIZE}", "--timeout=60000", f"--screenshot={picture}"]
         command = [CHROMIUM, *words, f"http://127.0.0.1:{PORT}{path}"]
         environment = os.environ | {"HOME": home, "TMPDIR": home}
         subprocess.run(command, check=True, capture_output=True, env=environment, timeout=300)
+    taken.set()
     print(f"wrote {picture}")
 
 

@@ -101,6 +101,6 @@ def decode_compacted(data: bytes, at: Position, ledger: str = "") -> CompactedEn
     if view.count != len(indexes):
         raise CorruptEntry(at, f"it names {len(indexes)} messages and holds {view.count}", ledger)
     if indexes != sorted(set(indexes)) or not 0 <= indexes[0] <= indexes[-1] < stored.batch_size:
-        raise CorruptEntry(at, f"the messages that it names are not some of {stored.batch_size}, in order", ledger)
+        raise CorruptEntry(at, f"its indexes are not ascending numbers below {stored.batch_size}", ledger)
     messages = tuple(zip(indexes, view.messages(), strict=True))
     return CompactedEntry(stored.position, stored.batch_size, view.producer, view.branch, messages)

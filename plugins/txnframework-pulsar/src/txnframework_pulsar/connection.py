@@ -141,7 +141,7 @@ class Connection:
         if not command.HasField("connect"):
             raise BadFrame("the first command is not CONNECT")
         if command.connect.proxy_to_broker_url:
-            raise Refused(pb.NOT_ALLOWED_ERROR, "this gateway is no proxy")
+            raise Refused(pb.NOT_ALLOWED_ERROR, "the gateway does not act as a proxy")
         self._user = self._gateway.access.user_of(command.connect)
         flags = pb.FeatureFlags(
             supports_get_partitioned_metadata_without_auto_creation=True,

@@ -256,5 +256,5 @@ def tls_context(options: MetadataOptions) -> ssl.SSLContext | None:
             # Python would ask on the terminal.
             context.load_cert_chain(options.tls_certificate, options.tls_key, password="")
     except OSError as error:
-        raise ConfigurationError(f"metadata.options.{name}", f"it cannot be used: {error}") from error
+        raise ConfigurationError(f"metadata.options.{name}", f"cannot be used: {error}") from error
     return context

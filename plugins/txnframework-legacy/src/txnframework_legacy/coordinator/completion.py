@@ -72,7 +72,7 @@ class TransactionCompletion:
                 found = await self._logs.find_logged(txn_id)
                 if found is None:
                     if unknown is not None:
-                        raise OutcomeUnknown(f"transaction {txn_id} may have ended; it was forgotten since")
+                        raise OutcomeUnknown(f"transaction {txn_id} may have ended; its outcome is no longer known")
                     raise TransactionNotFound(txn_id)
                 log, logged = found
                 require_owner(logged.transaction, request)
@@ -80,7 +80,7 @@ class TransactionCompletion:
                     after = (await log.append(_decision(request, self._environment.now_ms()))).get(txn_id.number)
                     if after is None:
                         # This record may have decided, so long ago that another process has forgotten the transaction.
-                        raise OutcomeUnknown(f"transaction {txn_id} may have ended; it was forgotten since")
+                        raise OutcomeUnknown(f"transaction {txn_id} may have ended; its outcome is no longer known")
                     logged = after
             except OutcomeUnknown as error:
                 unknown = error

@@ -202,7 +202,9 @@ async def end_transaction(
             raise OutcomeUnknown(f"transaction {txn_id} may have ended; it could not be read again") from error
         if header is None:
             if unknown is not None:
-                raise OutcomeUnknown(f"transaction {txn_id} may have ended; it was forgotten since") from unknown
+                raise OutcomeUnknown(
+                    f"transaction {txn_id} may have ended; its outcome is no longer known"
+                ) from unknown
             raise TransactionNotFound(txn_id)
         if not request.operator and header.transaction.principal != request.principal:
             require_owner(header, request.principal)
@@ -223,7 +225,7 @@ async def end_transaction(
             if unknown is None:
                 raise
             # This attempt changed nothing, but the previous one may still be applied.
-            raise OutcomeUnknown(f"transaction {txn_id} may have ended; trying again failed") from error
+            raise OutcomeUnknown(f"transaction {txn_id} may have ended; a retry failed") from error
         return transaction_of(txn_id, document)
     raise OutcomeUnknown(f"transaction {txn_id} may have ended") from unknown
 

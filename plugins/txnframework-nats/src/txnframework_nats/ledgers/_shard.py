@@ -68,7 +68,7 @@ class Shard:
         return LogSubjects(self.stream, f"{base}.l.{log}", f"{base}.d.{log}", f"{base}.s.{log}", f"{self._turns}.{log}")
 
     def wakes(self, log: str) -> str:
-        """Return the subject on which the servers tell that a record was stored in a log."""
+        """Return the subject of the servers' notifications that a record was stored in a log."""
         return f"{self._wakes}.{log}"
 
     def numbers(self, coordinator: int | None) -> str:

@@ -55,7 +55,7 @@ def check_batch(batch: Batch) -> None:
     """Raise ValueError for a batch that names two partitions, or one key twice."""
     partitions = {key.partition or key.path for key in _keys(batch)}
     if len(partitions) > 1:
-        raise ValueError(f"a batch is of one partition, not of {sorted(partitions)}")
+        raise ValueError(f"the keys of a batch must have one partition, and not several: {sorted(partitions)}")
     places = [record_id(check.key) for check in batch.checks]
     places += [record_id(put.key) for put in batch.puts if isinstance(put, Put)]
     places += [record_id(delete.key) for delete in batch.deletes]
