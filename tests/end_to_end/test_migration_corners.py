@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +11,7 @@ from migrating import BOTH, NEW, OLD, SOON_MS, migrate, take, values
 
 from txnframework import Client
 from txnframework.broker.cursors import StoredCursor
+from txnframework.broker.segment_cache import SegmentCache
 from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.broker.topics.migration_outcomes import OutcomeRecorder
 from txnframework.errors import (
@@ -244,6 +246,36 @@ def test_a_cursor_that_no_process_has_made(stores: Stores) -> None:
             assert not cursor.admits(METADATA_FAMILY)
             async with await client.consumer(LOGGED, "billing") as consumer:
                 assert await take(client, consumer, LOGGED, 1) == [b"1"]
+
+    stores.run(work())
+
+
+def test_a_paused_migration_seals_no_later_acknowledgments(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process is paused before it seals, and goes on when the topic has migrated there and back."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
+            await client.create_topic(OLD)
+            await (await client.producer(OLD)).send(b"1")
+            await client.subscribe(OLD, "billing", start="earliest")
+            reached, goes_on = asyncio.Event(), asyncio.Event()
+            step = SegmentCache.subscription
+
+            async def paused(self: SegmentCache, *arguments: Any) -> Any:
+                if self is client.host.segments and not reached.is_set():
+                    reached.set()
+                    await goes_on.wait()
+                return await step(self, *arguments)
+
+            monkeypatch.setattr(SegmentCache, "subscription", paused)
+            first = asyncio.create_task(migrate(client))
+            await reached.wait()
+            await migrate(elsewhere)
+            await migrate(elsewhere, NEW, OLD)
+            goes_on.set()
+            await first
+            async with await client.consumer(OLD, "billing") as consumer:
+                assert await take(client, consumer, OLD, 1) == [b"1"]
 
     stores.run(work())
 

@@ -169,7 +169,7 @@ class SegmentOpener:
         cursor = StoredCursor(self._context.metadata, topic, segment.name, name, segment.ledger)
         await verify_cursor(cursor, segment.ledger)
         pending_acks = await self._pending_acks(cursor, plugins, segment.context_life)
-        return SegmentSubscription(topic, name, segment.name, cursor, pending_acks)
+        return SegmentSubscription(topic, segment.life, name, segment.name, cursor, pending_acks)
 
     async def _layout_of(self, topic: TopicName) -> Layout | None:
         found = await self._layouts.find(topic)

@@ -48,9 +48,12 @@ class OpenSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSubscription:
-    """A subscription on one segment: its pending acknowledgments and its cursor."""
+    """
+    A subscription on one segment: its pending acknowledgments and its cursor, in the life ``life`` of its topic.
+    """
 
     topic: str
+    life: int
     name: str
     segment: str
     cursor: StoredCursor

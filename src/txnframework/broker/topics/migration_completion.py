@@ -80,11 +80,14 @@ class MigrationCompletion:
         assert migration is not None
         subscription = await self._segments.subscription(str(topic), name, segment, layout.life)
         pending = subscription.pending_acks
-        if subscription.topic == str(topic) and ISealablePendingAcks.providedBy(pending):
+        # A process that was paused finds what a later life opened, whose acknowledgments must not be sealed for this
+        # one.
+        is_present = (subscription.topic, subscription.life) == (str(topic), layout.life)
+        if is_present and ISealablePendingAcks.providedBy(pending):
             family = LOG_FAMILY if migration.to.domain == PERSISTENT else METADATA_FAMILY
             return set((await pending.seal(family, life)).open)
         current = await self._layouts.find(topic)
-        if current is not None and current[0].is_migrating:
+        if current is not None and current[0].is_migrating and current[0].life == layout.life:
             raise MigrationRefused(str(topic), f"the acknowledgments of {name} are served by other plugins")
         return None
 
