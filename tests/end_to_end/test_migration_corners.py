@@ -12,6 +12,7 @@ from migrating import BOTH, NEW, OLD, SOON_MS, migrate, take, values
 from txnframework import Client
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.segment_cache import SegmentCache
+from txnframework.broker.segment_opener import SegmentOpener
 from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.broker.topics.migration_outcomes import OutcomeRecorder
 from txnframework.errors import (
@@ -276,6 +277,39 @@ def test_a_paused_migration_seals_no_later_acknowledgments(stores: Stores, monke
             await first
             async with await client.consumer(OLD, "billing") as consumer:
                 assert await take(client, consumer, OLD, 1) == [b"1"]
+
+    stores.run(work())
+
+
+def test_a_subscription_that_is_opened_meanwhile(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its opening begins before the topic migrates and ends afterwards: the next caller gets that of the new topic."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
+            await client.create_topic(OLD)
+            await (await client.producer(OLD)).send(b"1")
+            await client.subscribe(OLD, "billing", start="earliest")
+            reached, goes_on = asyncio.Event(), asyncio.Event()
+            step = SegmentOpener.subscription
+
+            async def paused(self: SegmentOpener, *arguments: Any) -> Any:
+                opened = await step(self, *arguments)
+                if not reached.is_set():
+                    reached.set()
+                    await goes_on.wait()
+                return opened
+
+            monkeypatch.setattr(SegmentOpener, "subscription", paused)
+            first = asyncio.create_task(client.host.subscription(OLD, "billing", OLD))
+            await reached.wait()
+            await migrate(elsewhere)
+            layout = await client.layout(NEW)
+            await client.host.segment(OLD, layout.life)
+            goes_on.set()
+            assert (await first).topic == OLD
+            assert (await client.host.subscription(NEW, "billing", OLD, layout.life)).topic == NEW
+            async with await client.consumer(NEW, "billing") as consumer:
+                assert await take(client, consumer, NEW, 1) == [b"1"]
 
     stores.run(work())
 

@@ -87,7 +87,14 @@ class SegmentCache:
         async def open_it() -> SegmentSubscription:
             return await self._opener.subscription(name, opened)
 
-        return await self._subscriptions.get((segment, name), open_it)
+        key = (segment, name)
+        found = await self._subscriptions.get(key, open_it)
+        while found.life < opened.life:  # its opening began before the topic migrated
+            if self._subscriptions.opened(key) is found:
+                self._subscriptions.forget(key)
+                self._former_subscriptions.append(found)
+            found = await self._subscriptions.get(key, open_it)
+        return found
 
     @asynccontextmanager
     async def visit(self, name: str, life: int | None = None) -> AsyncIterator[OpenSegment]:
@@ -108,7 +115,7 @@ class SegmentCache:
         async with self.visit(segment, life) as visited:
             # Only now: a subscription of a segment whose topic has migrated is forgotten.
             opened = self._subscriptions.opened((segment, name))
-            if opened is not None:
+            if opened is not None and opened.life >= visited.life:
                 yield opened
                 return
             subscription = await self._opener.subscription(name, visited)
