@@ -323,7 +323,7 @@ class Host:
             environment=self.environment,
             process=self.sessions.process,
             bounds=self.config.subscriptions,
-            outcomes=self.own_transactions.outcomes,
+            own_transactions=self.own_transactions,
         )
 
     def _require_open(self) -> None:

@@ -29,6 +29,7 @@ OUTCOMES_MAX = 10_000
 """The number of branches whose outcomes a host remembers."""
 
 QueuedWork = Callable[[], Coroutine[Any, Any, object]]
+EndListener = Callable[[TxnID], None]
 
 
 class OwnTransactions:
@@ -49,7 +50,10 @@ class OwnTransactions:
         self.outcomes = KnownOutcomes(OUTCOMES_MAX)
         self.settles = True
         """Whether transactions are settled here; otherwise the sweeps settle them."""
-        self.deadlines = Deadlines(environment, bounds.timers_max, abort)
+        self.deadlines = Deadlines(environment, bounds.timers_max, self._abort_overdue)
+        self._abort = abort
+        # A dictionary without values: each listener is called once.
+        self._listeners: dict[TxnID, dict[EndListener, None]] = {}
         self._coordinators_of = coordinators_of
         self._clock_skew_ms_max = bounds.max_clock_skew_ms
         self._settling = SettlingQueue(
@@ -60,9 +64,21 @@ class OwnTransactions:
         """At its deadline, abort a transaction, unless ``settle_soon`` is called for it earlier."""
         self.deadlines.set(begun.txn_id, begun.deadline_ms + self._clock_skew_ms_max)
 
+    def on_end(self, txn_id: TxnID, listener: EndListener) -> bool:
+        """
+        Call ``listener`` when an open transaction ends through this process, which began it.
+
+        Return False if there is no timer for the transaction. It may have begun elsewhere, or have ended.
+        """
+        if not self.deadlines.has(txn_id):
+            return False
+        self._listeners.setdefault(txn_id, {})[listener] = None
+        return True
+
     def settle_soon(self, txn_id: TxnID) -> None:
         """Settle an ended transaction in the background; the sweeps settle transactions that are missed here."""
         self.deadlines.cancel(txn_id)
+        self._report_end(txn_id)
         if self.settles:
             self._settling.start(partial(self._settle, txn_id))
 
@@ -70,6 +86,17 @@ class OwnTransactions:
         """Wait at most ``timeout_ms`` for the settlings, and begin no others."""
         self.settles = False
         await self._settling.finish(timeout_ms)
+
+    async def _abort_overdue(self, txn_id: TxnID) -> None:
+        try:
+            await self._abort(txn_id)
+        finally:
+            # Also after a failure. There is no timer any more, and perhaps the transaction ended elsewhere.
+            self._report_end(txn_id)
+
+    def _report_end(self, txn_id: TxnID) -> None:
+        for listener in self._listeners.pop(txn_id, ()):
+            listener(txn_id)
 
     async def _settle(self, txn_id: TxnID) -> None:
         for coordinator in self._coordinators_of(txn_id):
@@ -95,6 +122,10 @@ class Deadlines:
 
     def __len__(self) -> int:
         return len(self._due_ms)
+
+    def has(self, txn_id: TxnID) -> bool:
+        """Return whether a timer is set for the transaction."""
+        return txn_id in self._due_ms
 
     def set(self, txn_id: TxnID, due_ms: int) -> None:
         """Set a timer that aborts a transaction at ``due_ms``."""

@@ -13,7 +13,7 @@ from txnframework.broker.dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
 from txnframework.interfaces import IPendingAckStore
 from txnframework.model.acks import Ack, AckRequest
-from txnframework.model.ids import Branch
+from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
 
 FINISHED_ELSEWHERE = (
@@ -46,6 +46,9 @@ class AckOwner(Protocol):
 
     def request_refresh(self) -> None:
         """Request a refresh soon."""
+
+    def expect_end(self, txn_id: TxnID) -> None:
+        """Let a transaction that is about to hold messages report its end."""
 
     async def load_outcome(self, branch: Branch) -> None:
         """Load the outcome of a branch, so that ``AckProgress`` knows it."""
@@ -235,6 +238,7 @@ class AckRecorder:
         """Record a request; ``held`` are the covered messages that another transaction held at the last refresh."""
         if not request.acks:
             return
+        self._owner.expect_end(request.branch.txn_id)
         try:
             await self._pending_acks.add(request)
         except OutcomeUnknown:

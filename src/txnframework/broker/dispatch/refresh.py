@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
+from txnframework.broker.coordinators.own_transactions import EndListener
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.dispatch.deliveries import Deliveries
 from txnframework.environment import Environment
@@ -23,9 +24,13 @@ class RefreshTrigger:
     """
     Calls ``refresh`` when a transaction that holds messages ended, and when the subscription's records changed.
 
-    Ends of transactions cause a refresh at once. Changes of the records may come from this process itself, so their
-    refreshes are spaced out. They are skipped if only this process's own acknowledgments changed the cursor.
-    Correctness does not depend on them, because every redelivery is preceded by a refresh.
+    Ends of transactions cause a refresh at once. A transaction that this process began reports its end through
+    ``on_end`` of ``OwnTransactions``. It is also watched in the store, because another process may end it too, but only
+    if it lasts.
+
+    Changes of the records may come from this process itself, so their refreshes are spaced out. They are skipped if
+    only this process's own acknowledgments changed the cursor. Correctness does not depend on them, because every
+    redelivery is preceded by a refresh.
     """
 
     def __init__(
@@ -35,12 +40,17 @@ class RefreshTrigger:
         environment: Environment,
         deliveries: Deliveries,
         refresh: Callable[[], Awaitable[None]],
+        on_end: Callable[[TxnID, EndListener], bool],
     ) -> None:
         self._store = store
         self._coordinator = coordinator
         self._environment = environment
         self._deliveries = deliveries
         self._refresh = refresh
+        self._on_end = on_end
+        # Open transactions that report their ends.
+        self._reporting: set[TxnID] = set()
+        self._own_ended = asyncio.Event()
         self._watches: list[IWatch] = []
         self._cursor: StoredCursor | None = None
         self._requested = asyncio.Event()
@@ -66,7 +76,7 @@ class RefreshTrigger:
                 if self._cursor is not None:
                     self._cursor.own_writes.begin_read()
                 await self._refresh()
-            await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
+            await self._pause()
 
     async def _is_own_change(self) -> bool:
         """Return whether only this process has changed the cursor since the last refresh."""
@@ -80,10 +90,33 @@ class RefreshTrigger:
         record = await self._store.get(self._cursor.key)
         return own.are_all(None if record is None else record.value)
 
+    def expect_end(self, txn_id: TxnID) -> None:
+        """Let a transaction report its end, if it can; to be called before it holds messages."""
+        if txn_id not in self._reporting and self._on_end(txn_id, self._note_end):
+            self._reporting.add(txn_id)
+
+    def _note_end(self, txn_id: TxnID) -> None:
+        self._reporting.discard(txn_id)
+        # Messages of a transaction that was settled as it ended are finished already.
+        if txn_id in self._deliveries.holders():
+            self._own_ended.set()
+
+    async def run_on_reported_ends(self) -> None:
+        """
+        Refresh when a transaction has reported its end and still holds messages, in an endless loop.
+
+        If a refresh fails, ``run_on_transaction_ends`` soon causes another one.
+        """
+        while True:
+            await self._own_ended.wait()
+            self._own_ended.clear()
+            await self._refresh()
+
     async def run_on_transaction_ends(self) -> None:
         """
-        Refresh as soon as a transaction that holds messages has ended, in an endless loop; return if without
-        coordinator.
+        Watch the transactions that hold messages, and refresh as soon as one has ended, in an endless loop.
+
+        Those that report their ends are watched after ``INTERVAL_MS`` only. Return if without coordinator.
         """
         while self._coordinator is not None:
             self._deliveries.holders_changed.clear()
@@ -91,8 +124,12 @@ class RefreshTrigger:
             if not holders:
                 await self._deliveries.holders_changed.wait()
                 continue
+            if holders <= self._reporting:
+                await self._pause()
+                holders &= self._deliveries.holders()
+                if not holders:
+                    continue
             came = await first_completed(self._coordinator.watch_ended(holders), self._until_holders_change(holders))
-            # Messages of a transaction that was settled as it ended are finished already.
             if came == 0 and not holders.isdisjoint(self._deliveries.holders()):
                 await self._refresh()
 
@@ -100,11 +137,17 @@ class RefreshTrigger:
         """
         Wait until the holders have changed.
 
-        A new watch on the same holders after every message would cost reads.
+        A new watch on the same holders after every message would cost reads. So would one after every short transaction
+        of this process.
         """
         while self._deliveries.holders() == holders:
             self._deliveries.holders_changed.clear()
             await self._deliveries.holders_changed.wait()
+        if self._deliveries.holders() - holders <= self._reporting:
+            await self._pause()
+
+    async def _pause(self) -> None:
+        await self._environment.sleep_until(self._environment.now_ms() + INTERVAL_MS)
 
     async def close(self) -> None:
         """Close the watches."""

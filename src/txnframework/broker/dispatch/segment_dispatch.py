@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from logging import WARNING
 
-from txnframework.broker.coordinators.own_transactions import KnownOutcomes
+from txnframework.broker.coordinators.own_transactions import OwnTransactions
 from txnframework.broker.dispatch.ack_progress import AckProgress
 from txnframework.broker.dispatch.acknowledgments import AckRecorder
 from txnframework.broker.dispatch.consumers import AttachedConsumers, AttachRequest, Listener
@@ -30,7 +30,7 @@ from txnframework.interfaces import IDispatcher, ILease, IMetadataStore, ITransa
 from txnframework.model.acks import AckState, CursorMove
 from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.dispatch import Ordering
-from txnframework.model.ids import Branch
+from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
 from txnframework.runtime.tasks import RetryingTasks
 
@@ -48,7 +48,7 @@ class DispatchParts:
     environment: Environment
     process: str
     bounds: SubscriptionsSection
-    outcomes: KnownOutcomes
+    own_transactions: OwnTransactions
 
 
 class SegmentDispatch:
@@ -78,12 +78,19 @@ class SegmentDispatch:
         """Identifies deliveries under this lease."""
         # Only without any order can a message be held back, and the messages behind it be delivered.
         delays = parts.dispatcher.ordering is Ordering.NONE
-        self.deliveries = Deliveries(parts.outcomes.counts, delays=delays)
+        self.deliveries = Deliveries(parts.own_transactions.outcomes.counts, delays=delays)
         self.progress = AckProgress(self.deliveries)
         self.consumers = AttachedConsumers(parts.dispatcher, self.deliveries, parts.bounds, self.tenure)
         self._refreshing = asyncio.Lock()
         self._cursor_acks = CursorAckWriter(parts.subscription.cursor, parts.environment, parts.bounds.cursor_delay_ms)
-        self._trigger = RefreshTrigger(parts.store, parts.coordinator, parts.environment, self.deliveries, self.refresh)
+        self._trigger = RefreshTrigger(
+            parts.store,
+            parts.coordinator,
+            parts.environment,
+            self.deliveries,
+            self.refresh,
+            parts.own_transactions.on_end,
+        )
         reading = ReadAhead(parts.segment, self.deliveries, parts.bounds)
         self.loop = DeliveryLoop(reading, self.consumers, self._cursor_acks, parts.environment, self._trigger.request)
         self.acks = AckRecorder(self, self.progress, self._cursor_acks, parts.subscription.pending_acks)
@@ -100,7 +107,8 @@ class SegmentDispatch:
         subscription.cursor.on_move = self._moved
         await self.refresh()
         trigger = self._trigger
-        for work in (self.loop.run, trigger.run_on_changes, trigger.run_on_transaction_ends, self._until_lease_lost):
+        ends = (trigger.run_on_reported_ends, trigger.run_on_transaction_ends)
+        for work in (self.loop.run, trigger.run_on_changes, *ends, self._until_lease_lost):
             self.tasks.start(work)
         if self._may_be_replaced:
             self.tasks.start(self._until_replaced)
@@ -251,10 +259,14 @@ class SegmentDispatch:
         """Request a refresh soon."""
         self._trigger.request()
 
+    def expect_end(self, txn_id: TxnID) -> None:
+        """Let a transaction that is about to hold messages report its end."""
+        self._trigger.expect_end(txn_id)
+
     async def load_outcome(self, branch: Branch) -> None:
         """Load the outcome of a transaction in which this process acknowledged."""
         if self._parts.coordinator is not None:
-            await self._parts.outcomes.load(self._parts.coordinator, branch)
+            await self._parts.own_transactions.outcomes.load(self._parts.coordinator, branch)
 
     def _begin_at(self, cursor: Cursor) -> frozenset[Position]:
         """Forget all messages and read from the cursor, at the first refresh or after a seek."""

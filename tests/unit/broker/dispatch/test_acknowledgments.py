@@ -42,6 +42,9 @@ class Owner:
     def request_refresh(self) -> None:
         raise NotImplementedError
 
+    def expect_end(self, txn_id: TxnID) -> None:
+        return None
+
     async def load_outcome(self, branch: Branch) -> None:
         raise NotImplementedError
 

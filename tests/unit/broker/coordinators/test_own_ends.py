@@ -1,0 +1,49 @@
+"""Transactions that report their ends to the process that began them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.broker.coordinators.own_transactions import OwnTransactions
+from txnframework.config import TransactionsSection
+from txnframework.errors import Unavailable
+from txnframework.model import TxnID
+from txnframework.model.transactions import State, Transaction
+from txnframework.testing.clock import START_MS, VirtualEnvironment
+
+ONE, OTHER = TxnID(0, 1), TxnID(0, 2)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_each_listener_is_called_once(fails: bool) -> None:
+    """At the end, or at the deadline; a transaction that is not known to be open here has no listener."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        ended: list[TxnID] = []
+
+        async def abort(_: TxnID) -> None:
+            if fails:
+                raise Unavailable("the store is away")
+
+        own = OwnTransactions(clock, TransactionsSection(), lambda _: (), abort)
+        own.deadlines.start()
+        assert not own.on_end(ONE, ended.append)
+        for txn_id in (ONE, OTHER):
+            own.abort_in_time(Transaction(txn_id, State.OPEN, deadline_ms=START_MS + 1_000, created_ms=START_MS))
+            for listener in (ended.append, ended.append, lambda txn_id: ended.append(txn_id)):
+                assert own.on_end(txn_id, listener)
+        own.settle_soon(ONE)
+        assert ended == [ONE, ONE]
+        own.settle_soon(ONE)
+        await clock.advance(1_000 + TransactionsSection().max_clock_skew_ms)
+        assert ended == [ONE, ONE, OTHER, OTHER]
+        own.settle_soon(OTHER)
+        assert not own.on_end(OTHER, ended.append)
+        assert ended == [ONE, ONE, OTHER, OTHER]
+        await own.deadlines.stop()
+        await own.finish(0)
+
+    asyncio.run(run())
