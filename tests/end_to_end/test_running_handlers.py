@@ -17,6 +17,8 @@ import pytest
 from txnframework import Client, Consumer, DeadLetter, Message, Transaction
 from txnframework.errors import InvalidInput, TransactionConflict, Unavailable
 from txnframework.model.ids import TxnID
+from txnframework.model.transactions import Begin, End, OpenQuery, State
+from txnframework.model.transactions import Transaction as BegunTransaction
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
@@ -545,5 +547,80 @@ def test_what_run_refuses(memory: Stores) -> None:
                 consumer.stop()
                 await running
                 consumer.stop()
+
+    memory.run(work())
+
+
+def test_the_next_transaction_begins_beside_a_commit(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit ends only after the next begin was called: the loop does not call one after the other."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client, b"a1", b"a2", b"a3")
+            coordinator = await client.host.coordinator()
+            begin, end = coordinator.begin, coordinator.end
+            begins = 0
+            changed = asyncio.Event()
+
+            async def count_and_begin(request: Begin) -> BegunTransaction:
+                nonlocal begins
+                begins += 1
+                changed.set()
+                return await begin(request)
+
+            async def wait_and_end(request: End) -> BegunTransaction:
+                while begins < min(3, len(handled) + 1):
+                    changed.clear()
+                    await changed.wait()
+                return await end(request)
+
+            monkeypatch.setattr(coordinator, "begin", count_and_begin)
+            monkeypatch.setattr(coordinator, "end", wait_and_end)
+            handled: list[TxnID] = []
+            async with await joined(client) as consumer:
+
+                async def bill(_: Message, txn: Transaction) -> None:
+                    handled.append(txn.id)
+                    for earlier in handled[:-1]:
+                        assert await client.outcome(earlier) is State.COMMITTED
+                    if len(handled) == 3:
+                        consumer.stop()
+
+                await consumer.run(bill)
+            assert begins == len(handled) == 3
+        assert await lag(memory) == 0
+
+    memory.run(work())
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["stopped", "cancelled"])
+def test_a_transaction_that_began_early_and_is_not_used_is_aborted(memory: Stores, cancelled: bool) -> None:
+    """The run ends while a message waits, for which a transaction has begun."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client, b"a1", b"a2", b"a3")
+            handled: list[bytes | None] = []
+            begun = asyncio.Event()
+            async with await joined(client) as consumer:
+
+                async def bill(order: Message, _: Transaction) -> None:
+                    handled.append(order.value)
+                    if len(handled) < 2:
+                        return
+                    begun.set()
+                    if cancelled:
+                        await asyncio.Event().wait()
+                    consumer.stop()
+
+                running = asyncio.ensure_future(consumer.run(bill))
+                await begun.wait()
+                if cancelled:
+                    running.cancel()
+                await asyncio.wait({running})
+                assert handled == [b"a1", b"a2"]
+            coordinator = await client.host.coordinator()
+            while await coordinator.list_open(OpenQuery()):
+                await run_ready()
 
     memory.run(work())

@@ -162,6 +162,8 @@ class Consumer(HandlerRuns[T_co]):
             if self._inbox.unrecorded is not None:
                 await self._record(*self._inbox.unrecorded, timeout_ms, deadline_ms)
                 continue
+            if self._transactions is not None:
+                self._transactions.messages_awaited()
             if timeout_ms is None or deadline_ms is None:
                 await self._news.wait()
             elif environment.now_ms() >= deadline_ms:

@@ -170,11 +170,16 @@ class Transaction(TransactionPart):
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
         require_open(self._host)
-        coordinator = await self._host.coordinator(*self._place)
-        begun = await self._host.steps.finish(lambda: self._begin(coordinator), undo=self._forget)
+        begun = await self._begin_for_caller()
         self._branch = Branch(begun.txn_id)
-        self._coordinator = coordinator
         self._host.own_transactions.abort_in_time(begun)
+
+    async def _begin_for_caller(self) -> Begun:
+        return await self._host.steps.finish(self._begin_in_store, undo=self._forget)
+
+    async def _begin_in_store(self) -> Begun:
+        self._coordinator = coordinator = await self._host.coordinator(*self._place)
+        return await self._begin(coordinator)
 
     async def _begin(self, coordinator: ITransactionCoordinator) -> Begun:
         # The session is opened even if the transaction does not name it. Its end shows other processes that the timer

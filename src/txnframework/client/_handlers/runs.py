@@ -16,13 +16,14 @@ from txnframework.client._handlers.loop import Attempt, HandlerLoop, LoopDelays
 from txnframework.client._handlers.messages import HandledMessages
 from txnframework.client._handlers.plan import LoopOptions
 from txnframework.client._handlers.signals import signals_of, stopping_at
+from txnframework.client._handlers.transactions import EarlyTransaction, HandlerTransactions
 from txnframework.client._messages import Message
 from txnframework.client._subscription.feed import Inbox
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.client._transaction import Transaction, TransactionPart, part_of
-from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import Closed, InvalidInput
+from txnframework.model.transactions import Begin
 from txnframework.runtime.backoff import Backoff
 
 RETRIES_MAX = 5
@@ -44,6 +45,7 @@ Given = TypeVar("Given", bound="TransactionPart | HasTransaction")
 """What a handler gets beside its messages."""
 
 Open = Callable[[], AbstractAsyncContextManager[Given]]
+BatchHandler = Callable[[tuple[Message[Any], ...], Any], Awaitable[object]]
 
 
 class RunOptions(TypedDict, total=False):
@@ -65,6 +67,7 @@ class HandlerRuns(Generic[T_co]):
     _options: ConsumerOptions
     _closed: bool
     _loop: HandlerLoop | None = None
+    _transactions: HandlerTransactions | None = None
 
     async def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message[T_co], ...]:
         """Return at least one and at most ``messages_max`` messages."""
@@ -145,8 +148,7 @@ class HandlerRuns(Generic[T_co]):
             transactions of one family.
         :raises LeaseLost: as in ``receive``.
         """
-        attempt = self._attempt(_for_one(handler), transaction, transactional)
-        await self._run(attempt, 1, options)
+        await self._run(_for_one(handler), transaction, transactional, _loop_options(1, options), options)
 
     @overload
     async def run_batches(
@@ -200,7 +202,7 @@ class HandlerRuns(Generic[T_co]):
             one.
         """
         whole_number(messages_max, "messages_max", 1)
-        await self._run(self._attempt(handler, transaction, transactional), messages_max, options)
+        await self._run(handler, transaction, transactional, _loop_options(messages_max, options), options)
 
     def stop(self) -> None:
         """
@@ -211,9 +213,17 @@ class HandlerRuns(Generic[T_co]):
         if self._loop is not None:
             self._loop.stop()
 
-    async def _run(self, attempt: Attempt, messages_max: int, options: RunOptions) -> None:
+    async def _run(
+        self,
+        handler: BatchHandler,
+        transaction: Open[Any] | None,
+        transactional: bool,
+        bounds: LoopOptions,
+        options: RunOptions,
+    ) -> None:
         self._require_open()
-        bounds = _loop_options(messages_max, options)
+        own = self._own_transactions(bounds) if transactional and transaction is None else None
+        attempt = self._attempt(handler, own.open if own is not None else transaction, transactional)
         signals = signals_of(options.get("stop_on_signals", ()))
         if self._loop is not None:
             raise InvalidInput(f"this consumer of subscription {self._options.subscription} runs a handler already")
@@ -222,6 +232,7 @@ class HandlerRuns(Generic[T_co]):
         redelivery = Backoff(environment, first_ms, max(first_ms, bounds.delay_ms_max))
         delays = LoopDelays(backoff_of(environment, self._host.config.client), redelivery)
         loop = self._loop = HandlerLoop(self._receive_for_loop, messages, attempt, environment, delays, bounds)
+        self._transactions = own
         self._inbox.ready = messages.may_be_handled
         try:
             with stopping_at(signals, loop.stop):
@@ -230,31 +241,38 @@ class HandlerRuns(Generic[T_co]):
             if not self._closed:
                 raise
         finally:
-            self._loop = self._inbox.ready = None
+            self._loop = self._inbox.ready = self._transactions = None
+            if own is not None:
+                own.give_up()
 
     async def _receive_for_loop(self, messages_max: int) -> Sequence[Message[Any]]:
-        return await self.receive_many(messages_max=messages_max)
+        received = await self.receive_many(messages_max=messages_max)
+        if self._transactions is not None:
+            self._transactions.messages_received()
+        return received
 
-    def _attempt(
-        self,
-        handler: Callable[[tuple[Message[Any], ...], Any], Awaitable[object]],
-        transaction: Open[Any] | None,
-        transactional: bool,
-    ) -> Attempt:
+    def _attempt(self, handler: BatchHandler, transaction: Open[Any] | None, transactional: bool) -> Attempt:
         if not callable(handler):
             raise InvalidInput("the handler is a coroutine function, which is called with messages and a transaction")
-        if not transactional:
-            if transaction is not None:
+        if transaction is not None:
+            if not transactional:
                 raise InvalidInput("transactional=False and a transaction exclude each other; leave one of them out")
-            retry = RetryPolicy(self._host.environment, self._host.config.client)
-            return partial(self._handle_then_ack, handler, retry)
-        return partial(self._handle_in, transaction or self._own_transaction(), handler)
+            return partial(self._handle_in, transaction, handler)
+        retry = RetryPolicy(self._host.environment, self._host.config.client)
+        return partial(self._handle_then_ack, handler, retry)
 
-    def _own_transaction(self) -> Open[Transaction]:
+    def _own_transactions(self, bounds: LoopOptions) -> HandlerTransactions:
+        """Return transactions of the domain of the topics, which may change: a topic may migrate to another domain."""
         self._shared_domain()
-        operations = TransactionOperations(self._host)
-        # Looked up for each transaction: a topic may migrate to another domain.
-        return lambda: operations.transaction(domain=self._shared_domain())
+        host, timeout_ms = self._host, self._host.config.transactions.timeout_ms
+        retry = RetryPolicy(host.environment, host.config.client)
+        return HandlerTransactions(
+            lambda domain: EarlyTransaction(host, retry, Begin(timeout_ms, ""), (domain, ""), False),
+            self._shared_domain,
+            lambda: min(bounds.concurrency, -(-len(self._inbox) // bounds.messages_max)),
+            host.environment,
+            timeout_ms,
+        )
 
     def _shared_domain(self) -> str:
         topics = sorted(map(str, self._segments.topics))
@@ -267,10 +285,7 @@ class HandlerRuns(Generic[T_co]):
         return domain
 
     async def _handle_in(
-        self,
-        transaction: Open[Any],
-        handler: Callable[[tuple[Message[Any], ...], Any], Awaitable[object]],
-        messages: tuple[Message[Any], ...],
+        self, transaction: Open[Any], handler: BatchHandler, messages: tuple[Message[Any], ...]
     ) -> None:
         acknowledged = False
         async with transaction() as given:
@@ -282,18 +297,13 @@ class HandlerRuns(Generic[T_co]):
             raise InvalidInput("the context manager of the transaction suppressed the handler's error")
 
     async def _handle_then_ack(
-        self,
-        handler: Callable[[tuple[Message[Any], ...], Any], Awaitable[object]],
-        retry: RetryPolicy,
-        messages: tuple[Message[Any], ...],
+        self, handler: BatchHandler, retry: RetryPolicy, messages: tuple[Message[Any], ...]
     ) -> None:
         await handler(messages, None)
         await retry.run(lambda: self.ack(*messages))
 
 
-def _for_one(
-    handler: Callable[[Message[Any], Any], Awaitable[object]],
-) -> Callable[[tuple[Message[Any], ...], Any], Awaitable[object]]:
+def _for_one(handler: Callable[[Message[Any], Any], Awaitable[object]]) -> BatchHandler:
     """Return a handler of batches of one message."""
     if not callable(handler):
         raise InvalidInput("the handler is a coroutine function, which is called with a message and a transaction")

@@ -33,6 +33,9 @@ class Inbox:
         """The deliveries that must be recorded before ``take`` returns them; it returned none."""
         self._waiting: deque[tuple[Feed, Message, int]] = deque()
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def put(self, feed: Feed, message: Message, number: int) -> None:
         """Add the delivery with this number."""
         self._waiting.append((feed, message, number))

@@ -12,7 +12,8 @@ from typing import Annotated
 from msgspec import Meta
 
 from txnframework.client import DeadLetter, Message, Transaction
-from txnframework.errors import TxnFrameworkError
+from txnframework.errors import InvalidTransactionState, TxnFrameworkError
+from txnframework.model.transactions import State
 from txnframework_simulation import history
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import AckedMessage, Call, Consume, Handle, History, PendingCall, SeenMessage
@@ -41,7 +42,8 @@ class HandlersOptions(Options, frozen=True, kw_only=True):
     ``type``: the subscription type. ``poison``: the share of orders whose handler always fails. ``failures``: the share
     of other orders whose handler fails at their first delivery. ``cancelled``: the share of runs that are cancelled
     instead of stopped. ``redeliveries_max`` is that of the dead-letter rule. It must be higher than the number of
-    deliveries of one order that faults make fail.
+    deliveries of one order that faults make fail. ``begun_by_run``: the share of runs without the option
+    ``transaction``, so that transactions begin early.
     """
 
     segments: Annotated[int, Meta(ge=1)] = 2
@@ -51,6 +53,7 @@ class HandlersOptions(Options, frozen=True, kw_only=True):
     cancelled: Annotated[float, Meta(ge=0, le=1)] = 0.2
     redeliveries_max: Annotated[int, Meta(ge=0)] = 8
     redelivery_delay_ms_max: Annotated[int, Meta(ge=0)] = 500
+    begun_by_run: Annotated[float, Meta(ge=0, le=1)] = 0
     durable_counts: bool = False
     """
     Whether a consumer that joins later never gets a lower delivery count.
@@ -155,6 +158,31 @@ class Work:
 
     txn: Transaction
     acks: list[PendingCall] = field(default_factory=list)
+    end: PendingCall | None = None
+    """The commit or abort by ``run``; its outcome is known from the state of the transaction."""
+    commits: bool = False
+
+    def note_outcome(self, *, is_last: bool) -> bool:
+        """
+        Record what ``run`` has done in the meantime; return False if the transaction has not ended.
+
+        With ``is_last`` the outcome of an open transaction is unknown.
+        """
+        state, end = self.txn.state, self.end
+        if end is None or (state is State.OPEN and not is_last):
+            return False
+        for ack in self.acks:
+            if self.commits and state is State.COMMITTED:
+                ack.ok()
+            else:
+                ack.unknown("the transaction was not committed")
+        if state is (State.COMMITTED if self.commits else State.ABORTED):
+            end.ok()
+        elif state is State.OPEN:
+            end.unknown("the run has ended")
+        else:
+            end.raised(InvalidTransactionState(self.txn.id, state, "the end of a call of the handler"))
+        return True
 
 
 class Refused(ValueError):
@@ -168,6 +196,8 @@ class Worker:
         self._context = context
         self._options = options
         self._recorded: RecordedClient = context.recorded
+        # Calls of handlers whose transactions ``run`` ends.
+        self._under_way: list[Work] = []
 
     async def order(self) -> None:
         """Send a few orders."""
@@ -186,6 +216,7 @@ class Worker:
                 running.cancel()
             consumer.consumer.stop()
             await asyncio.wait({running})
+            self._note_outcomes(is_last=True)
             if not running.cancelled():
                 running.result()
         finally:
@@ -201,6 +232,7 @@ class Worker:
                 break
         consumer.consumer.stop()
         await running
+        self._note_outcomes(is_last=True)
         await consumer.close()
 
     async def _consumer(self) -> RecordedConsumer:
@@ -220,6 +252,26 @@ class Worker:
             await self._handle(consumer, invoices, message, work)
 
         longest_ms = self._options.redelivery_delay_ms_max
+        share = self._options.begun_by_run
+        if share and self._context.likely(share):
+
+            async def handle_begun(messages: tuple[Message, ...], txn: Transaction) -> None:
+                async with self._begun(txn) as work:
+                    await handle_batch(messages, work)
+
+            if chance.random() < 0.5:
+                return asyncio.ensure_future(
+                    consumer.consumer.run(
+                        lambda message, txn: handle_begun((message,), txn),
+                        concurrency=chance.randint(1, 3),
+                        redelivery_delay_ms_max=longest_ms,
+                    )
+                )
+            return asyncio.ensure_future(
+                consumer.consumer.run_batches(
+                    handle_begun, messages_max=chance.randint(1, BATCH_MAX), redelivery_delay_ms_max=longest_ms
+                )
+            )
         if chance.random() < 0.5:
             return asyncio.ensure_future(
                 consumer.consumer.run(
@@ -263,6 +315,24 @@ class Worker:
         for ack in work.acks:
             ack.ok()
         await self._recorded.commit(work.txn)
+
+    @asynccontextmanager
+    async def _begun(self, txn: Transaction) -> AsyncIterator[Work]:
+        """Record the begin and the end of a transaction that ``run`` begins and ends."""
+        self._note_outcomes(is_last=False)
+        self._recorded.invoke(history.Begin()).ok(history.Begun(str(txn.id)))
+        work = Work(txn)
+        self._under_way.append(work)
+        try:
+            yield work
+        except BaseException:
+            work.end = self._recorded.invoke(history.Abort(str(txn.id)))
+            raise
+        work.commits = True
+        work.end = self._recorded.invoke(history.Commit(str(txn.id), ()))
+
+    def _note_outcomes(self, *, is_last: bool) -> None:
+        self._under_way = [one for one in self._under_way if not one.note_outcome(is_last=is_last)]
 
     async def _handle(
         self, consumer: RecordedConsumer, invoices: RecordedProducer, message: Message, work: Work
