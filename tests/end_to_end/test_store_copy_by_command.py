@@ -15,6 +15,7 @@ def write_target(directory: Path, name: str) -> None:
 def test_a_copy_by_command(cli: Any, tmp_path: Path) -> None:
     """Planned, refused, made, repeated and compared; a person answers, and a program reads JSON."""
     write_target(tmp_path, "new")
+    (tmp_path / "lost.toml").write_text('[metadata]\nurl = "memory://new"\n')
     cli("topic", "create", "orders")
     assert cli("topic", "produce", "orders", "one", "--transaction").status == 0
     for arguments, reason in (
@@ -24,6 +25,8 @@ def test_a_copy_by_command(cli: Any, tmp_path: Path) -> None:
         (("copy", "--reopen", "--keep-source"), "takes no other option"),
         (("copy", "--reopen", "--yes"), "is not closed by a copy"),
         (("copy", "--to", "txnframework.toml", "--yes"), "is the metadata store of both"),
+        (("copy", "--to", "lost.toml", "--yes"), "memory://new exists only in this process"),
+        (("copy", "--config", "lost.toml", "--to", "new.toml", "--yes"), "memory://new exists only in this process"),
     ):
         refused = cli(*arguments)
         assert refused.status != 0

@@ -28,7 +28,7 @@ from txnframework.cli._error_report import STATUS_FAILED
 from txnframework.cli._options import confirm, yes_option
 from txnframework.cli.output import output_option, print_facts, print_json, print_table
 from txnframework.cli.stores import LoadedPlugins, config_option, settings_of
-from txnframework.config import Config, redact_url
+from txnframework.config import Config, redact_url, store_name
 from txnframework.errors import InvalidInput
 
 SHOWN_MAX = 20
@@ -70,17 +70,17 @@ def copy(
     interrupted, run it again: neither deployment can be opened until it has finished. --reopen takes --to if the copy
     has the same ledger store.
     """
-    source = settings_of(loaded, config)
+    source = _lasting(loaded, config)
     if reopens:
         if keep_source or dry_run:
             raise InvalidInput("--reopen takes no other option than --config, --to, --yes and --output")
-        _reopen(loaded, source, None if to is None else settings_of(loaded, to), yes, output)
+        _reopen(loaded, source, None if to is None else _lasting(loaded, to), yes, output)
         return
     if to is None:
         raise InvalidInput("--to FILE is missing: it names the configuration file of the stores to copy to")
     if output == "json" and not (dry_run or yes):
         raise InvalidInput("--output json cannot ask for confirmation: add --dry-run or --yes")
-    target = settings_of(loaded, to)
+    target = _lasting(loaded, to)
 
     def run(dry: bool) -> tuple[CopyReport, float]:
         began = time.monotonic()
@@ -114,7 +114,7 @@ def audit(loaded: LoadedPlugins, to: Path | None, config: Path | None, output: s
     """
     if to is None:
         raise InvalidInput("--to FILE is missing: it names the configuration file of the deployment to compare with")
-    source, target = settings_of(loaded, config), settings_of(loaded, to)
+    source, target = _lasting(loaded, config), _lasting(loaded, to)
     with progress() as show:
         report = asyncio.run(audit_stores(source, target, loaded.registry, progress=show))
     if output == "json":
@@ -139,6 +139,22 @@ def progress() -> Iterator[Show]:
             bars.update(tasks[step], completed=done)
 
         yield show
+
+
+def _lasting(loaded: LoadedPlugins, config: Path | None) -> Config:
+    """
+    Return a configuration whose stores other processes can open.
+
+    :raises InvalidInput: a store is lost when this process ends, so a copy into it would close the source for nothing.
+    """
+    settings, registry = settings_of(loaded, config), loaded.registry
+    urls = settings.metadata.url, settings.ledger.url
+    for url, provider in zip(urls, (registry.metadata_store, registry.ledger_store), strict=True):
+        if not provider(store_name(url)).is_lasting:
+            raise InvalidInput(
+                f"{redact_url(url)} exists only in this process: name stores that other processes can open"
+            )
+    return settings
 
 
 def _reopen(loaded: LoadedPlugins, source: Config, target: Config | None, yes: bool, output: str) -> None:

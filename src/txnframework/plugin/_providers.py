@@ -72,7 +72,8 @@ class Provider(Generic[C, R]):
     the plugin is loaded. ``families`` says which coordinators, buffers and pending-ack stores belong together; others
     leave it empty. ``options`` is the type of its table of the configuration. ``check_url``, of a store, raises
     InvalidInput for a URL that ``open`` would refuse before it connects. The message is one sentence that shows no
-    password, and the check does no I/O.
+    password, and the check does no I/O. ``is_lasting``, of a store: whether another process finds what was stored; the
+    commands that copy deployments refuse a store that is not.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Provider(Generic[C, R]):
     families: frozenset[str] = frozenset()
     options: type[msgspec.Struct] | None = None
     check_url: Callable[[str], object] | None = None
+    is_lasting: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,10 +79,10 @@ def connect(url: str) -> MemoryConnection:
 @hookimpl
 def txnframework_metadata_stores() -> list[Provider[StoreContext, IMetadataStore]]:
     """Provide ``memory``."""
-    return [Provider("memory", _named_spaces.open_metadata, MemoryMetadataStore)]
+    return [Provider("memory", _named_spaces.open_metadata, MemoryMetadataStore, is_lasting=False)]
 
 
 @hookimpl
 def txnframework_ledger_stores() -> list[Provider[StoreContext, ILedgerStore]]:
     """Provide ``memory``."""
-    return [Provider("memory", _named_spaces.open_ledgers, MemoryLedgerStore)]
+    return [Provider("memory", _named_spaces.open_ledgers, MemoryLedgerStore, is_lasting=False)]
