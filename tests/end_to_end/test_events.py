@@ -126,7 +126,7 @@ def test_lost_leases(memory: Stores, clock: VirtualEnvironment, events: Events) 
             assert events.take() == []
             store: Any = one.host.metadata
             store.cut()
-            store._server.end_session(store.session)
+            store.end_session()
             await settled(clock)
             assert events.take() == [
                 ("lease_lost", about(segment, one)),

@@ -128,8 +128,7 @@ def test_a_host_that_was_paused_takes_part_again(memory: Stores, clock: VirtualE
             for client in (paused, other):
                 await begun(client)
             await clock.advance(0)
-            store = cast(Any, paused.host.metadata)
-            store._server.end_session(store.session)
+            cast(Any, paused.host.metadata).end_session()
             await clock.advance(0)
             held = await shares(paused, other)
             assert sorted(map(len, held)) == [COORDINATORS // 2, COORDINATORS // 2]

@@ -40,7 +40,7 @@ async def end_session_of(client: Client) -> None:
     """Let a client's leases end while it goes on, as a long pause of its process does; it is cut off meanwhile."""
     store: Any = client.host.metadata
     store.cut()
-    store._server.end_session(store.session)
+    store.end_session()
     await run_ready()
 
 

@@ -121,6 +121,19 @@ class MemoryStores:
         for store in stores:
             cast(Any, store).crash()
 
+    def end_session(self, client: Client) -> None:
+        """
+        End the session of a client that goes on, as the stores do after a long pause of its process.
+
+        Other clients abort its open transactions and take over its subscriptions. The client finds out at its next
+        calls, and continues with a new session.
+
+        :raises InvalidInput: the client was not opened by these stores.
+        """
+        if not hasattr(client.host.metadata, "end_session"):
+            raise InvalidInput("the session of a client of other stores cannot be ended here")
+        cast(Any, client.host.metadata).end_session()
+
     def _config(self, sections: Mapping[str, Mapping[str, object]]) -> dict[str, object]:
         client = {**RETRIES, **sections.get("client", {})}
         return {"metadata": {"url": self.url}, "ledger": {"url": self.url}, **sections, "client": client}

@@ -196,6 +196,10 @@ class MemoryMetadataStore:
         self._watches.clear()
         for connection in self._connections:
             connection.crash()
+        self.end_session()
+
+    def end_session(self) -> None:
+        """Remove the leases of the session, as a server does with a client that is silent for too long."""
         self._server.end_session(self.session)
 
     def cut(self) -> None:
