@@ -41,6 +41,13 @@ class World:
         for topic in self.topics:
             await client.create_topic(topic, segments=1 if topic.domain == "persistent" else segments)
 
+    async def begin(self) -> None:
+        """Create the topics in the source, send one transaction, and replicate it."""
+        async with self.source.open() as source:
+            await self.create(source)
+            await self.send(source)
+        await self.copy()
+
     async def send(self, client: Client, *, times: int = 1, key: bytes = b"key", commit: bool = True) -> None:
         """Send transactions of two messages to each topic, with ``NUMBER.PART`` as values; abort the last if wanted."""
         for _ in range(times):

@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 from geo_world import World, run, torn
 
-from txnframework.errors import TopicNotFound
+from txnframework.errors import InvalidInput, TopicNotFound
 from txnframework.model.delays import DELIVER_AT_HEADER
+from txnframework.model.names import TopicName
 from txnframework_geo import Stage
 
 
@@ -51,6 +52,28 @@ def test_a_topic_of_the_source_that_migrates(stage: Stage | None, domains: tuple
             await world.send(source, times=2)
             assert not await torn(target, world.topics)
         await world.copy()
+        await world.assert_same()
+        assert await world.copy() == 0
+
+    run(work())
+
+
+def test_topics_of_the_target_that_migrate() -> None:
+    """Copies go on when all of them have migrated, with the topic of the progress; before, an error says what to do."""
+    world = World("persistent")
+    progress = TopicName("persistent", "public", "default", "geo-default")
+
+    async def work() -> None:
+        await world.begin()
+        async with world.source.open() as source, world.target.open() as target:
+            await world.send(source, times=2)
+            for topic in (*world.topics, progress):
+                await target.topics.migrations.migrate(topic, replace(topic, domain="topic"), 0)
+                if topic != progress:
+                    with pytest.raises(InvalidInput, match="migrate the others as well"):
+                        await world.replicator(source, target).run(once=True)
+            await world.replicator(source, target).run(once=True)
+            assert not await torn(target, world.topics)
         await world.assert_same()
         assert await world.copy() == 0
 

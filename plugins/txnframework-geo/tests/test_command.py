@@ -116,7 +116,31 @@ def test_output_and_lag(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "messages copied  4" in capsys.readouterr().out
     assert main([*options, "--output", "json", *NAMES]) == 0
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["copied"] == 0
+    assert json.loads(line) == {"transaction": None, "copied": 0, "kept": 0, "lag_messages": 0, "lag_ms": 0}
+
+
+def test_the_lag_of_a_run_that_copies_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A message waits for an open transaction of its key, which has a part in another topic."""
+
+    async def prepare() -> None:
+        async with txnframework.open("a.toml") as source:
+            for name in NAMES:
+                await source.create_topic(name)
+            left, right = [await source.producer(name) for name in NAMES]
+            blocking = source.transaction(outlives_client=True)
+            await blocking.begin()
+            await right.send(b"open", txn=blocking)
+            async with source.transaction() as both:
+                await left.send(b"1", txn=both)
+                await right.send(b"1", txn=both)
+
+    asyncio.run(prepare())
+    assert main(["replicate", "--from", "a.toml", "--to", "b.toml", "--once", *NAMES]) == 0
+    assert re.search(r"behind by +1 messages, \d+ ", capsys.readouterr().out)
+    assert main(["replicate", "--from", "a.toml", "--to", "b.toml", "--once", "--output", "json", *NAMES]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["transaction"], found["copied"], found["lag_messages"]) == (None, 0, 1)
+    assert found["lag_ms"] > 0
 
 
 def test_a_target_that_was_copied(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,15 +251,15 @@ def test_the_page(folder: Path) -> None:
     async def prepare() -> None:
         async with txnframework.open("berlin.toml") as source:
             for name in ("orders", "invoices"):
-                await source.create_topic(name)
+                await source.create_topic(name, exist_ok=True)
                 async with source.transaction() as txn, await source.producer(name) as producer:
                     await producer.send_many([b"1", b"2", b"3"], txn=txn)
 
-    asyncio.run(prepare())
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "geo.md").read_text(encoding="utf-8")
-    shown = re.findall(r"```console\n\$ txnframework (.*)\n((?:.*\n)*?)```", page)
+    shown = re.findall(r"```console\n\$ txnframework (replicate .*)\n((?:.*\n)*?)```", page)
     assert len(shown) == 2
     for command, expected in shown:
+        asyncio.run(prepare())
         done = subprocess.run(
             [sys.executable, "-m", "txnframework", *command.split()], capture_output=True, text=True, check=False
         )

@@ -122,15 +122,57 @@ def test_progress_that_the_target_has_lost() -> None:
     world = World()
 
     async def work() -> None:
-        async with world.source.open() as source:
-            await world.create(source)
-            await world.send(source)
-        await world.copy()
+        await world.begin()
         async with world.target.open() as target:
             await target.delete_topic(PROGRESS, force=True)
         with pytest.raises(InvalidInput, match="lost the progress"):
             await world.copy()
         assert len(await world.target.read("left")) == 2
+
+    run(work())
+
+
+@pytest.mark.parametrize("domain", ["topic", "persistent"])
+def test_a_ledger_store_of_the_target_that_was_restored_alone(domain: str) -> None:
+    """Then the last progress is acknowledged, and its successor is lost; the remedy of the error is enough."""
+    world = World(domain)
+    progress = str(TopicName(domain, "public", "default", PROGRESS))
+
+    async def work() -> None:
+        await world.begin()
+        async with world.target.open() as target:
+            async with await target.consumer(progress, "geo", type="failover", stand_by=True) as consumer:
+                await consumer.ack(await consumer.receive())
+
+            async def pass_time() -> None:
+                while True:
+                    await world.target.advance(1_000)
+                    await asyncio.sleep(0)
+
+            # While a later message is stored that may still become readable, nothing is lost.
+            opened = target.transaction(domain=world.domain)
+            await opened.begin()
+            async with await target.producer(progress) as producer:
+                await producer.send(b"perhaps", txn=opened)
+            waiting = asyncio.ensure_future(world.copy())
+            for _ in range(20):
+                await world.target.advance(1_000)
+            assert not waiting.done()
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            await opened.abort()
+            passing = asyncio.ensure_future(pass_time())
+            with pytest.raises(InvalidInput, match="geo-default and the copies in the target"):
+                await world.copy()
+            passing.cancel()
+            for topic in (progress, *map(str, world.topics)):
+                await target.delete_topic(topic, force=True)
+            async with world.source.open() as source:
+                for topic in world.topics:
+                    for name in (await source.layout(topic)).subscriptions:
+                        await source.unsubscribe(topic, name)
+        assert await world.copy() == 4
+        await world.assert_same()
 
     run(work())
 
@@ -141,10 +183,7 @@ def test_progress_that_retention_has_removed() -> None:
     retention = {"backlog_time_ms": 1_000, "ledger_age_ms": 1}
 
     async def work() -> None:
-        async with world.source.open() as source:
-            await world.create(source)
-            await world.send(source)
-        await world.copy()
+        await world.begin()
         async with world.target.open(retention=retention) as target, world.source.open() as source:
             await world.target.advance(60_000)
             await target.maintain()
@@ -170,10 +209,8 @@ def test_a_topic_that_was_created_again() -> None:
     world = World()
 
     async def work() -> None:
+        await world.begin()
         async with world.source.open() as source:
-            await world.create(source)
-            await world.send(source)
-            await world.copy()
             await source.delete_topic("left", force=True)
             await source.create_topic("left")
         with pytest.raises(InvalidInput, match="deleted and created again"):

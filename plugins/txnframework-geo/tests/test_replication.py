@@ -329,3 +329,42 @@ def test_trimming_waits_for_the_target() -> None:
             assert await world.copy() == 4
 
     run(work())
+
+
+def test_where_consumers_start_after_a_failover() -> None:
+    """Behind the time of the first message that was not acknowledged, the target has all that were not."""
+    world = World()
+
+    async def work() -> None:
+        left, _ = world.topics
+        async with world.source.open() as source, world.target.open() as target:
+            await world.create(source)
+            await source.subscribe(left, "billing", start="earliest")
+            for number in range(10):
+                await world.send(source, key=b"%d" % number)
+                await world.copy()
+                for stores in (world.source, world.target):
+                    await stores.advance(1_000)
+            waiting: set[str] = set()
+            done: set[str] = set()
+            async with await source.consumer(left, "billing", type="shared") as consumer:
+                while len(waiting) + len(done) < 20:
+                    message = await consumer.receive()
+                    # The first ones are done, and of the others every third one.
+                    number = int((message.value or b"").split(b".")[0])
+                    (done if number <= 4 or number % 3 == 0 else waiting).add(str(message.id))
+                    if str(message.id) in done:
+                        await consumer.ack(message)
+            oldest_ms = min(one.published_ms for one in await source.peek(left, "billing", 100))
+
+            await target.subscribe(left, "billing", start="earliest")
+            await target.seek(left, "billing", oldest_ms)
+            origins: set[str] = set()
+            async with await target.consumer(left, "billing") as consumer:
+                while not waiting <= origins:
+                    origins.add((await consumer.receive()).headers[ID_HEADER].decode())
+            assert origins - done == waiting
+            lag = await target.lag(left, "billing")
+            assert lag.messages < len(done) + len(waiting)
+
+    run(work())

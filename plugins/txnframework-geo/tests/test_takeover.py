@@ -101,7 +101,7 @@ def test_paused_at_a_stage_while_another_takes_over(domain: str, stage: Stage, m
             first = asyncio.ensure_future(world.replicator(source, target, reached=at(stage, pause)).run())
             await paused.wait()
             # What a pause ends: its session, and with it leases and transactions.
-            lose_session(target)
+            world.target.end_session(target)
             await world.send(client)
             await until(world, asyncio.ensure_future(world.copy()))
             await world.assert_same()
@@ -115,11 +115,6 @@ def test_paused_at_a_stage_while_another_takes_over(domain: str, stage: Stage, m
             await world.assert_same()
 
     run(work())
-
-
-def lose_session(client: Client) -> None:
-    """End the sessions of a client, as its stores do if it is silent for too long."""
-    client.host.metadata._inner._server.end_session(client.host.metadata.session)  # type: ignore[attr-defined]
 
 
 async def caught_up(world: World) -> None:
@@ -217,7 +212,7 @@ def test_paused_before_the_first_progress(paused_in: tuple[type, str], monkeypat
             retried: list[TxnFrameworkError] = []
             first = asyncio.ensure_future(world.replicator(source, target).run(on_retry=retried.append))
             await paused.wait()
-            lose_session(target)
+            world.target.end_session(target)
             await until(world, asyncio.ensure_future(world.copy()))
             go_on.set()
             await world.send(client)

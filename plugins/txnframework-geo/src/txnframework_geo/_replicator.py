@@ -136,6 +136,16 @@ class Replicator:
             else:
                 return
 
+    async def lag(self) -> tuple[int, int]:
+        """
+        Return how many messages the target does not have, and for how many ms the first of them has been stored.
+
+        Messages of open transactions are not counted.
+
+        :raises SubscriptionNotFound: nothing was replicated under this name yet.
+        """
+        return await self._hold.lag()
+
     def _new_target(self) -> Target:
         return Target(self._target_client, self._topics, self._replication.name)
 
@@ -215,8 +225,7 @@ class Replicator:
         """
         copied = kept = 0
         following = Progress(progress.step + 1, self._identity, self._names, cut.lives, cut.ends, cut.late)
-        timeout_ms = self._target_client.host.config.transactions.timeout_ms_max
-        async with self._target_client.transaction(timeout_ms=timeout_ms, domain=target.domain) as txn:
+        async with target.transaction() as txn:
             async for topic, found in self._source.messages(progress, cut):
                 if not leaves(found.message, target.identity, self._replication.forward):
                     kept += 1

@@ -16,37 +16,26 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from txnframework.client import Client, Consumer, Message, Producer, TransactionPart
-from txnframework.errors import InvalidInput
+from txnframework.client import Client, Consumer, Message, MessageID, Producer, Transaction, TransactionPart
+from txnframework.errors import InvalidInput, ReceiveTimeout
+from txnframework.model.acks import AckState
+from txnframework.model.cursor import state_of
 from txnframework.model.entries import EntryView
 from txnframework.model.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, TopicName
 from txnframework.model.positions import Limit, Position
-from txnframework.model.reads import ReadRequest
+from txnframework.model.reads import Isolation, ReadRequest, Visibility
 from txnframework_geo._progress import Progress, decode, encode
 
 SUBSCRIPTION = "geo"
 SENDS_MAX = 500
 """The most messages that are on their way to the target at one time."""
+TAKEN_WITHIN_MS = 1_000
+"""If the progress is not delivered within this time, the target is asked whether it has lost what comes next."""
 
 
 def progress_topic_of(topics: tuple[TopicName, ...], name: str) -> TopicName:
     """Return the topic for the progress; it does not depend on which topics of one domain a replication has."""
     return TopicName(topics[0].domain, DEFAULT_TENANT, DEFAULT_NAMESPACE, f"geo-{name}")
-
-
-def domain_of(client: Client, topics: tuple[TopicName, ...]) -> str:
-    """
-    Return the domain of the target's transactions.
-
-    :raises InvalidInput: no transaction can include all of these topics.
-    """
-    domain = client.host.shared_domain(*map(str, topics))
-    if domain is None:
-        raise InvalidInput(
-            "no transaction of the target can include all of these topics, because several families serve them:"
-            " replicate the topics of each family under a --name of their own"
-        )
-    return domain
 
 
 class Target:
@@ -61,7 +50,11 @@ class Target:
         self.progress_topic = progress_topic_of(topics, name)
         if self.progress_topic in topics:
             raise InvalidInput(f"{self.progress_topic} is for the progress of this replication: choose another --name")
-        self.domain = domain_of(client, (*topics, self.progress_topic))
+        if client.host.shared_domain(*map(str, topics), str(self.progress_topic)) is None:
+            raise InvalidInput(
+                "no transaction of the target can include all of these topics, because several families serve them:"
+                " replicate the topics of each family under a --name of their own"
+            )
         self._client = client
         self._topics = topics
         self._name = name
@@ -69,6 +62,7 @@ class Target:
         self._producers: dict[TopicName, Producer] = {}
         self._consumer: Consumer | None = None
         self._held: Message | None = None
+        self._domain = ""
         self._sending: list[asyncio.Task[object]] = []
 
     async def __aenter__(self) -> Self:
@@ -83,10 +77,26 @@ class Target:
         await self._resources.aclose()
 
     async def prepare(self, segments: Mapping[TopicName, int]) -> None:
-        """Create the topics that do not exist, with these numbers of segments, and open what sends to them."""
+        """
+        Create the topics that do not exist, with these numbers of segments, and open what sends to them.
+
+        :raises InvalidInput: some of the topics have migrated, and no transaction includes them and the others.
+        """
         for topic in self._topics:
             await self._client.create_topic(topic, segments=segments[topic], exist_ok=True)
             self._producers[topic] = await self._resources.enter_async_context(await self._client.producer(topic))
+        domains = {one: await self._client.transaction_domain(one) for one in (*self._topics, self.progress_topic)}
+        self._domain = domains[self.progress_topic]
+        if others := [str(one) for one, domain in domains.items() if domain != self._domain]:
+            raise InvalidInput(
+                f"in the target, {', '.join(others)} and {self.progress_topic} are served by different families,"
+                " because some of them have migrated: migrate the others as well"
+            )
+
+    def transaction(self) -> Transaction:
+        """Return a transaction over the topics; it may take as long as the target allows."""
+        timeout_ms = self._client.host.config.transactions.timeout_ms_max
+        return self._client.transaction(timeout_ms=timeout_ms, domain=self._domain)
 
     async def join(self) -> None:
         """Wait until no other process replicates under this name, as far as leases can tell."""
@@ -130,15 +140,58 @@ class Target:
             await producer.send(encode(progress), sequence_id=progress.step)
 
     async def take(self, step_min: int) -> Progress:
-        """Receive the progress of ``step_min`` or a later step, and hold it for the next transaction."""
+        """
+        Receive the progress of ``step_min`` or a later step, and hold it for the next transaction.
+
+        :raises InvalidInput: the target has lost the latest progress.
+        """
         assert self._consumer is not None, "it has joined"
         while True:
-            message = await self._consumer.receive()
+            try:
+                message = await self._consumer.receive(timeout_ms=TAKEN_WITHIN_MS)
+            except ReceiveTimeout:
+                await self._require_latest()
+                continue
             progress = self._progress_of(message)
             if progress.step >= step_min:
                 self._held = message
                 return progress
             await self._consumer.ack(message)  # a copy of the first one
+
+    async def _require_latest(self) -> None:
+        """
+        Raise InvalidInput if the last progress was acknowledged, although no later one is stored.
+
+        The message of the next progress is stored before the transaction that acknowledges this one commits. Only a
+        ledger store that was restored from a backup breaks this rule. What is stored is read after the acknowledgment.
+        A message that is stored and cannot be read yet, because its transaction is open or being settled, is not lost.
+        """
+        last = await self._client.last_message(self.progress_topic)
+        layout = await self._client.layout(self.progress_topic)
+        if last is None or len(layout.segments) > 1:
+            return
+        subscribed = await self._client.host.subscription(str(layout.topic), SUBSCRIPTION, last.segment)
+        if state_of(await subscribed.cursor.load(), last.position) is not AckState.DELETED:
+            return
+        if not await self._has_later(last):
+            raise InvalidInput(
+                "the target has lost messages with the latest progress, as if its ledger store alone had been restored"
+                f" from a backup: to begin anew, delete {self.progress_topic} and the copies in the target"
+            )
+
+    async def _has_later(self, last: MessageID) -> bool:
+        """Return whether a message is stored behind the last one that can be read, unless it was aborted."""
+        opened = await self._client.host.segment(last.segment)
+        after, tail = last.position.entry, (await opened.ledger.tail()).last_confirmed
+        while after < tail:
+            page = await opened.buffer.read(ReadRequest(after, Limit(100), Isolation.READ_UNCOMMITTED))
+            if any(entry.visibility is not Visibility.ABORTED for entry in page.entries):
+                return True
+            reached = max([page.upto, *(entry.position for entry in page.entries[-1:])])
+            if reached <= after:
+                return True  # what is stored there cannot be read now
+            after = reached
+        return False
 
     async def replace(self, progress: Progress, txn: TransactionPart) -> None:
         """

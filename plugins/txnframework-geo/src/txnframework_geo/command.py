@@ -108,11 +108,14 @@ async def _until_stopped(replicator: Replicator, once: bool, report: _Report) ->
     await asyncio.wait({working})
     if not working.cancelled():
         working.result()
+        report.lag = await replicator.lag()
 
 
 class _Report:
     """
     Prints what was copied: in JSON a line for each transaction, otherwise a line from time to time.
+
+    ``lag``: in messages and ms, at the end; None: it was not measured then.
 
     On a terminal, a status line shows what the replicator does now; ``with`` removes it at the end.
     """
@@ -121,6 +124,7 @@ class _Report:
         self._output = output
         self._transactions = self._copied = 0
         self._last: Step | None = None
+        self.lag: tuple[int, int] | None = None
         self._printed_s = time.monotonic()
         self._console = console(stderr=True)
         self._shows = self._console.is_terminal and output != "json"
@@ -148,6 +152,7 @@ class _Report:
         self._transactions += 1
         self._copied += step.copied
         self._last = step
+        self.lag = (step.lag_messages, step.lag_ms)
         self._show("")
         if self._output == "json":
             print_json_line(
@@ -177,22 +182,28 @@ class _Report:
 
     def _sentence(self) -> str:
         copied = f"{self._copied:,} messages copied in {self._transactions:,} transactions"
-        if self._last is None:
-            return copied
-        return f"{copied}; behind by {self._last.lag_messages:,} messages, {duration_of(self._last.lag_ms)}"
+        return copied if self.lag is None else f"{copied}; behind by {_behind(self.lag)}"
 
     def end(self, once: bool) -> None:
         if self._output == "json":
             if self._last is None and once:
-                print_json_line({"transaction": None, "copied": 0, "kept": 0, "lag_messages": None, "lag_ms": None})
+                messages, lag_ms = self.lag or (None, None)
+                print_json_line(
+                    {"transaction": None, "copied": 0, "kept": 0, "lag_messages": messages, "lag_ms": lag_ms}
+                )
             return
         print_facts(
             {
                 "messages copied": self._copied,
                 "transactions": self._transactions,
-                "behind by": None if self._last is None else f"{self._last.lag_messages} messages",
+                "behind by": None if self.lag is None else _behind(self.lag),
             }
         )
+
+
+def _behind(lag: tuple[int, int]) -> str:
+    messages, lag_ms = lag
+    return f"{messages:,} messages, {duration_of(lag_ms)}" if messages else "0 messages"
 
 
 @contextmanager
