@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack
 from functools import cache
 from itertools import count
 from typing import Any, Protocol, TypeVar
@@ -50,7 +51,7 @@ class Space(Protocol):
 
 class Machine:
     """
-    A process with its own client.
+    A process with its own client, and with one client of each other deployment in ``others``.
 
     ``kill`` loses its memory, and ``close`` ends it as a program would.
     """
@@ -60,6 +61,7 @@ class Machine:
         self.environment = environment
         self.calls = calls
         self.client: Client
+        self.others: tuple[Client, ...] = ()
         self._world = world
         self._metadata: list[IMetadataStore] = []
         self._ledgers: list[ILedgerStore] = []
@@ -82,12 +84,18 @@ class Machine:
         return task.result()
 
     async def live(self, config: Config, opened: Callable[[], object]) -> None:
-        """Open the client, call ``opened``, and close the client when asked to; runs in this process."""
-        host = await open_host(config, self._world.registry, self.environment)
-        self.client = Client(host)
-        opened()
-        await self._over.wait()
-        await host.close()
+        """Open the clients, call ``opened``, and close the clients when asked to; runs in this process."""
+        async with AsyncExitStack() as stack:
+            clients = []
+            for deployment in range(self._world.deployments):
+                named = self._world.config(self.name, config, deployment)
+                host = await open_host(named, self._world.registry, self.environment)
+                stack.push_async_callback(host.close)
+                clients.append(Client(host))
+            self.client, *others = clients
+            self.others = tuple(others)
+            opened()
+            await self._over.wait()
 
     def kill(self) -> None:
         """
@@ -132,9 +140,9 @@ class Machine:
         if living.done():
             living.result()
 
-    async def open_metadata(self) -> IMetadataStore:
-        """Open the metadata store for this machine's host."""
-        store = await self._world.space.open_metadata(self._world.pause)
+    async def open_metadata(self, deployment: int) -> IMetadataStore:
+        """Open the metadata store of a deployment for this machine's host."""
+        store = await self._world.spaces[deployment].open_metadata(self._world.pause)
         self._metadata.append(store)
         if self._world.atomic and self._world.across_partitions:
             return FaultyAtomicStore(store, self.calls, self._leases.append)
@@ -142,9 +150,9 @@ class Machine:
             return FaultyPartitionStore(store, self.calls, self._leases.append)
         return FaultyMetadataStore(store, self.calls, self._leases.append)
 
-    async def open_ledgers(self, identity: str | None) -> ILedgerStore:
-        """Open the ledger store for this machine's host."""
-        ledgers = await self._world.space.open_ledgers(identity, self._world.pause)
+    async def open_ledgers(self, deployment: int, identity: str | None) -> ILedgerStore:
+        """Open the ledger store of a deployment for this machine's host."""
+        ledgers = await self._world.spaces[deployment].open_ledgers(identity, self._world.pause)
         self._ledgers.append(ledgers)
         return FaultyLedgerStore(ledgers, self.calls)
 
@@ -167,7 +175,8 @@ class World:
     One simulated world: stores, and the machines that open them, on one loop in virtual time.
 
     With ``atomic`` False, no machine's metadata store has atomic batches; with ``across_partitions`` False, their
-    batches have one partition. The stores of ``space`` await ``pause`` where real stores would wait.
+    batches have one partition. The stores of ``space`` await ``pause`` where real stores would wait. ``others``: the
+    stores of other deployments, which each machine opens too.
     """
 
     def __init__(
@@ -179,10 +188,11 @@ class World:
         *,
         atomic: bool = True,
         across_partitions: bool = True,
+        others: Iterable[Space] = (),
     ) -> None:
         self.environment: VirtualEnvironment = loop.environment
         self.loop = loop
-        self.space = space
+        self.spaces = (space, *others)
         self.registry = registry
         self.pause = pause
         self.atomic = atomic
@@ -197,9 +207,14 @@ class World:
         self.machines[name] = machine
         return machine
 
-    def config(self, machine: str, base: Config) -> Config:
-        """Return a configuration with the stores of this world, as one machine sees them."""
-        url = f"{SCHEME}://{self._name}/{machine}"
+    @property
+    def deployments(self) -> int:
+        """How many deployments there are."""
+        return len(self.spaces)
+
+    def config(self, machine: str, base: Config, deployment: int = 0) -> Config:
+        """Return a configuration with the stores of a deployment, as one machine sees them."""
+        url = f"{SCHEME}://{self._name}/{machine}/{deployment}"
         return msgspec.structs.replace(base, metadata=MetadataSection(url=url), ledger=LedgerSection(url=url))
 
     def end(self) -> None:
@@ -212,7 +227,7 @@ SCHEME = "simulated"
 
 
 class SimulatedStores:
-    """The plugin that opens ``simulated://<world>/<machine>``."""
+    """The plugin that opens ``simulated://<world>/<machine>/<number of a deployment>``."""
 
     @hookimpl
     def txnframework_metadata_stores(self) -> list[Provider[StoreContext, IMetadataStore]]:
@@ -225,15 +240,18 @@ class SimulatedStores:
         return [Provider(SCHEME, self._open_ledgers, FaultyLedgerStore)]
 
     async def _open_metadata(self, context: StoreContext) -> IMetadataStore:
-        return await _machine(context.url).open_metadata()
+        machine, deployment = _place(context.url)
+        return await machine.open_metadata(deployment)
 
     async def _open_ledgers(self, context: StoreContext) -> ILedgerStore:
-        return await _machine(context.url).open_ledgers(context.identity)
+        machine, deployment = _place(context.url)
+        return await machine.open_ledgers(deployment, context.identity)
 
 
-def _machine(url: str) -> Machine:
+def _place(url: str) -> tuple[Machine, int]:
     parts = urlsplit(url)
-    return _worlds[parts.netloc].machines[parts.path.strip("/")]
+    machine, deployment = parts.path.strip("/").split("/")
+    return _worlds[parts.netloc].machines[machine], int(deployment)
 
 
 @cache

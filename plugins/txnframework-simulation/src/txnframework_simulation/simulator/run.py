@@ -66,9 +66,12 @@ class Run:
         self.recorder = Recorder(self.now_ns, self.keep)
         self.injector = FaultInjector(scenario.faults, f"{name} {FAULT_SEED}", self.environment.now_ms, limits.only)
         atomic = self.chance.random() >= scenario.without_batches
-        space = scenario.make_space(self.environment)
+        space, *others = [scenario.make_space(self.environment) for _ in range(scenario.deployments)]
         # Half of the runs settle transactions as they end, and half afterwards.
-        self.world = World(self.loop, space, registry(), _at_once, atomic=atomic, across_partitions=seed % 2 == 0)
+        across = seed % 2 == 0
+        self.world = World(
+            self.loop, space, registry(), _at_once, atomic=atomic, across_partitions=across, others=others
+        )
         self._context = RunContext(scenario, seed, self.world, self.injector, self.now_ns, self.keep)
         self.workload = scenario.make_workload()
         self._numbers = count()
@@ -125,7 +128,8 @@ class Run:
         # Open transactions end only if a host with coordinators sweeps.
         sweeping = living or [self._quiet_machine("keeper")]
         for machine in sweeping:
-            self._finished(machine.spawn(machine.client.host.coordinators()))
+            for client in (machine.client, *machine.others):
+                self._finished(machine.spawn(client.host.coordinators()))
         self.loop.advance(self.scenario.settle_ms)
         joined = self.chance.choice(sweeping)
         restoring = RecordedClient(joined.client, self.recorder, f"{joined.name}.restoring")
@@ -154,7 +158,7 @@ class Run:
     def _last_context(self, machine: Machine) -> ActorContext:
         chance = random.Random(f"{self.scenario.name} {self.seed} {machine.name}")  # noqa: S311 - repeatable on purpose
         recorded = RecordedClient(machine.client, self.recorder, f"{machine.name}.finishing")
-        return ActorContext(recorded, chance, machine.environment, lambda: True)
+        return ActorContext(recorded, chance, machine.environment, lambda: True, others=machine.others)
 
     def _quiet_machine(self, name: str) -> Machine:
         machine = self.world.machine(name)

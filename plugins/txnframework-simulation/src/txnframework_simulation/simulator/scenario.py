@@ -39,6 +39,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     settle_ms: Annotated[
         int, Meta(ge=0, description="Time without faults after which all operations have taken effect.")
     ] = 60_000
+    deployments: Annotated[
+        int, Meta(ge=1, le=5, description="Number of deployments; the hosts are processes of the first one.")
+    ] = 1
     space: Annotated[str, Meta(description="module:name of the class of the stores.")] = DEFAULT_SPACE
     options: dict[str, object] = {}
     faults: FaultRates = FaultRates()

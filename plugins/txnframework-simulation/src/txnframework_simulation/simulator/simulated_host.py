@@ -99,7 +99,7 @@ class SimulatedHost:
         name = f"{machine.name}{chr(ord('a') + actor)}"
         chance = random.Random(f"{self._run.scenario.name} {self._run.seed} {name}")  # noqa: S311 - repeatable on purpose
         recorded = RecordedClient(machine.client, self.recorder, name)
-        return ActorContext(recorded, chance, machine.environment, self.more, self.number)
+        return ActorContext(recorded, chance, machine.environment, self.more, self.number, machine.others)
 
     async def _unless_it_died(self, *work: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
         """Wait until one of these is done or the machine is killed; raise an unexpected error."""

@@ -10,6 +10,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from txnframework.client import Client
 from txnframework.environment import Environment
 from txnframework.errors import Corrupt, InvalidInput, StoreMismatch, TxnFrameworkError
 from txnframework_simulation.checkers import Violation
@@ -29,7 +30,8 @@ class ActorContext:
     One actor's part of a workload.
 
     ``more`` returns whether operations remain; the actors of one process share its operations. The actor's choices come
-    from ``chance``, and its time from ``environment``. ``host``: the number of its process, beginning at 0.
+    from ``chance``, and its time from ``environment``. ``host``: the number of its process, beginning at 0. ``others``:
+    clients of other deployments, which record nothing.
     """
 
     recorded: RecordedClient
@@ -37,6 +39,7 @@ class ActorContext:
     environment: Environment
     more: Callable[[], bool]
     host: int = 0
+    others: tuple[Client, ...] = ()
 
     async def repeat(self, actions: dict[Callable[[], Awaitable[object]], float]) -> None:
         """Do actions one after the other, drawn by their weights, until no operations remain."""

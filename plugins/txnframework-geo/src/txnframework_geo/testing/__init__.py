@@ -1,0 +1,1 @@
+"""Simulations of a replication under seeds and faults; needs the extra ``testing``."""
