@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from metadata_world import FIRST, SECOND, SEGMENT, SUBSCRIPTION, Process, World, step
+from msgspec import structs
 
 from txnframework.errors import InvalidTransactionState, Unavailable
 from txnframework.model import Ack, Branch, Position, State, Transaction
@@ -60,6 +61,27 @@ def test_one_step() -> None:
         assert steps_of(process) == ["scan"]
         # The same commit again succeeds, and the cursor can be planned again after it was read.
         assert (await process.commit(txn)).state is State.COMMITTED
+
+    run(main)
+
+
+@pytest.mark.parametrize("what", ["of another process", "with rows of the application"])
+def test_nothing_is_kept_of_a_transaction(what: str) -> None:
+    """Only what this process may settle as it ends a transaction is kept, or much would be after many transactions."""
+
+    async def main(world: World) -> None:
+        process, other = await world.process(), await world.process()
+        await process.send("order")
+        txn = await process.begin()
+        writer, branch = (other, 7) if what == "of another process" else (process, 0)
+        if writer is process:
+            begun = process.coordinator.operations.begun
+            header = begun.known(txn.txn_id)
+            assert header is not None
+            begun.note(txn.txn_id, structs.replace(header, transaction=structs.replace(txn, co_commit=True)))
+        await writer.send("invoice", Branch(txn.txn_id, branch))
+        await writer.acknowledge(txn, Ack(FIRST), branch=branch)
+        assert writer.coordinator.operations.own.take(txn.txn_id) is None
 
     run(main)
 

@@ -9,6 +9,7 @@ from txnframework.interfaces import ICrossPartitionStore, IMetadataStore, IPlann
 from txnframework.model.ids import TxnID
 from txnframework.model.records import AckOperation
 from txnframework_metadata.records.headers import TransactionCache
+from txnframework_metadata.records.operations import HeaderCache
 from txnframework_metadata.records.views import StoredOperation
 
 TOGETHER_MAX = 10
@@ -39,15 +40,21 @@ class OwnOperations:
 
     Nothing of it is needed, and nothing of it is believed: an operation is removed only if it is stored as noted here.
     What is missing here is settled after the end, as are all operations on a store whose batches have one partition.
+    So only transactions that this process began are noted, and none that ends with rows of the application: the others
+    are never taken from here, and would keep operations and segments in memory.
     """
 
-    def __init__(self, store: IMetadataStore, transactions_max: int) -> None:
+    def __init__(self, store: IMetadataStore, begun: HeaderCache, transactions_max: int) -> None:
         self._is_used = ICrossPartitionStore.providedBy(store)
+        self._begun = begun
         self._written: TransactionCache[Written] = TransactionCache(transactions_max)
 
     def note(self, operation: StoredOperation, place: AckSettler | None = None) -> None:
         """Note an operation that was written or changed; ``place``: where it acknowledges."""
         if not self._is_used:
+            return
+        begun = self._begun.known(operation.txn_id)
+        if begun is None or begun.transaction.co_commit:
             return
         written = self._written.known(operation.txn_id)
         if written is None:

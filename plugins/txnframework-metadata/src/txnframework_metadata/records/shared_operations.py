@@ -42,7 +42,7 @@ class SharedOperations:
 
     def __init__(self, store: IMetadataStore, begun_max: int, page_records: int) -> None:
         self.begun: HeaderCache = HeaderCache(begun_max)
-        self.own: OwnOperations = OwnOperations(store, begun_max)
+        self.own: OwnOperations = OwnOperations(store, self.begun, begun_max)
         self._store = store
         self._page_records = page_records
         self._is_atomic = IAtomicBatchStore.providedBy(store)
