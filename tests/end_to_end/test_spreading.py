@@ -11,7 +11,7 @@ import pytest
 
 from txnframework import Client, State
 from txnframework.broker.coordination import held_leases, holder_of
-from txnframework.broker.coordinators.sessions import SESSION, session_lease
+from txnframework.broker.coordinators.sessions import SESSION, Sessions, session_lease
 from txnframework.broker.division import divide
 from txnframework.errors import InvalidTransactionState, OutcomeUnknown, Unavailable
 from txnframework.interfaces import ITransactionCoordinator
@@ -292,6 +292,42 @@ def test_a_session_that_nobody_heard_of_is_gone_all_the_same(memory: Stores, clo
                 kill(guest)
             await clock.advance(100)
             assert await elected.outcome(txn.id) is State.ABORTED
+
+    memory.run(work())
+
+
+def test_a_change_that_shows_no_session_is_an_unsure_reason(memory: Stores, clock: VirtualEnvironment) -> None:
+    """As on a store that reports every commit of another process: a sweep for it may come later."""
+
+    async def work() -> None:
+        async with memory.open(transactions={"sweep": False}) as client:
+            store: Any = client.host.metadata
+            changes: asyncio.Queue[None] = asyncio.Queue()
+            reasons: list[bool] = []
+
+            class Watch:
+                changed = changes.get
+
+                async def close(self) -> None: ...
+
+            async def watch(_: object) -> Watch:
+                return Watch()
+
+            async def change() -> None:
+                changes.put_nowait(None)
+                await clock.advance(1)
+
+            store.watch = watch
+            sessions = Sessions(store, clock, "test", reasons.append, list)
+            sessions.start()
+            await clock.advance(1)
+            await change()
+            lease = await store.acquire_lease(session_lease("other"), "holder")
+            await change()
+            await lease.release()
+            await change()
+            assert reasons == [False, True, False, False]
+            await sessions.close()
 
     memory.run(work())
 

@@ -132,7 +132,11 @@ class Host:
         )
         """The transactions that began or ended here."""
         self.sessions = Sessions(
-            metadata, environment, context.process, lambda: self.sweeps.wake(), self.own_transactions.settle_soon
+            metadata,
+            environment,
+            context.process,
+            lambda unsure: self.sweeps.wake(unsure),
+            self.own_transactions.settle_soon,
         )
         self.sweeps = Sweeps(
             self._coordinators.values,

@@ -45,7 +45,7 @@ class Sessions:
         store: IMetadataStore,
         environment: Environment,
         process: str,
-        wake: Callable[[], None],
+        wake: Callable[[bool], None],
         aborted: Callable[[TxnID], None],
     ) -> None:
         self._store = store
@@ -74,7 +74,7 @@ class Sessions:
             return self._own[0]
 
     def start(self) -> None:
-        """Call ``wake`` whenever a session may have ended; a second call does nothing."""
+        """Call ``wake`` whenever a session may have ended, True if probably none has; a second call does nothing."""
         self._watching.start()
 
     async def abort_orphans(self, coordinator: ITransactionCoordinator) -> None:
@@ -165,11 +165,19 @@ class Sessions:
         return not own and session_lease(session) not in living
 
     async def _watch_ends(self) -> None:
-        """Wake immediately, because sessions may have ended before the watch began, and then at every change."""
+        """
+        Wake immediately, because sessions may have ended before the watch began, and then at every change.
+
+        A change that the leases do not show is an unsure reason: a session began and ended between two looks, or the
+        store reports more changes than there are. SQLite reports each commit of another process.
+        """
         watch = await self._store.watch(leases_range(SESSION))
         try:
+            before: set[str] | None = None
             while True:
-                self._wake()
+                living = set(await held_leases(self._store, SESSION))
+                self._wake(before == living)
+                before = living
                 await watch.changed()
         finally:
             await watch.close()

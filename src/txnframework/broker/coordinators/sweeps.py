@@ -21,6 +21,8 @@ DELAY_MS_MAX = 30_000
 """The longest wait before the first attempt, and after many failures."""
 BUSY_DELAY_MS = 20
 """The wait before a sweep with work left continues, so that it does not spin on work that is blocked."""
+WAKE_INTERVAL_MS = 500
+"""The shortest time between sweeps for which there is no visible reason."""
 
 
 async def open_with_retries(
@@ -74,6 +76,8 @@ class Sweeps:
         self._orphans = orphans
         self._overdue = overdue
         self._next_ms: int | None = None
+        # When the last sweep began; None: there was none.
+        self._began_ms: int | None = None
         self._sooner = asyncio.Event()
         self._work = BackgroundTask(self._run)
         # A coordinator is swept by one caller at a time: a requested sweep follows the running one.
@@ -83,9 +87,17 @@ class Sweeps:
         """Start the sweeps; a second call does nothing."""
         self._work.start()
 
-    def wake(self) -> None:
-        """Sweep soon, because there may be work."""
-        self._next_ms = self._environment.now_ms()
+    def wake(self, unsure: bool = False) -> None:
+        """
+        Sweep immediately, because there may be work.
+
+        :param unsure: there is probably none, so sweep not before ``WAKE_INTERVAL_MS`` after the last sweep began.
+        """
+        now_ms = soonest_ms = self._environment.now_ms()
+        # The clock may have been set back since.
+        if unsure and self._began_ms is not None and self._began_ms <= now_ms:
+            soonest_ms = max(now_ms, self._began_ms + WAKE_INTERVAL_MS)
+        self._next_ms = soonest_ms if self._next_ms is None else min(self._next_ms, soonest_ms)
         self._sooner.set()
 
     async def stop(self) -> None:
@@ -137,6 +149,7 @@ class Sweeps:
             next_ms: int | None = None
             for served in tuple(self._coordinators()):
                 if served.election.won:
+                    self._began_ms = self._environment.now_ms()
                     next_ms = _earlier(next_ms, await self._sweep(served.coordinator))
             now_ms = self._environment.now_ms()
             latest_ms = now_ms + self._transactions.sweep_interval_ms
