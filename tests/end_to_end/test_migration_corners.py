@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
@@ -22,9 +23,12 @@ from txnframework.errors import (
     ReceiveTimeout,
     TopicExists,
     TopicInUse,
+    TransactionConflict,
+    TransactionNotFound,
 )
 from txnframework.model import migration_changes as changes
-from txnframework.model.ids import METADATA_FAMILY
+from txnframework.model.acks import Ack, AckRequest
+from txnframework.model.ids import METADATA_FAMILY, Branch
 from txnframework.model.index_keys import prefix_range
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.model.layout_changes import deleted, with_subscription
@@ -310,6 +314,35 @@ def test_a_subscription_that_is_opened_meanwhile(stores: Stores, monkeypatch: py
             assert (await client.host.subscription(NEW, "billing", OLD, layout.life)).topic == NEW
             async with await client.consumer(NEW, "billing") as consumer:
                 assert await take(client, consumer, NEW, 1) == [b"1"]
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("hops", [(OLD, NEW), (OLD, NEW, OLD), (NEW, OLD)], ids=["there", "there and back", "back"])
+def test_not_subscribed_during_the_migration(stores: Stores, hops: tuple[str, ...]) -> None:
+    """A process that does not know of the migration cannot acknowledge for the subscription that is made afterwards."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client, stores.open(**BOTH) as elsewhere:
+            await client.create_topic(hops[0])
+            sent = await (await client.producer(hops[0])).send(b"1")
+            await client.subscribe(hops[0], "billing", start="earliest")
+            stale = (await client.host.subscription(hops[0], "billing", sent.segment)).pending_acks
+            await client.unsubscribe(hops[0], "billing")
+            for old, new in pairwise(hops):
+                await migrate(elsewhere, old, new)
+            await elsewhere.subscribe(hops[-1], "billing", start="earliest")
+            async with await elsewhere.consumer(hops[-1], "billing") as consumer:
+                message = await consumer.receive(timeout_ms=SOON_MS)
+                cursor = await StoredCursor(client.host.metadata, hops[-1], sent.segment, "billing").load()
+                txn = client.transaction(domain="persistent" if hops[0] == OLD else "segment")
+                await txn.begin()
+                request = AckRequest(Branch(txn.id), (Ack(sent.position.entry, 1),), incarnation=cursor.incarnation)
+                with pytest.raises((TransactionConflict, TransactionNotFound)):
+                    await stale.add(request)
+                await txn.abort()
+                async with elsewhere.transaction(domain=await elsewhere.transaction_domain(hops[-1])) as present:
+                    await consumer.ack(message, txn=present)
 
     stores.run(work())
 

@@ -17,11 +17,11 @@ from txnframework.interfaces import IManagedLedger, IMetadataStore, IPlannedCurs
 from txnframework.model import paths, records
 from txnframework.model.acks import Ack, CursorMove, ProcessedRange
 from txnframework.model.cursor import Cursor, from_record, moved, to_record, unite
-from txnframework.model.ids import Branch
+from txnframework.model.ids import LOG_FAMILY, METADATA_FAMILY, Branch
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
-from txnframework.model.names import parse_name, segment_id_of
+from txnframework.model.names import PERSISTENT, parse_name, segment_id_of
 from txnframework.model.positions import EARLIEST, Position
 
 FIRST_INCARNATION = 1
@@ -177,7 +177,7 @@ class StoredCursor:
         """
 
         async def replaced(record: Record | None) -> Put | None:
-            if await self._starts_at() is not None:
+            if await self._listing() is not None:
                 return None
             if record is None:
                 return self._write(record, Cursor(FIRST_INCARNATION - 1, EARLIEST, tombstone=True))
@@ -240,14 +240,12 @@ class StoredCursor:
             former = None if record is None else _decoded(record)
             if former is not None and not former.tombstone:
                 return None
-            at = await self._starts_at()
-            if at is None:
+            layout = await self._listing()
+            if layout is None:
                 return None
-            if former is None:
-                return self._write(record, Cursor(FIRST_INCARNATION, at))
-            # A limit by a migration stays: a process that is paused in an earlier one must not limit it again.
-            begun = Cursor(former.incarnation + 1, at, family=former.family, family_life=former.family_life)
-            return self._write(record, begun)
+            return self._write(
+                record, begun_in(layout, segment_id_of(parse_name(self.segment)), self.subscription, former)
+            )
 
         await update_record(self._store, self._key, begin)
 
@@ -284,15 +282,26 @@ class StoredCursor:
 
         await update_record(self._store, key, decide)
 
-    async def _starts_at(self) -> Position | None:
-        """Return the position at which a new cursor begins; None: the topic does not list the subscription."""
-        segment = parse_name(self.segment)
-        # After a migration, the new topic lists the subscriptions.
-        layout = await StoredLayouts(self._store).owner(segment.topic)
-        if layout is None or layout.deleted or self.subscription not in layout.subscriptions:
-            return None
-        at = layout.starting.get(self.subscription, {}).get(segment_id_of(segment))
-        return EARLIEST if at is None else at.entry
+    async def _listing(self) -> Layout | None:
+        """Return the layout that lists the subscription, of the topic to which the segment belongs by now, or None."""
+        layout = await StoredLayouts(self._store).owner(parse_name(self.segment).topic)
+        return None if layout is None or layout.deleted or self.subscription not in layout.subscriptions else layout
+
+
+def begun_in(layout: Layout, segment_id: int, subscription: str, former: Cursor | None) -> Cursor:
+    """
+    Return the first cursor of a listed subscription on a segment; ``former``: the tombstone of an earlier life of it.
+
+    On a segment from before a migration it is limited to the topic's family: a process that does not know of the
+    migration may have a pending-ack store that was not sealed, because the subscription was not listed then. A limit of
+    ``former`` stays: a process that is paused in an earlier migration must not limit the cursor again.
+    """
+    at = layout.starting.get(subscription, {}).get(segment_id, EARLIEST).entry
+    begun = Cursor(FIRST_INCARNATION if former is None else former.incarnation + 1, at)
+    if layout.is_adopted(segment_id):
+        family = LOG_FAMILY if layout.topic.domain == PERSISTENT else METADATA_FAMILY
+        return replace(begun, family=family, family_life=layout.life)
+    return begun if former is None else replace(begun, family=former.family, family_life=former.family_life)
 
 
 async def cursor_on(store: IMetadataStore, layout: Layout, segment_id: int, subscription: str) -> Cursor:

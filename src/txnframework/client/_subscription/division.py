@@ -156,7 +156,13 @@ class Division:
     # -- segments that others finished ----------------------------------------------------------------
 
     async def _look_whether_finished(self, at: TopicSegment) -> None:
-        """Mark a sealed segment as finished if other processes have finished it and left."""
+        """
+        Mark a sealed segment as finished if other processes have finished it and left.
+
+        One that nothing was sent to is not finished before its parents: its children are received after all of these.
+        """
+        if not self._segments.may_follow(at):
+            return
         feeds, moving = self._segments.feeds, self._attachments.moving
         feed = feeds.get(at.name)
         if at.name in moving or self._is_dispatched(at) or (feed is not None and not feed.lost):

@@ -244,8 +244,17 @@ class LogPendingAcks:
         if transaction is None or transaction.state is not State.OPEN:
             return "it has ended"
         return (
-            _outdated(request, cursor) or judge(request.acks, _surroundings(request, cursor), request.received).conflict
+            self._outdated(request, cursor)
+            or judge(request.acks, _surroundings(request, cursor), request.received).conflict
         )
+
+    def _outdated(self, request: AckRequest, cursor: Cursor) -> str:
+        if cursor.incarnation != request.incarnation:
+            return "the subscription was moved since these messages were received"
+        # A subscription that was not listed when the topic migrated has a log that is not sealed.
+        if not cursor.admits(LOG_FAMILY) or cursor.family_life > self._life:
+            return "its topic has migrated"
+        return ""
 
     async def _judge(self, log: PendingAckLog, request: AckRequest) -> Verdict:
         """Return the verdict on a request before it is appended."""
@@ -257,7 +266,7 @@ class LogPendingAcks:
             others = list(log.held.near(request.acks, txn_id, request.incarnation))
         own = [hold for hold in log.held.of(txn_id) if hold.branch == request.branch]
         cursor = await self._cursor.load()
-        outdated = _outdated(request, cursor)
+        outdated = self._outdated(request, cursor)
         if outdated:
             return Verdict(outdated)
         pending = tuple((hold.branch.txn_id, hold.index) for hold in others)
@@ -317,12 +326,6 @@ def _surroundings(
     pending: tuple[tuple[TxnID, AckIndex], ...] = (),
 ) -> AckContext:
     return AckContext(own, (), pending, (), cursor, request.processed is not None)
-
-
-def _outdated(request: AckRequest, cursor: Cursor) -> str:
-    if cursor.incarnation == request.incarnation:
-        return ""
-    return "the subscription was moved since these messages were received"
 
 
 def _holder(others: Iterable[Hold], acks: Sequence[Ack]) -> TxnID | None:
