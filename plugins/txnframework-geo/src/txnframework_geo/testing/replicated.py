@@ -16,6 +16,7 @@ from txnframework_geo._values import Replication
 from txnframework_simulation.checkers import Violation
 from txnframework_simulation.history import (
     Call,
+    DeleteTopic,
     Drained,
     DrainRows,
     DrainTopic,
@@ -63,7 +64,7 @@ class Replicated(Workload[ReplicatedOptions]):
 
     The value of each message says how many messages its transaction has, ``TRANSACTION/COUNT/NUMBER``. So a reader of
     the target sees by itself whether a transaction is whole. If a topic was deleted and created again, the replication
-    ends, and what is not copied then is not judged.
+    ends, and what is not copied then is not judged; nor are the parts that transactions had in the deleted topic.
     """
 
     options_type = ReplicatedOptions
@@ -109,9 +110,12 @@ class Replicated(Workload[ReplicatedOptions]):
     def violations(self, history: History) -> list[Violation]:
         """Compare the target with the source, and judge each snapshot of the target."""
         calls = [call for call in history.calls() if call.kind is EventKind.OK]
-        found = [
-            Violation(TORN, sentence, ()) for call in calls if _reads(call, SNAPSHOT) for sentence in _torn(_rows(call))
-        ]
+        deletions = [call.began for call in history.calls() if isinstance(call.operation, DeleteTopic)]
+        found = []
+        for call in calls:
+            if _reads(call, SNAPSHOT):
+                torn = _torn(_rows(call), deleted=any(began < call.ended for began in deletions))
+                found += [Violation(TORN, sentence, ()) for sentence in torn]
         copies = [_rows(call) for call in calls if _reads(call, COPIES)]
         if not copies:
             return found
@@ -152,18 +156,24 @@ def _drained(calls: Sequence[Call], topic: str) -> tuple[SeenMessage, ...]:
     return ()
 
 
-def _torn(rows: Mapping[str, str]) -> list[str]:
-    counts: Counter[str] = Counter()
+def _torn(rows: Mapping[str, str], *, deleted: bool) -> list[str]:
+    """
+    Say which transactions a snapshot shows in part.
+
+    ``deleted``: ``left`` may have been deleted in the source before, with the parts that transactions had in it. A
+    replication that begins after that copies what is left of them, so only the messages in ``right`` are judged.
+    """
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
     wanted = {}
-    for value in rows.values():
+    for place, value in rows.items():
         if value.count("/") == 2:
             txn, count, _ = value.split("/")
-            counts[txn] += 1
+            seen[txn][place.partition(" ")[0]] += 1
             wanted[txn] = int(count)
     return [
-        f"{counts[txn]} of {count} messages of {txn} can be read"
+        f"{seen[txn].total()} of {count} messages of {txn} can be read"
         for txn, count in wanted.items()
-        if counts[txn] != count
+        if (seen[txn][RIGHT] != count // 2 if deleted else seen[txn].total() != count)
     ]
 
 
