@@ -10,6 +10,7 @@ import pytest
 from dying import Dies, Dying
 
 from txnframework import Client
+from txnframework.broker.coordination import Holder, held_leases, holder_of
 from txnframework.errors import Unavailable
 from txnframework.model import Ack, KeyRange, LedgerSummary, Position, ProcessedRange, TopicName, paths, records
 from txnframework.testing.clock import VirtualEnvironment, run_ready
@@ -270,6 +271,18 @@ def test_who_is_not_elected_writes_nothing(memory: Stores, monkeypatch: pytest.M
                 await send_rolled(elected, "orders", b"old")
             await clock.advance(1)
             assert await memory.read(idle, "orders") == []
+
+    memory.run(work())
+
+
+def test_the_process_that_trims_is_named(memory: Stores) -> None:
+    """Its lease names the program, its host and its process id, and not only a session."""
+
+    async def work() -> None:
+        async with memory.open(retention=AT_ONCE) as client:
+            await client.host.maintenance.round()
+            (holder,) = map(holder_of, (await held_leases(client.host.metadata, "upkeep")).values())
+            assert Holder.parse(holder).process == client.host.sessions.process
 
     memory.run(work())
 

@@ -147,7 +147,7 @@ class Host:
         )
         self.dispatches = Dispatches(context, self._dispatch_parts, self.steps)
         self.shares = SubscriptionShares(metadata, environment, context.process)
-        self.maintenance = Maintenance(metadata, environment, config, self._maintain)
+        self.maintenance = Maintenance(metadata, environment, config, context.process, self._maintain)
         self.backlog = Backlog(metadata, self.segments.visit, config.subscriptions.read_entries_max)
         self.backlog_quotas = BacklogQuotas(config, self.backlog, self.topics.layout, environment, context.process)
         self.compaction = SegmentCompaction(metadata, ledgers, self.segments.visit, self._coordinator_of, environment)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from txnframework.broker.coordination import wait_until_free
+from txnframework.broker.coordination import Holder, wait_until_free
 from txnframework.broker.retention import keeps_everything
 from txnframework.config import Config
 from txnframework.environment import Environment
@@ -34,7 +34,7 @@ class Maintenance:
     """
 
     def __init__(
-        self, store: IMetadataStore, environment: Environment, config: Config, maintain: MaintainTopic
+        self, store: IMetadataStore, environment: Environment, config: Config, process: str, maintain: MaintainTopic
     ) -> None:
         self._store = store
         self._environment = environment
@@ -43,6 +43,7 @@ class Maintenance:
         rules = [config.retention, *map(config.retention_of, config.namespaces)]
         # A process that is configured to keep everything must not stop another one from trimming.
         self._lease = "upkeep" if all(map(keeps_everything, rules)) else "upkeep with trimming"
+        self._process = process
         self._maintain = maintain
         self._left: list[KeyRange] = []
         self._held: ILease | None = None
@@ -69,7 +70,8 @@ class Maintenance:
         try:
             # Each round acquires the lease, also if this process holds it. An ``Election`` would be too late for a
             # short-lived process that calls ``round`` itself.
-            self._held = await self._store.acquire_lease(self._lease, self._store.session)
+            holder = Holder("", self._process, self._store.session)
+            self._held = await self._store.acquire_lease(self._lease, str(holder))
         except LeaseHeld:
             self._own.clear()
             return
