@@ -443,7 +443,8 @@ def test_a_process_that_dies_while_it_trims(memory: Stores, applied: bool) -> No
                 assert await memory.read(other, topic) in ([b"1", b"2"], [b"2"])
                 await clock.advance(1_000)
             store = client.host.metadata
-            await (await store.acquire_lease("upkeep with trimming", store.session)).release()
+            holder = str(Holder("", client.host.sessions.process, store.session))
+            await (await store.acquire_lease("upkeep with trimming", holder)).release()
             for _ in range(3):
                 await other.host.maintenance.round()
                 await clock.advance(1_000)
