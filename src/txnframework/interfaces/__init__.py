@@ -25,9 +25,10 @@ from txnframework.interfaces._coordinator import (
 )
 from txnframework.interfaces._copyable import ICopyableLedgerStore, ICopyableMetadataStore
 from txnframework.interfaces._dispatcher import IDispatcher, ISingleActiveDispatcher
-from txnframework.interfaces._ledger import IAppendedWatch, ILedgerStore, IManagedLedger
+from txnframework.interfaces._ledger import IAppendedWatch, IColocatedLedger, ILedgerStore, IManagedLedger
 from txnframework.interfaces._metadata_store import (
     IAtomicBatchStore,
+    IColocatedStore,
     ICrossPartitionStore,
     IDurableStore,
     ILease,
@@ -48,6 +49,8 @@ __all__ = [
     "IAtomicBatchStore",
     "ICoCommitCoordinator",
     "ICoCommitStore",
+    "IColocatedLedger",
+    "IColocatedStore",
     "ICommitOrderBuffer",
     "ICoordinatorShare",
     "ICopyableLedgerStore",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from zope.interface import Attribute, Interface
 
 from txnframework.interfaces._metadata_store import IWatch
+from txnframework.model.colocated import IntendedAppend, IntendedAppended
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended, LedgerEntry, LedgerSummary, MessageCount, Tail, WindowState
 from txnframework.model.positions import EntryRange, Limit, Position
@@ -131,6 +132,31 @@ class IManagedLedger(Interface):
 
     async def close() -> None:
         """Release the ledger; confirmed entries stay, appends in flight raise OutcomeUnknown; may be repeated."""
+
+
+class IColocatedLedger(IManagedLedger):
+    """
+    A ledger in a database that may also have a metadata store; it can append with the intent, in one step.
+
+    The records are those of the IColocatedStore whose ``location`` is equal.
+    """
+
+    location: object = Attribute("The database that has the ledger.")
+
+    async def append_intended(request: IntendedAppend) -> IntendedAppended:
+        """
+        Write a write operation and append its entries, all or nothing, and durably.
+
+        The operation names the open ledger and the last confirmed position before this step. Its record and the entries
+        become visible at the same moment, for every process: nobody sees an entry without the record. Each entry is
+        appended, or reported as a duplicate, as by ``append``. The record is written in both cases.
+
+        Obligation. The check excludes a concurrent change of the header, as a check of IAtomicBatchStore does.
+
+        :raises VersionMismatch: the header is not as expected; nothing was written.
+        :raises LedgerSealed: the row is sealed; nothing was written.
+        :raises OutcomeUnknown: both were written, or nothing; send again with the same sequences.
+        """
 
 
 class ILedgerStore(Interface):

@@ -206,6 +206,17 @@ class ICrossPartitionStore(IAtomicBatchStore):
     """
 
 
+class IColocatedStore(ICrossPartitionStore):
+    """
+    A store in a database that may also have ledgers.
+
+    An IColocatedLedger whose ``location`` is equal writes records of this store and appends in one step. The records
+    are then as if ``apply`` had written them: watches wake, and every promise about ``apply`` holds.
+    """
+
+    location: object = Attribute("The database that has the records.")
+
+
 class INotifyingStore(IMetadataStore):
     """A store whose watches wake within a round trip of a change, without polling."""
 

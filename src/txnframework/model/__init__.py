@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnframework.model.acks import Ack, AckRequest, AckState, AckStatus, PendingAck, PendingAcks, ProcessedRange
+from txnframework.model.colocated import IntendedAppend, IntendedAppended
 from txnframework.model.dispatch import Assignment, Candidate, ConsumerInfo, Ordering, SubscriptionType
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.ledger import (
@@ -91,6 +92,8 @@ __all__ = [
     "IndexReference",
     "IndexedPage",
     "IndexedRecord",
+    "IntendedAppend",
+    "IntendedAppended",
     "Isolation",
     "Key",
     "KeyRange",

@@ -37,7 +37,7 @@ import the modules that only it needs, such as a driver.
 
 from __future__ import annotations
 
-from txnframework.plugin._appender import AbortRetention, Admission, SegmentAppender
+from txnframework.plugin._appender import AbortRetention, Admission, AppendingAdmission, SegmentAppender
 from txnframework.plugin._contexts import (
     CoordinatorContext,
     DispatcherContext,
@@ -60,6 +60,7 @@ __all__ = [
     "GROUP",
     "AbortRetention",
     "Admission",
+    "AppendingAdmission",
     "Command",
     "CoordinatorContext",
     "DispatcherContext",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -20,6 +21,7 @@ from txnframework.model.reads import Visibility
 
 Resolve = Callable[[Branch, Position], Awaitable[Visibility]]
 AppendCall = Callable[[tuple[Append, ...], int | None], Awaitable[tuple[Appended, ...]]]
+AppendEntries = Callable[[tuple[Append, ...]], Awaitable[tuple[Appended, ...]]]
 
 _REPLACEMENTS_MAX = 8
 """The most earlier copies of one entry that are replaced before the entry is refused."""
@@ -33,6 +35,17 @@ class Admission(Protocol):
 
     def closed(self, branch: Branch) -> None:
         """Note that the ledger to which ``branch`` was admitted takes no more entries."""
+
+
+class AppendingAdmission(Admission, Protocol):
+    """An admission that may be one step with the first append of a branch."""
+
+    async def append(self, branch: Branch, principal: str, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """
+        Append entries of ``branch``, and admit it if it is not yet admitted.
+
+        :raises LedgerClosed: the ledger to which it was admitted before takes no more entries.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +97,15 @@ class SegmentAppender:
         retention: AbortRetention,
         attempts_max: int,
         append: AppendCall | None = None,
+        appending: AppendingAdmission | None = None,
     ) -> None:
         """
         Append to ``ledger``; through ``append``, if given, which combines the concurrent appends of several callers.
+
+        :param appending: performs the appends of branches, instead of ``admission`` and ``append``.
         """
         self._ledger = ledger
+        self._appending = appending
         self._append = append or ledger.append
         self._admission = admission
         self._resolve = resolve
@@ -101,7 +118,7 @@ class SegmentAppender:
         branch, principal = writer_of(entries)
         done: dict[int, Appended] = {}
         if branch is None:
-            await self._append_rest(entries, None, done)
+            await self._append_rest(entries, self._append_to(None), done)
         else:
             lock = self._locks.setdefault(branch, asyncio.Lock())
             async with lock:
@@ -113,16 +130,23 @@ class SegmentAppender:
     ) -> None:
         """Append the entries that are not ``done``, to whichever ledger is open."""
         for _ in range(self._attempts_max):
-            ledger_id = await self._admission.admit(branch, principal)
+            append: AppendEntries
+            if self._appending is not None:
+                append = partial(self._appending.append, branch, principal)
+            else:
+                append = self._append_to(await self._admission.admit(branch, principal))
             try:
-                await self._append_rest(entries, ledger_id, done)
+                await self._append_rest(entries, append, done)
             except LedgerClosed:
                 self._admission.closed(branch)
             else:
                 return
         raise Unavailable(f"the open ledger of {self._ledger.name} changes too often")
 
-    async def _append_rest(self, entries: tuple[Append, ...], ledger_id: int | None, done: dict[int, Appended]) -> None:
+    def _append_to(self, ledger_id: int | None) -> AppendEntries:
+        return lambda entries: self._append(entries, ledger_id)
+
+    async def _append_rest(self, entries: tuple[Append, ...], append: AppendEntries, done: dict[int, Appended]) -> None:
         """Append the entries that are not ``done``; those that are done stay so if this raises."""
         rest = [at for at in range(len(entries)) if at not in done]
         # A replacement is appended after the other entries of its call. If the first entry was sent before, others
@@ -131,11 +155,11 @@ class SegmentAppender:
         for start in range(0, len(rest), step):
             some = rest[start : start + step]
             asked_ms = self._retention.now_ms()
-            answers = await self._append(tuple(entries[at] for at in some), ledger_id)
+            answers = await append(tuple(entries[at] for at in some))
             done.update({at: answer for at, answer in zip(some, answers, strict=True) if not answer.duplicate})
             for at, answer in zip(some, answers, strict=True):
                 if answer.duplicate:
-                    done[at] = await self._judge(entries[at], answer, ledger_id, asked_ms)
+                    done[at] = await self._judge(entries[at], answer, append, asked_ms)
 
     async def _was_sent(self, entries: tuple[Append, ...], rest: list[int]) -> bool:
         """Return whether the first of several entries has an earlier copy."""
@@ -144,7 +168,7 @@ class SegmentAppender:
             return False
         return await self._ledger.find_sequence(sequence.producer, sequence.first) is not None
 
-    async def _judge(self, entry: Append, answer: Appended, ledger_id: int | None, asked_ms: int) -> Appended:
+    async def _judge(self, entry: Append, answer: Appended, append: AppendEntries, asked_ms: int) -> Appended:
         """
         Confirm an entry by its earlier copy, or append it in place of a copy that does not count.
 
@@ -169,7 +193,7 @@ class SegmentAppender:
                 entry if outcome is Visibility.COMMITTED else msgspec.structs.replace(entry, replaces=answer.position)
             )
             asked_ms = self._retention.now_ms()
-            (answer,) = await self._append((again,), ledger_id)
+            (answer,) = await append((again,))
         if not answer.duplicate:
             return answer
         raise TransactionConflict(

@@ -6,12 +6,15 @@ from functools import partial
 
 from zope.interface import implementer
 
-from txnframework.interfaces import ICopyableLedgerStore, IManagedLedger, IRestorable, IWatch
+from txnframework.interfaces import IColocatedLedger, ICopyableLedgerStore, IManagedLedger, IRestorable, IWatch
 from txnframework.model import (
     Append,
     Appended,
+    Batch,
     Branch,
     EntryRange,
+    IntendedAppend,
+    IntendedAppended,
     LedgerEntry,
     LedgerShape,
     LedgerSummary,
@@ -23,25 +26,35 @@ from txnframework.model import (
     Tail,
     WindowState,
 )
-from txnframework_memory._ledgers import LedgerCollection, StoredLedger
+from txnframework_memory._ledgers import StoredLedger
 from txnframework_memory._link import Link, Pause, TailWatch
+from txnframework_memory._server import Server
 
 
-@implementer(IManagedLedger)
+@implementer(IColocatedLedger)
 class MemoryManagedLedger:
     """One client's handle of one managed ledger."""
 
-    def __init__(self, row: StoredLedger, store_link: Link, pause: Pause) -> None:
+    def __init__(self, row: StoredLedger, server: Server, store_link: Link, pause: Pause) -> None:
         self.name = row.name
+        self.location: object = server
         self.link = Link(f"ledger {row.name}", pause)
         self.link.is_cut = store_link.is_cut
         self._row = row
+        self._server = server
         # Dicts keep the order of arming and opening, so that a run can be repeated exactly.
         self._watches: dict[TailWatch, None] = {}
 
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append entries in order to ``ledger_id`` only."""
         return await self.link.write(partial(self._row.append, entries, ledger_id))
+
+    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
+        """Write a write operation and append its entries, as one step."""
+        checked = Batch(checks=(request.check,))
+        return await self.link.write(
+            partial(self._append_intended, request), partial(self._server.locks.of_batch, checked)
+        )
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of a sequence that counts, or None."""
@@ -108,6 +121,17 @@ class MemoryManagedLedger:
         for watch in self._watches:
             watch.wake()
 
+    def _append_intended(self, request: IntendedAppend) -> IntendedAppended:
+        # No step awaits anything. Each may refuse, and then nothing was written: the record is written last, and only
+        # its check can refuse it, which is made first.
+        records, row = self._server.records, self._row
+        records.apply(Batch(checks=(request.check,)))
+        tail = row.tail()
+        operation = request.operation_at(tail)
+        appended = row.append(request.entries, tail.open_ledger_id)
+        (record,) = records.apply(Batch(puts=(request.put_of(operation),)))
+        return IntendedAppended(appended, operation, record)
+
     def _arm(self) -> TailWatch:
         self._row.require_present()
         self._watches = {watch: None for watch in self._watches if not watch.is_closed}
@@ -120,7 +144,9 @@ class MemoryManagedLedger:
 class MemoryLedgerStore:
     """One client of the ledgers of a ``MemorySpace``."""
 
-    def __init__(self, rows: LedgerCollection, pause: Pause) -> None:
+    def __init__(self, server: Server, pause: Pause) -> None:
+        self._server = server
+        rows = server.rows
         assert rows.identity is not None, "opened through MemorySpace.open_ledgers"
         self.identity: str = rows.identity
         self.link = Link(f"ledgers of {self.identity}", pause)
@@ -211,6 +237,6 @@ class MemoryLedgerStore:
             ledger.restore()
 
     def _open(self, row: StoredLedger) -> MemoryManagedLedger:
-        ledger = MemoryManagedLedger(row, self.link, self._pause)
+        ledger = MemoryManagedLedger(row, self._server, self.link, self._pause)
         self._opened = {opened: None for opened in self._opened if not opened.link.is_closed} | {ledger: None}
         return ledger

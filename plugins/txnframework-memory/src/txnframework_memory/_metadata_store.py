@@ -10,8 +10,8 @@ from zope.interface import implementer
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import (
     ICoCommitStore,
+    IColocatedStore,
     ICopyableMetadataStore,
-    ICrossPartitionStore,
     IDatabaseTransaction,
     ILease,
     INotifyingStore,
@@ -85,7 +85,7 @@ class MemoryLease:
             self._records.apply(Batch(deletes=(Delete(self.key, self.version),)))
 
 
-@implementer(ICrossPartitionStore, ICoCommitStore, ICopyableMetadataStore, INotifyingStore, IRestorable)
+@implementer(IColocatedStore, ICoCommitStore, ICopyableMetadataStore, INotifyingStore, IRestorable)
 class MemoryMetadataStore:
     """One client of the records of a ``Server``; its session ends with ``close``, or with ``crash``."""
 
@@ -95,6 +95,7 @@ class MemoryMetadataStore:
         self.link = Link(f"session {session} of {server.identity}", pause)
         self._server = server
         self._records = server.records
+        self.location: object = server
         # Dicts keep the order of arming, so that a run can be repeated exactly.
         self._connections: list[MemoryConnection] = []
         self._watches: dict[Watch[Change], None] = {}

@@ -30,4 +30,4 @@ class MemorySpace(Server):
         """
         await pause()
         self.rows.belong_to(identity or self.rows.identity or self.identity)
-        return MemoryLedgerStore(self.rows, pause)
+        return MemoryLedgerStore(self, pause)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
@@ -14,6 +14,8 @@ from txnframework.model import (
     Delete,
     EntryRange,
     IndexRange,
+    IntendedAppend,
+    IntendedAppended,
     Key,
     KeyRange,
     LedgerEntry,
@@ -82,6 +84,14 @@ class Entries(Protocol):
         """Wait for the running operations; each still returns its true result."""
 
 
+@runtime_checkable
+class ColocatedEntries(Entries, Protocol):
+    """Entries in a database that writes records in the same step."""
+
+    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
+        """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
+
+
 class EntrySteps:
     """Entries by steps: all operations in SQLite, and the exceptional cases in PostgreSQL."""
 
@@ -115,7 +125,14 @@ class Joins(Protocol):
 
 
 class Database(Executor, Protocol):
-    """An executor, and the operations that differ between the kinds of database."""
+    """
+    An executor, and the operations that differ between the kinds of database.
+
+    ``location`` is equal for two databases if one step can change what both have.
+    """
+
+    @property
+    def location(self) -> object: ...
 
     def records(self, options: MetadataOptions) -> Records:
         """Return the operations on records."""

@@ -9,12 +9,21 @@ from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
-from txnframework.interfaces import ICopyableLedgerStore, ILedgerStore, IManagedLedger, IRestorable, IWatch
+from txnframework.interfaces import (
+    IColocatedLedger,
+    ICopyableLedgerStore,
+    ILedgerStore,
+    IManagedLedger,
+    IRestorable,
+    IWatch,
+)
 from txnframework.model import (
     Append,
     Appended,
     Branch,
     EntryRange,
+    IntendedAppend,
+    IntendedAppended,
     LedgerEntry,
     LedgerShape,
     LedgerSummary,
@@ -28,7 +37,7 @@ from txnframework.model import (
 )
 from txnframework.plugin import Provider, StoreContext
 from txnframework_sql._backends import check_url, open_database
-from txnframework_sql._database import Database, Entries
+from txnframework_sql._database import ColocatedEntries, Database, Entries
 from txnframework_sql._options import LedgerOptions, for_postgresql, for_sqlite, with_defaults
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
@@ -194,6 +203,31 @@ class SqlManagedLedger:
             raise Closed(f"ledger {self.name} was closed")
 
 
+@implementer(IColocatedLedger)
+class SqlColocatedLedger(SqlManagedLedger):
+    """A handle of a managed ledger in a database that may also have the records."""
+
+    _entries: ColocatedEntries
+
+    def __init__(
+        self,
+        executor: Database,
+        entries: ColocatedEntries,
+        watches: Watches,
+        environment: Environment,
+        options: LedgerOptions,
+        managed: LedgerRef,
+    ) -> None:
+        super().__init__(executor, entries, watches, environment, options, managed)
+        self.location: object = executor.location
+
+    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
+        """Write a write operation and append its entries, in one step."""
+        now_ms = self._environment.now_ms()
+        self._require_open()
+        return await self._entries.append_intended(self.managed, request, now_ms)
+
+
 @implementer(ICopyableLedgerStore, IRestorable)
 class SqlLedgerStore:
     """Managed ledgers in a SQL database that several processes use at the same time; confirmed writes are on disk."""
@@ -279,6 +313,10 @@ class SqlLedgerStore:
             await self.database.close()
 
     def _handle(self, managed: LedgerRef) -> SqlManagedLedger:
+        if isinstance(self._entries, ColocatedEntries):
+            return SqlColocatedLedger(
+                self.database, self._entries, self._watches, self._environment, self._options, managed
+            )
         return SqlManagedLedger(self.database, self._entries, self._watches, self._environment, self._options, managed)
 
 

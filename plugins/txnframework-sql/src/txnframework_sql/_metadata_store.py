@@ -8,6 +8,7 @@ from txnframework.environment import Environment
 from txnframework.errors import InvalidInput
 from txnframework.interfaces import (
     ICoCommitStore,
+    IColocatedStore,
     ICopyableMetadataStore,
     ICrossPartitionStore,
     IDatabaseTransaction,
@@ -166,6 +167,16 @@ class SqlMetadataStore:
         await self.database.close()
 
 
+@implementer(IColocatedStore)
+class SqliteMetadataStore(SqlMetadataStore):
+    """Records in a SQLite file, which may also have the ledgers."""
+
+    @property
+    def location(self) -> object:
+        """What it shares with the ledgers of the same file, if they use the same connection."""
+        return self.database.location
+
+
 @implementer(INotifyingStore)
 class PostgresqlMetadataStore(SqlMetadataStore):
     """Records in a PostgreSQL database, which notifies all listeners of every commit."""
@@ -181,7 +192,7 @@ def _holds_leases(target: Key | KeyRange | IndexRange) -> bool:
 def metadata_providers() -> list[Provider[StoreContext, IMetadataStore]]:
     """Return the providers ``sqlite`` and ``postgresql``."""
     return [
-        Provider("sqlite", _open, SqlMetadataStore, options=for_sqlite(MetadataOptions), check_url=check_url),
+        Provider("sqlite", _open, SqliteMetadataStore, options=for_sqlite(MetadataOptions), check_url=check_url),
         Provider(
             "postgresql", _open, PostgresqlMetadataStore, options=for_postgresql(MetadataOptions), check_url=check_url
         ),
@@ -216,5 +227,5 @@ async def open_metadata_store(
     except BaseException:
         await database.close()
         raise
-    store = PostgresqlMetadataStore if is_postgresql(url) else SqlMetadataStore
+    store = PostgresqlMetadataStore if is_postgresql(url) else SqliteMetadataStore
     return store(database, environment, options, found, clock)

@@ -70,7 +70,12 @@ class MetadataBuffer:
         self._operations = operations_shared_by(context.coordinator, context.store, options.page_records)
         self._intents = Intents(context.segment, context.ledger, context.store, self._operations, options)
         self._appending = SegmentAppender(
-            context.ledger, self._intents, self._resolve_copy, self._retention, options.attempts_max
+            context.ledger,
+            self._intents,
+            self._resolve_copy,
+            self._retention,
+            options.attempts_max,
+            appending=self._intents if self._intents.is_one_step else None,
         )
         self._trimming = LedgerTrimmer(
             context.segment,

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from txnframework.errors import LedgerSealed
-from txnframework.interfaces import IManagedLedger, IMetadataStore
+from txnframework.errors import LedgerSealed, VersionMismatch
+from txnframework.interfaces import IColocatedLedger, IColocatedStore, IManagedLedger, IMetadataStore
+from txnframework.model.colocated import IntendedAppend
 from txnframework.model.ids import Branch, TxnID
+from txnframework.model.ledger import Append, Appended
+from txnframework.model.metadata import Check
+from txnframework.model.positions import EARLIEST
 from txnframework.model.records import WriteOperation
 from txnframework_metadata.options import BufferOptions
-from txnframework_metadata.records.operations import require_family, require_open
+from txnframework_metadata.records.operations import operation_indexes, require_family, require_open
 from txnframework_metadata.records.shared_operations import SharedOperations
+from txnframework_metadata.records.views import StoredOperation
 
 
 class Intents:
     """
-    One write operation for each (branch, open ledger), written before the branch's first append to it.
+    One write operation for each (branch, open ledger), written before the branch's first append to it, or with it.
 
     A branch is remembered here after its record was stored. What is remembered does not decide which entries may be
     read. So if a record could not be written, no reader is blocked. A forgotten branch costs one more record.
@@ -35,6 +40,47 @@ class Intents:
         self._operations = operations
         self._options = options
         self._noted = _Noted(options.intents_max)
+        self._colocated = colocated_ledger(ledger, store)
+
+    @property
+    def is_one_step(self) -> bool:
+        """Whether the intent and the first append of a branch are one step; then use ``append``, not ``admit``."""
+        return self._colocated is not None
+
+    async def append(self, branch: Branch, principal: str, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
+        """
+        Append entries; the first ones of ``branch`` together with its intent, in one step.
+
+        Nobody can read the entries before the intent. A crash leaves both or neither, so no intent without an entry
+        holds readers back until the transaction ends. The intent's position is taken in the same step, so no entry can
+        come between them.
+
+        :raises LedgerClosed: the ledger that ``branch`` was admitted to takes no more entries.
+        :raises OutcomeUnknown: both are stored, or neither; after the same call again, the intent may be stored twice.
+
+        Otherwise raises as ``admit`` does.
+        """
+        require_family(branch.txn_id, self._segment)
+        known = self._noted.get(branch)
+        if known is not None:
+            if self._options.check_every_append:
+                await require_open(self._store, branch.txn_id, principal)
+            return await self._ledger.append(entries, known)
+        header = await self._operations.begun.header(self._store, branch.txn_id, principal)
+        # The store sets ``ledger`` and ``after``.
+        operation = WriteOperation(branch=branch.number, segment=self._segment, ledger=0, after=str(EARLIEST))
+        check, indexes = Check(header.key, header.version), operation_indexes(branch.txn_id, operation)
+        assert self._colocated is not None, "see is_one_step"
+        try:
+            done = await self._colocated.append_intended(
+                IntendedAppend(entries, check, header.operations, indexes, operation)
+            )
+        except VersionMismatch:
+            await require_open(self._store, branch.txn_id)
+            raise
+        self._operations.own.note(StoredOperation(done.record, branch.txn_id, done.operation))
+        self._noted.note(branch, done.operation.ledger)
+        return done.appended
 
     async def admit(self, branch: Branch, principal: str) -> int:
         """
@@ -73,6 +119,13 @@ class Intents:
     def forget(self, txn_id: TxnID) -> None:
         """Forget an ended transaction; a further send reads its header again."""
         self._noted.forget_all(txn_id)
+
+
+def colocated_ledger(ledger: IManagedLedger, store: IMetadataStore) -> IColocatedLedger | None:
+    """Return the ledger if its database also has the records of ``store``; otherwise None."""
+    if not IColocatedLedger.providedBy(ledger) or not IColocatedStore.providedBy(store):
+        return None
+    return ledger if ledger.location == store.location else None
 
 
 class _Noted:

@@ -11,6 +11,7 @@ from txnframework.interfaces import (
     IAppendedWatch,
     IAtomicBatchStore,
     ICoCommitStore,
+    IColocatedLedger,
     ICrossPartitionStore,
     IDatabaseTransaction,
     ILease,
@@ -28,6 +29,8 @@ from txnframework.model import (
     EntryRange,
     Expected,
     IndexRange,
+    IntendedAppend,
+    IntendedAppended,
     Key,
     KeyRange,
     LedgerEntry,
@@ -282,6 +285,12 @@ class FaultyLedger(ForwardingProxy):
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append entries in order to the ledger ``ledger_id`` only."""
         return await self._calls.write("append", self.name, lambda: self._ledger.append(entries, ledger_id))
+
+    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
+        """Write a write operation and append its entries, in one step."""
+        ledger = self._ledger
+        assert IColocatedLedger.providedBy(ledger), "the caller has checked it"
+        return await self._calls.write("append_intended", self.name, lambda: ledger.append_intended(request))
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the stored entry of a sequence that counts, or None."""

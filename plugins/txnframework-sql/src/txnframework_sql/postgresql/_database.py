@@ -97,6 +97,11 @@ class PostgresqlDatabase(PostgresqlExecutor):
         """Return the operations on records, each of which is one statement."""
         return PostgresqlRecords(self, options)
 
+    @property
+    def location(self) -> object:
+        """The pool of connections to the schema."""
+        return self.pool
+
     def entries(self, options: LedgerOptions) -> PostgresqlEntries:
         """Return the operations that append and read entries, by one statement each."""
         return PostgresqlEntries(self, options)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
-from txnframework_sql._database import Entries, Joins, Records, copy_error
+from txnframework_sql._database import Joins, Records, copy_error
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._sqlite import SqliteJoins
@@ -170,6 +170,11 @@ class SqliteDatabase:
         return cls(thread, location, options)
 
     @property
+    def location(self) -> object:
+        """What stores share whose steps can be one: the thread of the file's connection."""
+        return self._thread
+
+    @property
     def commits(self) -> int:
         """The number of commits of the connection, for all its users."""
         return self._thread.commits
@@ -245,7 +250,7 @@ class SqliteDatabase:
             await asyncio.wrap_future(self._thread.stopped)
             self._thread.join()
 
-    def entries(self, options: LedgerOptions) -> Entries:
+    def entries(self, options: LedgerOptions) -> SqliteEntries:
         """Return the operations that append and read entries, performed as steps."""
         return SqliteEntries(self, options)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from txnframework.model import Append, Appended, EntryRange, LedgerEntry, Limit, Tail
+from txnframework.model import Append, Appended, EntryRange, IntendedAppend, IntendedAppended, LedgerEntry, Limit, Tail
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.sqlite._thread import SharedWork
 from txnframework_sql.steps import reads
@@ -38,6 +38,12 @@ class SqliteEntries:
         call = LedgerAppend(managed, entries, ledger_id, now_ms)
         return await self._executor.share(self._append_calls, call, is_write=True)
 
+    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
+        """Write a write operation and append its entries, in one step."""
+        call = LedgerAppend(managed, request.entries, None, now_ms, request)
+        done: IntendedAppended = await self._executor.share(self._append_calls, call, is_write=True)
+        return done
+
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""
         return await self._executor.share(tails_of, managed, is_write=False)
@@ -49,5 +55,5 @@ class SqliteEntries:
     async def close(self) -> None:
         """Return immediately: the executor waits for its own running operations."""
 
-    def _append_calls(self, calls: Sequence[LedgerAppend]) -> Steps[Sequence[tuple[Appended, ...] | Exception]]:
+    def _append_calls(self, calls: Sequence[LedgerAppend]) -> Steps[Sequence[Any]]:
         return append_calls(calls, self._options)

@@ -192,14 +192,14 @@ def apply_batch(batch: Batch) -> Steps[tuple[Record, ...]]:
     for step in (*batch.checks, *batch.puts):
         if not isinstance(step, PutSequential):
             heads[step.key] = version, _ = yield from _head(step.key)
-            _require(step.key, step.expected, version)
+            require_version(step.key, step.expected, version)
     by_partition: dict[str, list[Key]] = {}
     for deleted in batch.deletes:
         by_partition.setdefault(partition_of(deleted.key), []).append(deleted.key)
     for keys in by_partition.values():
         heads |= yield from _heads(keys)
     for deleted in batch.deletes:
-        _require(deleted.key, deleted.expected, heads[deleted.key][0])
+        require_version(deleted.key, deleted.expected, heads[deleted.key][0])
     written = yield from _put_next_together(batch.puts)
     for put in () if written else batch.puts:
         steps = put_next(put) if isinstance(put, PutSequential) else _write(put, *heads[put.key])
@@ -211,14 +211,14 @@ def apply_batch(batch: Batch) -> Steps[tuple[Record, ...]]:
 def put_record(put: Put) -> Steps[Record]:
     """Write a record with its index entries; raise VersionMismatch before any change."""
     version, indexes = yield from _head(put.key)
-    _require(put.key, put.expected, version)
+    require_version(put.key, put.expected, version)
     return (yield from _write(put, version, indexes))
 
 
 def delete_record(step: Delete) -> Steps[None]:
     """Delete a record with its index entries; raise VersionMismatch before any change."""
     version, indexes = yield from _head(step.key)
-    _require(step.key, step.expected, version)
+    require_version(step.key, step.expected, version)
     yield from _remove({step.key: (version, indexes)})
 
 
@@ -271,7 +271,13 @@ def _heads(keys: Sequence[Key]) -> Steps[dict[Key, _Head]]:
     return heads
 
 
-def _require(key: Key, expected: Expected, actual: int | None) -> None:
+def locked_version(key: Key) -> Steps[int | None]:
+    """Return the version of a record, or None, and exclude a change of it until the end of the transaction."""
+    return (yield from _head(key))[0]
+
+
+def require_version(key: Key, expected: Expected, actual: int | None) -> None:
+    """Raise VersionMismatch unless the version is as expected."""
     if expected is Expect.ANY or (expected is Expect.ABSENT and actual is None):
         return
     if expected is Expect.ABSENT or actual != expected:
@@ -295,20 +301,24 @@ def put_next(put: PutSequential) -> Steps[Record]:
 
 
 def _put_next_together(puts: Sequence[Put | PutSequential]) -> Steps[list[Record]]:
-    """
-    Write several records under the next numbers of one prefix by few statements.
+    """Write several records under the next numbers by few statements; for other puts, write nothing, return nothing."""
+    sequential = [put for put in puts if isinstance(put, PutSequential)]
+    return (yield from put_all_next(sequential)) if 2 <= len(sequential) == len(puts) else []
 
-    Return nothing, and write nothing, for other puts, or if one of the numbers is in use.
-    """
-    prefixes = {put.prefix for put in puts if isinstance(put, PutSequential)}
-    if len(puts) < 2 or len(prefixes) != 1 or not all(isinstance(put, PutSequential) for put in puts):
+
+def put_all_next(puts: Sequence[PutSequential]) -> Steps[list[Record]]:
+    """Write records under the next numbers of their prefixes, by few statements; the prefixes need not be new."""
+    if not puts:
         return []
-    (prefix,) = prefixes
-    partition = partition_of(prefix)
     numbers = yield from new_numbers(len(puts))
-    keys = [Key(f"{prefix.path}/{number:020d}", partition) for number in numbers]
-    if (yield from rows(_HEADS, first=keys[0].path, last=keys[-1].path, in_partition=partition, items=1)):
-        return []
+    keys = [
+        Key(f"{put.prefix.path}/{number:020d}", partition_of(put.prefix))
+        for put, number in zip(puts, numbers, strict=True)
+    ]
+    for first, last in _outer_keys(keys):
+        if (yield from rows(_HEADS, first=first.path, last=last.path, in_partition=first.partition, items=1)):
+            # A number is in use under this prefix, such as by a record that was written with its whole key.
+            return (yield from _put_each_next(puts))
     indexes = [frozenset(put.indexes) for put in puts]
     written = [Record(key, bytes(put.value), number) for key, put, number in zip(keys, puts, numbers, strict=True)]
     yield from write_many(
@@ -316,7 +326,7 @@ def _put_next_together(puts: Sequence[Put | PutSequential]) -> Steps[list[Record
         [
             {
                 "path": record.key.path,
-                "partition": partition,
+                "partition": record.key.partition,
                 "version": record.version,
                 "indexes": encode_indexes(entries),
                 "value": record.value,
@@ -326,6 +336,22 @@ def _put_next_together(puts: Sequence[Put | PutSequential]) -> Steps[list[Record
     )
     yield from _reindex_all(_INSERT_ENTRY, dict(zip(keys, indexes, strict=True)))
     return written
+
+
+def _put_each_next(puts: Sequence[PutSequential]) -> Steps[list[Record]]:
+    records: list[Record] = []
+    for put in puts:
+        records.append((yield from put_next(put)))
+    return records
+
+
+def _outer_keys(keys: Sequence[Key]) -> Iterable[tuple[Key, Key]]:
+    """Return the first and the last key of each partition; the keys ascend in each."""
+    outer: dict[tuple[str, str], tuple[Key, Key]] = {}
+    for key in keys:
+        prefix = key.path[:-21], key.partition
+        outer[prefix] = (outer[prefix][0] if prefix in outer else key, key)
+    return outer.values()
 
 
 def _store(put: Put, number: int, is_new: bool, before: frozenset[IndexEntry]) -> Steps[Record]:

@@ -6,8 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txnframework.errors import LedgerClosed, LedgerNotFound, LedgerSealed
-from txnframework.model import Append, Appended, Branch, Position
+from txnframework.errors import LedgerClosed, LedgerNotFound, LedgerSealed, VersionMismatch
+from txnframework.model import (
+    Append,
+    Appended,
+    Branch,
+    Check,
+    IntendedAppend,
+    IntendedAppended,
+    Key,
+    Position,
+    PutSequential,
+    Tail,
+)
+from txnframework.model.records import WriteOperation
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.steps.appends import (
     Totals,
@@ -21,55 +33,100 @@ from txnframework_sql.steps.appends import (
     through_after,
 )
 from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of
+from txnframework_sql.steps.records import locked_version, put_all_next, require_version
 from txnframework_sql.steps.statements import LedgerChange, Steps, changed
 
 
 class LedgerAppend(NamedTuple):
-    """One call of ``append`` of a managed ledger."""
+    """
+    One call of ``append`` of a managed ledger, or of ``append_intended``.
+
+    ``request``: that of ``append_intended``, with the same entries; ``ledger_id`` is None then.
+    """
 
     managed: LedgerRef
     entries: tuple[Append, ...]
     ledger_id: int | None
     now_ms: int
+    request: IntendedAppend | None = None
 
 
-Answer = tuple[Appended, ...] | Exception
+Answer = tuple[Appended, ...] | IntendedAppended | Exception
 
 
 def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps[list[Answer]]:
     """
-    Perform each call as ``append`` would, one after the other; return its result, or the error that refuses it.
+    Perform each call by itself, one after the other; return its result, or the error that refuses it.
 
     Most appends only add rows. Those are decided first, and one execution of each statement adds the rows of all of
     them. Others, such as one that may have an earlier copy or fills its ledger, are performed by ``append``, and so are
-    all later ones to the same ledger. What was decided before is written first.
+    all later ones to the same ledger. What was decided before is written first. Write operations are written last, all
+    together.
     """
-    if len(calls) == 1:
-        return [(yield from append(*calls[0], options))]
+    if len(calls) == 1 and calls[0].request is None:
+        return [(yield from append(*calls[0][:4], options))]
     growth = _Growth()
+    headers: dict[Key, int | None] = {}
     # None: the ledger is left to ``append``.
     ends: dict[int, _GrowingEnd | None] = {}
     answers: list[Answer] = []
+    intended = _Intended()
     for call in calls:
         managed = call.managed
         try:
+            if call.request is not None:
+                yield from _require_header(call.request.check, headers)
             if managed.id not in ends:
                 ends[managed.id] = _GrowingEnd(managed, (yield from end_of(managed)))
             end = ends[managed.id]
+            tail, answer = None, None
             if end is not None:
                 yield from end.read_copies(call.entries)
-                answer = end.decide(call, options, growth)
-                if answer is not None:
-                    answers.append(answer)
-                    continue
-            yield from growth.write()
-            ends[managed.id] = None
-            answers.append((yield from append(*call, options)))
-        except (LedgerNotFound, LedgerSealed, LedgerClosed) as error:
+                tail, answer = end.tail, end.decide(call, options, growth)
+            if answer is None:
+                yield from growth.write()
+                ends[managed.id] = None
+                tail = (yield from end_of(managed)).tail if tail is None and call.request is not None else tail
+                answer = yield from append(*call[:4], options)
+            if call.request is not None and tail is not None and isinstance(answer, tuple):
+                intended.add(len(answers), call.request, tail, answer)
+            answers.append(answer)
+        except (LedgerNotFound, LedgerSealed, LedgerClosed, VersionMismatch) as error:
             # Each is raised before the first change of its call.
             answers.append(error)
     yield from growth.write()
+    for at, answer in (yield from intended.write()):
+        answers[at] = answer
     return answers
+
+
+def _require_header(check: Check, headers: dict[Key, int | None]) -> Steps[None]:
+    """Raise VersionMismatch unless a record is as expected; ``headers``: the versions that these steps have read."""
+    if check.key not in headers:
+        headers[check.key] = yield from locked_version(check.key)
+    require_version(check.key, check.expected, headers[check.key])
+
+
+class _Intended:
+    """The write operations of calls, by the number of the call."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[int, WriteOperation, tuple[Appended, ...]]] = []
+        self._puts: list[PutSequential] = []
+
+    def add(self, number: int, request: IntendedAppend, tail: Tail, appended: tuple[Appended, ...]) -> None:
+        """Add the operation of a call whose entries were appended after ``tail``."""
+        operation = request.operation_at(tail)
+        self._calls.append((number, operation, appended))
+        self._puts.append(request.put_of(operation))
+
+    def write(self) -> Steps[list[tuple[int, IntendedAppended]]]:
+        """Write the operations; return the results of their calls."""
+        records = yield from put_all_next(self._puts)
+        return [
+            (number, IntendedAppended(appended, operation, record))
+            for (number, operation, appended), record in zip(self._calls, records, strict=True)
+        ]
 
 
 @dataclass(slots=True)
@@ -110,7 +167,16 @@ class _GrowingEnd:
             if sequence is not None and sequence.producer not in self._newest:
                 self._newest[sequence.producer] = yield from newest_copy(self.managed, sequence.producer)
 
-    def decide(self, call: LedgerAppend, options: LedgerOptions, growth: _Growth) -> Answer | None:
+    @property
+    def tail(self) -> Tail:
+        """The tail after the appends that were decided."""
+        entries, before = self.totals.entries, self._end.before
+        last = Position(self._end.ledger_id, entries - 1) if entries else before
+        return Tail(last, self._end.ledger_id, self._end.is_sealed)
+
+    def decide(
+        self, call: LedgerAppend, options: LedgerOptions, growth: _Growth
+    ) -> tuple[Appended, ...] | LedgerSealed | LedgerClosed | None:
         """Add a call to ``growth``, or return why it is refused; None: only ``append`` can perform it."""
         ledger_id = self._end.ledger_id
         if self._end.is_sealed:

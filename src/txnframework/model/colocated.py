@@ -1,0 +1,41 @@
+"""An append and the intent that precedes it, as one step of a database that has both."""
+
+from __future__ import annotations
+
+import msgspec
+
+from txnframework.model.ledger import Append, Appended, Tail
+from txnframework.model.metadata import Check, IndexEntry, Key, PutSequential, Record
+from txnframework.model.records import WriteOperation, encode
+
+
+class IntendedAppend(msgspec.Struct, frozen=True, gc=False):
+    """
+    Entries of one branch, and the write operation that announces them.
+
+    ``check``: the header of the open transaction. ``prefix`` and ``indexes`` are those of the operation's record. The
+    ledger and the position in ``operation`` are ignored: the step sets both.
+    """
+
+    entries: tuple[Append, ...]
+    check: Check
+    prefix: Key
+    indexes: tuple[IndexEntry, ...]
+    operation: WriteOperation
+
+    def operation_at(self, tail: Tail) -> WriteOperation:
+        """Return the operation that announces entries after ``tail``."""
+        ledger_id, after = tail.open_ledger_id, str(tail.last_confirmed)
+        return msgspec.structs.replace(self.operation, ledger=ledger_id, after=after)
+
+    def put_of(self, operation: WriteOperation) -> PutSequential:
+        """Return the step that writes the operation's record."""
+        return PutSequential(self.prefix, encode(operation), self.indexes)
+
+
+class IntendedAppended(msgspec.Struct, frozen=True, gc=False):
+    """The positions of the entries, and the operation as it was written, with its record."""
+
+    appended: tuple[Appended, ...]
+    operation: WriteOperation
+    record: Record
