@@ -15,6 +15,7 @@ from txnframework.config import TransactionsSection
 from txnframework.errors import OutcomeUnknown, SubscriptionNotFound, Unavailable
 from txnframework.interfaces import (
     IAtomicBatchStore,
+    IColocatedStore,
     ICrossPartitionStore,
     ICursor,
     ILease,
@@ -194,6 +195,15 @@ class AtomicWire(Wire):
 @implementer(ICrossPartitionStore)
 class WideWire(AtomicWire):
     """The same for a store whose batches have any partitions."""
+
+
+@implementer(IColocatedStore)
+class ColocatedWire(WideWire):
+    """The same for a store in the database of the ledgers."""
+
+    def __init__(self, store: Any) -> None:
+        super().__init__(store)
+        self.location = store.location
 
 
 def path_of(argument: Any) -> str:
@@ -385,10 +395,16 @@ class World:
     """A space, its time, its cursors and the options of everything in it."""
 
     def __init__(
-        self, *, atomic: bool = True, wide: bool = False, transactions: TransactionsSection | None = None
+        self,
+        *,
+        atomic: bool = True,
+        wide: bool = False,
+        colocated: bool = False,
+        transactions: TransactionsSection | None = None,
     ) -> None:
         self.atomic = atomic
-        self.wide = wide
+        self.wide = wide or colocated
+        self.colocated = colocated
         self.environment = VirtualEnvironment()
         self.space = MemorySpace(self.environment, "space-1")
         self.transactions = transactions or TransactionsSection(max_clock_skew_ms=500)
@@ -400,8 +416,8 @@ class World:
     async def process(self, *, atomic: bool | None = None) -> Process:
         """Start a process; without ``atomic`` its store has no atomic batches."""
         store = await self.space.open_metadata()
-        kind = (WideWire if self.wide else AtomicWire) if (self.atomic if atomic is None else atomic) else Wire
-        wire = kind(store)
+        of_batches = ColocatedWire if self.colocated else WideWire if self.wide else AtomicWire
+        wire = (of_batches if (self.atomic if atomic is None else atomic) else Wire)(store)
         if self.wide and not self.paths("/cursor/"):
             record = to_record(Cursor(1, Position(1, -1)))
             await store.put(Put(cursor_key(SEGMENT, SUBSCRIPTION), encode(record), Expect.ABSENT))

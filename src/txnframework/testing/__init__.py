@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from txnframework.testing.clock import AdvanceableEnvironment, VirtualEnvironment, run_ready
     from txnframework.testing.harness import (
         CoCommitting,
+        Colocated,
         Crashing,
         Disconnecting,
         DispatcherHarness,
@@ -52,6 +53,7 @@ __all__ = [
     "AdvanceableEnvironment",
     "BufferSuite",
     "CoCommitting",
+    "Colocated",
     "CoordinatorSuite",
     "Crashing",
     "Disconnecting",
@@ -78,6 +80,7 @@ __all__ = [
 _HOMES = {
     "AdvanceableEnvironment": "clock",
     "CoCommitting": "harness",
+    "Colocated": "harness",
     "OwnRows": "harness",
     "Paired": "harness",
     "BufferSuite": "_suites._buffer",

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
-from txnframework.interfaces import IDispatcher
+from txnframework.interfaces import IColocatedStore, IDispatcher, ILedgerStore
 from txnframework.model import Key
 from txnframework.plugin import DispatcherContext, Provider
 from txnframework.testing.clock import VirtualEnvironment, run_ready
@@ -161,6 +161,14 @@ class Paired(ABC, Generic[R]):
     @abstractmethod
     def open_as(self, identity: str) -> AbstractAsyncContextManager[R]:
         """Open a client that declares ``identity`` as the identity of its metadata store."""
+
+
+class Colocated(ABC):
+    """Mixin for the ``Harness`` of a ledger store beside records; enables the tests of IColocatedLedger."""
+
+    @abstractmethod
+    def open_with_records(self) -> AbstractAsyncContextManager[tuple[ILedgerStore, IColocatedStore]]:
+        """Open a client of the ledgers, and a client of the records of the same database."""
 
 
 SEGMENT = "segment://public/default/suite/0000-ffff-0"

@@ -2,8 +2,9 @@
 Whether an entry is aborted is decided when it is fetched (``entry_reader``, ``segment_view`` and
 ``outcomes`` in ``txnframework_metadata.buffer`` follow this).
 
-Who takes part: a *writer*, who puts the intent of transaction t and appends entries of it, and who may be paused and
-append more to the ledger that is still open, after t was aborted; somebody who appends *plain* entries; whoever *ends*
+Who takes part: a *writer*, who puts the intent of transaction t and appends entries of it (the first together with the
+intent, in one step, where one database has both), and who may be paused and append more to the ledger that is still
+open, after t was aborted; somebody who appends *plain* entries; whoever *ends*
 t; a *settler*, who writes the abort record, deletes the intent and at last the header; a *trimmer*, who removes the
 ledger and, a while after, its abort record; and one *reader* with two activities that run beside each other. The
 *reading* takes the ledger's end, then the intents, then their headers, announces how far may be read, and keeps what it
@@ -33,6 +34,8 @@ DROPPED_WRONGLY = "an entry of t is hidden although t is committed"
 class Rule(StrEnum):
     """What keeps every fetched entry judged rightly."""
 
+    INTENT_NOT_AFTER_ENTRY = "no entry can be read before its intent, which is put before it or in one step with it"
+    INTENT_WHILE_OPEN = "an intent is put, also in one step with an entry, only while the header is open"
     LOOKED_UP_AFTER_THE_READING = "an abort record is looked up after the reading whose announcement it decides"
     LAST_READING_FIRST = "what the last reading found is taken before abort records are looked up"
     ONLY_WHAT_IS_ANNOUNCED = "only entries up to what is announced are judged, and remembered"
@@ -40,6 +43,8 @@ class Rule(StrEnum):
 
 
 HARM = {
+    Rule.INTENT_NOT_AFTER_ENTRY: COUNTED_WRONGLY,
+    Rule.INTENT_WHILE_OPEN: COUNTED_WRONGLY,
     Rule.LOOKED_UP_AFTER_THE_READING: COUNTED_WRONGLY,
     Rule.LAST_READING_FIRST: COUNTED_WRONGLY,
     Rule.ONLY_WHAT_IS_ANNOUNCED: COUNTED_WRONGLY,
@@ -63,6 +68,7 @@ class Ledger(StrEnum):
 
 class Writer(StrEnum):
     IDLE = "idle"
+    HALFWAY = "has appended without an intent"
     MAY_APPEND = "may append"
     DONE = "done"
 
@@ -121,8 +127,18 @@ class Model:
         yield from self._fetching(state)
 
     def _writing(self, state: State) -> Iterator[tuple[str, State]]:
-        if state.writer is Writer.IDLE and state.header is Header.OPEN:
+        admits = state.header is Header.OPEN or self._without is Rule.INTENT_WHILE_OPEN
+        if state.writer is Writer.IDLE and admits:
             yield "the writer puts its intent", state._replace(writer=Writer.MAY_APPEND, intent=True)
+            if state.ledger is Ledger.OPEN and len(state.entries) < ENTRIES_MAX:
+                appended = state._replace(entries=state.entries + "t")
+                if self._without is Rule.INTENT_NOT_AFTER_ENTRY:
+                    yield "the writer appends before its intent", appended._replace(writer=Writer.HALFWAY)
+                else:
+                    whole = appended._replace(writer=Writer.MAY_APPEND, intent=True)
+                    yield "the writer puts its intent and appends, in one step", whole
+        if state.writer is Writer.HALFWAY:
+            yield "the writer puts its intent late", state._replace(writer=Writer.MAY_APPEND, intent=True)
         if state.ledger is Ledger.OPEN:
             if state.writer is Writer.MAY_APPEND and len(state.entries) < ENTRIES_MAX:
                 last = "t" in state.entries

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.interfaces import IColocatedStore, ILedgerStore, IMetadataStore
 from txnframework.model import Key
 from txnframework.testing import (
     CoCommitting,
+    Colocated,
     Crashing,
     Disconnecting,
     Harness,
@@ -127,6 +128,7 @@ class MemoryLedgerHarness(
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],
     Misleading[ILedgerStore],
+    Colocated,
 ):
     """Opens clients of the ledgers of one space."""
 
@@ -148,6 +150,16 @@ class MemoryLedgerHarness(
             yield ledgers
         finally:
             await ledgers.close()
+
+    @asynccontextmanager
+    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IColocatedStore]]:
+        """Open a client of the ledgers, and one of the records of the same space."""
+        records = await self.space.open_metadata()
+        try:
+            async with self.open() as ledgers:
+                yield ledgers, records
+        finally:
+            await records.close()
 
     async def crash(self, opened: ILedgerStore) -> None:
         """Close the client immediately, as killing its process does."""

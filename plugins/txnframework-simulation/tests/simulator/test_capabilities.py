@@ -16,6 +16,7 @@ from txnframework.broker.observers import ObservedCoordinator
 from txnframework.interfaces import (
     IAppendedWatch,
     IAtomicBatchStore,
+    IColocatedStore,
     ICrossPartitionStore,
     IDatabaseTransaction,
     ILease,
@@ -46,8 +47,8 @@ from txnframework_simulation.simulator.loop import SimulatedLoop
 from txnframework_simulation.simulator.store_calls import StoreCalls
 
 LEFT_OUT: dict[type, set[Any]] = {
-    FaultyMetadataStore: {IAtomicBatchStore, ICrossPartitionStore},
-    FaultyPartitionStore: {ICrossPartitionStore},
+    FaultyMetadataStore: {IAtomicBatchStore, ICrossPartitionStore, IColocatedStore},
+    FaultyPartitionStore: {ICrossPartitionStore, IColocatedStore},
 }
 """What a wrapper takes away on purpose."""
 ROLES: dict[type, InterfaceClass] = {

@@ -145,7 +145,10 @@ class Machine:
         store = await self._world.spaces[deployment].open_metadata(self._world.pause)
         self._metadata.append(store)
         if self._world.atomic and self._world.across_partitions:
-            return FaultyAtomicStore(store, self.calls, self._leases.append)
+            whole = FaultyAtomicStore(store, self.calls, self._leases.append)
+            if not self._world.colocated:
+                whole.location = object()
+            return whole
         if self._world.atomic:
             return FaultyPartitionStore(store, self.calls, self._leases.append)
         return FaultyMetadataStore(store, self.calls, self._leases.append)
@@ -175,8 +178,9 @@ class World:
     One simulated world: stores, and the machines that open them, on one loop in virtual time.
 
     With ``atomic`` False, no machine's metadata store has atomic batches; with ``across_partitions`` False, their
-    batches have one partition. The stores of ``space`` await ``pause`` where real stores would wait. ``others``: the
-    stores of other deployments, which each machine opens too.
+    batches have one partition; with ``colocated`` False, ledgers and records are in different databases. The stores of
+    ``space`` await ``pause`` where real stores would wait. ``others``: the stores of other deployments, which each
+    machine opens too.
     """
 
     def __init__(
@@ -188,6 +192,7 @@ class World:
         *,
         atomic: bool = True,
         across_partitions: bool = True,
+        colocated: bool = True,
         others: Iterable[Space] = (),
     ) -> None:
         self.environment: VirtualEnvironment = loop.environment
@@ -197,6 +202,7 @@ class World:
         self.pause = pause
         self.atomic = atomic
         self.across_partitions = across_partitions
+        self.colocated = colocated
         self.machines: dict[str, Machine] = {}
         self._name = f"world-{next(_numbers)}"
         _worlds[self._name] = self

@@ -68,9 +68,15 @@ class Run:
         atomic = self.chance.random() >= scenario.without_batches
         space, *others = [scenario.make_space(self.environment) for _ in range(scenario.deployments)]
         # Half of the runs settle transactions as they end, and half afterwards.
-        across = seed % 2 == 0
         self.world = World(
-            self.loop, space, registry(), _at_once, atomic=atomic, across_partitions=across, others=others
+            self.loop,
+            space,
+            registry(),
+            _at_once,
+            atomic=atomic,
+            across_partitions=seed % 2 == 0,
+            colocated=seed % 4 == 0,
+            others=others,
         )
         self._context = RunContext(scenario, seed, self.world, self.injector, self.now_ns, self.keep)
         self.workload = scenario.make_workload()

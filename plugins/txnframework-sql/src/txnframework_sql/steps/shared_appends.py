@@ -95,8 +95,8 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
             # Each is raised before the first change of its call.
             answers.append(error)
     yield from growth.write()
-    for at, answer in (yield from intended.write()):
-        answers[at] = answer
+    for at, whole in (yield from intended.write()):
+        answers[at] = whole
     return answers
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from txnframework.errors import TxnFrameworkError
-from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.interfaces import IColocatedStore, ILedgerStore, IMetadataStore
 from txnframework.testing import (
     CoCommitting,
+    Colocated,
     Crashing,
     Disconnecting,
     Expiring,
@@ -189,6 +190,7 @@ class SqlLedgerHarness(
     Paired[ILedgerStore],
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],
+    Colocated,
 ):
     """Opens ledger stores on one file, each with its own connection, like several processes."""
 
@@ -215,6 +217,21 @@ class SqlLedgerHarness(
         finally:
             self._file.closing(store.database)
             await store.close()
+
+    @asynccontextmanager
+    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IColocatedStore]]:
+        """Open ledgers and records of the file that share a connection."""
+        url, environment = self._file.url, self.environment
+        records = await open_metadata_store(url, environment, MetadataOptions(poll_ms=POLL_MS))
+        try:
+            ledgers = await open_ledger_store(url, environment, LedgerOptions(poll_ms=POLL_MS), records.identity)
+            try:
+                assert IColocatedStore.providedBy(records)
+                yield ledgers, records
+            finally:
+                await ledgers.close()
+        finally:
+            await records.close()
 
     async def settle(self) -> None:
         """Wait for the threads, and for the polling watches."""

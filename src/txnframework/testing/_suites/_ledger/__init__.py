@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from txnframework.interfaces import ILedgerStore
 from txnframework.testing._suites._ledger.appends import AppendRules, LargeAnswerRules
+from txnframework.testing._suites._ledger.colocation import ColocationRules
 from txnframework.testing._suites._ledger.deduplication import DeduplicationRules
 from txnframework.testing._suites._ledger.races import RaceRules
 from txnframework.testing._suites._ledger.store_copies import LedgerCopyRules
@@ -15,7 +16,14 @@ from txnframework.testing.harness import Harness
 
 
 class LedgerStoreSuite(
-    LedgerCopyRules, RaceRules, LargeAnswerRules, TailRules, DeduplicationRules, StoreRules, AppendRules
+    ColocationRules,
+    LedgerCopyRules,
+    RaceRules,
+    LargeAnswerRules,
+    TailRules,
+    DeduplicationRules,
+    StoreRules,
+    AppendRules,
 ):
     """All rules of a ledger store: subclass as ``TestX(LedgerStoreSuite)`` and set ``harness``."""
 

@@ -18,7 +18,7 @@ from txnframework.model import (
     TxnID,
 )
 from txnframework.testing._suites._base import Suite
-from txnframework.testing.harness import Crashing, Disconnecting, Harness, Misleading, Paired
+from txnframework.testing.harness import Colocated, Crashing, Disconnecting, Harness, Misleading, Paired
 
 NAME = "segment://public/default/suite/0000-ffff-0"
 MANY = Limit(1000)
@@ -29,7 +29,7 @@ class LedgerStoreRules(Suite):
     """Base class of the rules of ledger stores; the harness opens clients of one store."""
 
     capabilities: ClassVar[tuple[Any, ...]] = (
-        ICopyableLedgerStore, Paired, Crashing, Disconnecting, IRestorable, Misleading,
+        ICopyableLedgerStore, Paired, Crashing, Disconnecting, IRestorable, Misleading, Colocated,
     )  # fmt: skip
     data: Harness[ILedgerStore]
 
