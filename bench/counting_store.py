@@ -13,8 +13,11 @@ class CountingStore(ForwardingProxy):
     """
     Forwards every call. ``written`` counts the records that were put, by the first part of their keys.
 
-    ``rewritten`` counts those of them that replaced an earlier version.
+    ``rewritten`` counts those of them that replaced an earlier version. No ledger is beside this store, so that every
+    record goes through it; an intent that is one step with an entry is one record, too.
     """
+
+    location = object()
 
     _behind: IAtomicBatchStore
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from zope.interface import implementer
 
 from txnframework.errors import Conflict, NotFound, OutcomeUnknown, TransactionConflict, VersionMismatch
-from txnframework.instruments import Counter, Histogram, Instruments
+from txnframework.instruments import Counter, Histogram, Instruments, operations_written
 from txnframework.interfaces import IAtomicBatchStore, IMetadataStore, IObservation, IObserver, IPendingAckStore
 from txnframework.model.acks import AckRequest
 from txnframework.model.metadata import Batch, IndexRange, Key, Put, PutSequential, Record, RecordPage
@@ -140,9 +140,7 @@ class MeasuredMetadataStore(ForwardingProxy):
 
     def __init__(self, behind: IMetadataStore, metrics: Instruments) -> None:
         super().__init__(behind)
-        self._operations = metrics.counter(
-            "txnframework_operation_records_written_total", "Operation records of transactions that were written."
-        )
+        self._operations = operations_written(metrics)
         self._decisions = header_cas(metrics)
         self._queries = metrics.histogram(
             "txnframework_index_query_seconds", "Time until a page of a secondary index was there."

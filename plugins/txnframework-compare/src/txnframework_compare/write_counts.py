@@ -7,8 +7,19 @@ from dataclasses import astuple, dataclass
 
 from txnframework.broker import ForwardingProxy
 from txnframework.errors import InvalidName
-from txnframework.interfaces import IAtomicBatchStore, ILedgerStore, IManagedLedger, IMetadataStore
-from txnframework.model import Append, Appended, Batch, Expected, Key, Put, PutSequential, Record
+from txnframework.interfaces import IAtomicBatchStore, IColocatedLedger, ILedgerStore, IManagedLedger, IMetadataStore
+from txnframework.model import (
+    Append,
+    Appended,
+    Batch,
+    Expected,
+    IntendedAppend,
+    IntendedAppended,
+    Key,
+    Put,
+    PutSequential,
+    Record,
+)
 from txnframework.model.names import parse_name
 
 
@@ -88,12 +99,24 @@ class CountingLedger(ForwardingProxy):
     async def append(self, entries: tuple[Append, ...], ledger_id: int | None) -> tuple[Appended, ...]:
         """Append entries and count those that are not duplicates."""
         appended = await self._behind.append(entries, ledger_id)
+        self._add(appended)
+        return appended
+
+    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
+        """Append entries with their operation, and count both."""
+        ledger = self._behind
+        assert IColocatedLedger.providedBy(ledger), "the caller has checked it"
+        done = await ledger.append_intended(request)
+        self._add(done.appended)
+        self._counts.records += 1
+        return done
+
+    def _add(self, appended: tuple[Appended, ...]) -> None:
         count = _new(appended)
         if self._is_topic:
             self._counts.topic_entries += count
         else:
             self._counts.log_entries += count
-        return appended
 
 
 class CountingLedgers(ForwardingProxy):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TYPE_CHECKING
 
 from txnframework.errors import LedgerSealed, VersionMismatch
+from txnframework.instruments import operations_written
 from txnframework.interfaces import IColocatedLedger, IColocatedStore, IManagedLedger, IMetadataStore
 from txnframework.model.colocated import IntendedAppend
 from txnframework.model.ids import Branch, TxnID
@@ -16,6 +18,9 @@ from txnframework_metadata.options import BufferOptions
 from txnframework_metadata.records.operations import operation_indexes, require_family, require_open
 from txnframework_metadata.records.shared_operations import SharedOperations
 from txnframework_metadata.records.views import StoredOperation
+
+if TYPE_CHECKING:
+    from txnframework.instruments import Instruments
 
 
 class Intents:
@@ -33,6 +38,7 @@ class Intents:
         store: IMetadataStore,
         operations: SharedOperations,
         options: BufferOptions,
+        metrics: Instruments | None = None,
     ) -> None:
         self._segment = segment
         self._ledger = ledger
@@ -41,6 +47,7 @@ class Intents:
         self._options = options
         self._noted = _Noted(options.intents_max)
         self._colocated = colocated_ledger(ledger, store)
+        self._written = None if metrics is None or self._colocated is None else operations_written(metrics)
 
     @property
     def is_one_step(self) -> bool:
@@ -80,6 +87,8 @@ class Intents:
             raise
         self._operations.own.note(StoredOperation(done.record, branch.txn_id, done.operation))
         self._noted.note(branch, done.operation.ledger)
+        if self._written is not None:
+            self._written.inc()
         return done.appended
 
     async def admit(self, branch: Branch, principal: str) -> int:
