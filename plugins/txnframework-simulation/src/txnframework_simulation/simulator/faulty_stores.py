@@ -249,6 +249,9 @@ class FaultyMetadataStore(ForwardingProxy):
 class FaultyAtomicStore(FaultyMetadataStore):
     """A metadata store with atomic batches whose calls go through ``StoreCalls``."""
 
+    location: object
+    """That of the real store, unless it is set: then no ledger is beside this store."""
+
     @staticmethod
     def _promised(store: IMetadataStore) -> Iterable[Interface]:
         return tuple(providedBy(store).flattened())
