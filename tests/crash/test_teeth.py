@@ -123,7 +123,7 @@ def test_append_before_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def swapped(self: Any, branch: Any, *rest: Any) -> None:
         *principal, entries, done = rest
-        await self._append_rest(entries, (await self._ledger.tail()).open_ledger_id, done)
+        await self._append_rest(entries, self._append_to((await self._ledger.tail()).open_ledger_id), done)
         await self._admission.admit(branch, *principal)
 
     monkeypatch.setattr(SegmentAppender, "_append_in_branch", swapped)
