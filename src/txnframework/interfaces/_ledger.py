@@ -148,7 +148,7 @@ class IColocatedLedger(IManagedLedger):
         Write a write operation and append its entries, all or nothing, and durably.
 
         The operation names the open ledger and the last confirmed position before this step. Its record and the entries
-        become visible at the same moment, for every process: nobody sees an entry without the record. Each entry is
+        become visible at the same moment: no process sees an entry without the record. Each entry is
         appended, or reported as a duplicate, as by ``append``. The record is written in both cases.
 
         Obligation. The check excludes a concurrent change of the header, as a check of IAtomicBatchStore does.

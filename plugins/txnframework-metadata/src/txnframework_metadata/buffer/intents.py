@@ -58,7 +58,7 @@ class Intents:
         """
         Append entries; the first ones of ``branch`` together with its intent, in one step.
 
-        Nobody can read the entries before the intent. A crash leaves both or neither, so no intent without an entry
+        No process can read the entries before the intent. A crash leaves both or neither, so no intent without an entry
         holds readers back until the transaction ends. The intent's position is taken in the same step, so no entry can
         come between them.
 

@@ -139,7 +139,7 @@ class ColocationRules(LedgerStoreRules):
         """
         Each of many concurrent calls has an operation that names the position directly before its entry.
 
-        Nobody who reads the entries, and then the operations, finds an entry without its operation. If this fails,
+        No process that reads the entries, and then the operations, finds an entry without its operation. If this fails,
         check that the operation and the entries are one transaction, in which the position is read, too.
         """
         async with self._opened() as opened:
