@@ -47,7 +47,7 @@ class World(SimulatedWorld):
         loop = SimulatedLoop(VirtualEnvironment(seed), seed)
         # Under seed 0 every call takes one round, so that a walk has few steps; else calls overtake each other.
         pause = loop.pause if seed else _one_round
-        space = MemorySpace(loop.environment)
+        self.space = space = MemorySpace(loop.environment)
         super().__init__(loop, space, registry(family), pause, atomic=atomic, across_partitions=across_partitions)
 
     def start(self, name: str, transactions: dict[str, Any] = NOTHING, retention: dict[str, Any] = NOTHING) -> Machine:
