@@ -198,8 +198,10 @@ class TopicMigrations:
                 raise MigrationRefused(str(topic), f"it has become {migration.to}; migrate that one back")
             if migration.step is MigrationStep.DECIDED:
                 raise MigrationRefused(str(topic), "the migration is decided, and can only be finished")
+            # Read before the plan is withdrawn: the reservation of a later plan has another version, and stays.
+            reservation = await self._layouts.find(migration.to)
             if await self._layouts.put_if(changes.withdrawn(layout), version):
-                await self._release(topic, migration.to)
+                await self._release(topic, reservation)
                 return True
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
@@ -272,9 +274,8 @@ class TopicMigrations:
                 return
         raise too_many_conflicts(to, ATTEMPTS_MAX)
 
-    async def _release(self, topic: TopicName, to: TopicName) -> None:
+    async def _release(self, topic: TopicName, found: tuple[Layout, int] | None) -> None:
         """Release a reserved name. A reservation that is left after a crash reserves nothing: see ``is_reserved``."""
-        found = await self._layouts.find(to)
         if found is not None and found[0].reserved_for == topic:
             await self._layouts.put_if(changes.released(found[0]), found[1])
 
