@@ -281,6 +281,8 @@ def test_what_was_compacted_once_never_becomes_less(memory: Stores, monkeypatch:
         async with memory.open() as client, memory.open() as slow, memory.open(**narrow) as elsewhere:
             await client.create_topic("prices")
             segment = str((await client.layout("prices")).name_of(0))
+            # Where one database has records and ledgers, an intent is never late.
+            monkeypatch.setattr(slow.host.metadata, "location", object())
             ledger = (await slow.host.segment(segment)).ledger
             empty = await ledger.tail()
             await send(client, (b"a", b"1"), (b"b", b"1"))

@@ -174,7 +174,7 @@ def test_a_transaction_id_says_everything(txn_id: TxnID) -> None:
         (b"GET / HTTP/1.1\r\n\r\n", "a frame has 4 to"),
         (b"\0\0\0\5\0\0\0\1\xff", "not a protobuf message"),
         (command_frame(PING), "the first command is not CONNECT"),
-        (command_frame(pb.Command(connect=pb.Connect(proxy_to_broker_url="a:1"))), "no proxy"),
+        (command_frame(pb.Command(connect=pb.Connect(proxy_to_broker_url="a:1"))), "does not act as a proxy"),
     ],
 )
 def test_a_stranger_is_told_what_was_wrong(scalable: World, written: bytes, reason: str) -> None:

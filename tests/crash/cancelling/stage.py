@@ -209,7 +209,7 @@ class Stage:
 
     def check_leases(self) -> None:
         """Without a consumer nobody dispatches."""
-        found = self.world.space.records.scan(leases_range("dispatch "), 100).records
+        found = self.world.spaces[0].records.scan(leases_range("dispatch "), 100).records
         assert not found, f"held without a consumer: {[record.key.path for record in found]}"
 
     def check_closed(self, machine: Machine, since_ms: int) -> None:

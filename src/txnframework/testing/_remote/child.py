@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import traceback
 from contextlib import AbstractAsyncContextManager
@@ -15,6 +16,9 @@ from txnframework.errors import TxnFrameworkError
 from txnframework.testing._remote.frames import Call, Cancel, Frames, Known, Leave, Opening, Reference, Reply
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.harness import Harness, Paired
+
+_IDENTITIES = frozenset({"location"})
+"""Attributes that are only compared; their objects stay here."""
 
 
 def run_client(link: socket.socket, opening: Opening) -> None:
@@ -107,10 +111,15 @@ class _Client:
 
 
 def _facts_of(value: object) -> dict[str, Any]:
-    """Return the attributes that the object's interfaces declare."""
+    """Return the attributes that the object's interfaces declare; of an identity only what it is equal to."""
     return {
-        name: getattr(value, name)
+        name: _token(getattr(value, name)) if name in _IDENTITIES else getattr(value, name)
         for interface in providedBy(value)
         for name, description in interface.namesAndDescriptions(all=True)
         if not isinstance(description, Method)
     }
+
+
+def _token(value: object) -> tuple[int, int]:
+    """Return what stands for an object that stays here: equal for the same object of the same process."""
+    return os.getpid(), id(value)
