@@ -132,7 +132,7 @@ class SharedOperations:
         told = {segment for one in operations if (segment := _segment_of(one)) in self._listeners} - uncounted
         if not self._is_atomic or not told:
             return [], list(operations)
-        for segment in told:
+        for segment in sorted(told):
             for listener in tuple(self._listeners[segment]):
                 listener(ended.txn_id)
         removable: list[StoredOperation] = []
@@ -147,7 +147,7 @@ class SharedOperations:
 
     def tell_ended(self, txn_id: TxnID, writes: Sequence[StoredOperation]) -> None:
         """Tell the open buffers of this process that these writes were committed and removed."""
-        for segment in {_segment_of(one) for one in writes}:
+        for segment in sorted({_segment_of(one) for one in writes}):
             for listener in tuple(self._listeners.get(segment, ())):
                 listener(txn_id)
 
