@@ -12,9 +12,11 @@ segments, and one more.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 
 import msgspec
 
@@ -34,6 +36,7 @@ from txnframework.model.topic_migration import (
 )
 
 HASH_MAX = 0xFFFF
+_start_of = attrgetter("start")
 FIRST_LIFE = 1
 
 
@@ -91,6 +94,8 @@ class Layout:
     migration: Migration | None = None
     origin: MigrationOrigin | None = None
     reserved_for: TopicName | None = None
+    # What ``active`` returns, for ``route``; empty before its first call.
+    _by_start: list[Segment] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def moved_to(self) -> TopicName | None:
@@ -156,9 +161,11 @@ class Layout:
         While a change is planned, the parent is still returned. A caller that finds it sealed finishes the change and
         routes again.
         """
-        for segment in self.segments.values():
-            if segment.start <= key_hash <= segment.end and self._takes_writes(segment):
-                return segment
+        if not self._by_start:
+            self._by_start[:] = self.active()
+        at = bisect_right(self._by_start, key_hash, key=_start_of)
+        if at and key_hash <= self._by_start[at - 1].end:
+            return self._by_start[at - 1]
         raise LayoutConflict(str(self.topic), f"no segment covers hash {key_hash:04x}")
 
     def _takes_writes(self, segment: Segment) -> bool:
@@ -169,7 +176,7 @@ class Layout:
     def active(self) -> tuple[Segment, ...]:
         """Return the segments that take writes now, by hash range."""
         taking = (segment for segment in self.segments.values() if self._takes_writes(segment))
-        return tuple(sorted(taking, key=lambda segment: segment.start))
+        return tuple(sorted(taking, key=_start_of))
 
     def made(self) -> tuple[int, ...]:
         """

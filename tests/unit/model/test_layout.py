@@ -27,8 +27,10 @@ TOPIC = TopicName.parse("topic://public/default/orders")
 
 
 def covers_everything_once(layout: Layout) -> bool:
-    """Whether the segments that take writes partition the hash space."""
+    """Whether the segments that take writes partition the hash space, and each is found by its first and last hash."""
     active = layout.active()
+    if any(layout.route(key_hash) is not one for one in active for key_hash in (one.start, one.end)):
+        return False
     edges = [segment.start for segment in active] + [HASH_MAX + 1]
     return edges[0] == 0 and all(segment.end + 1 == after for segment, after in zip(active, edges[1:], strict=True))
 
