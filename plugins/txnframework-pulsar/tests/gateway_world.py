@@ -53,6 +53,7 @@ class World:
         """The clients of the gateways that were started."""
         self._loop = LoopThread()
         self.stores = options.pop("stores", f"memory://pulsar-{next(_numbers)}")
+        self._quota = options.pop("backlog_quota", {})
         self._options = options
         self._exits = AsyncExitStack()
         self._gateway = AsyncExitStack()
@@ -120,7 +121,8 @@ class World:
         self.start()
 
     def _open(self) -> Any:
-        config = {"metadata": {"url": self.stores}, "ledger": {"url": self.stores}}
+        stores = {"url": self.stores}
+        config = {"metadata": stores, "ledger": stores, "backlog_quota": self._quota}
         return txnframework.open(config, registry=REGISTRY)
 
     def topic(self, name: str) -> str:

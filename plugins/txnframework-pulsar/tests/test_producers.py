@@ -26,6 +26,7 @@ from txnframework_pulsar.faults import Refused
 from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.peer import Peer
 from txnframework_pulsar.producers import ProducerHandle, refusal
+from txnframework_pulsar.topic_producers import OpenedProducer, TopicProducers
 from txnframework_pulsar.wire import messages_pb2 as pb
 from txnframework_pulsar.wire.batches import BadMessage, Outgoing, runs
 from txnframework_pulsar.wire.frames import message_frame
@@ -242,3 +243,46 @@ def test_final_errors_of_a_transaction(error: TxnFrameworkError) -> None:
 def test_an_error_that_passes_is_sent_again() -> None:
     refused = refusal(pb.Send(producer_id=1, sequence_id=0, txnid_least_bits=1), Unavailable("x"))
     assert refused.send_error.error == pb.SERVICE_NOT_READY
+
+
+@pytest.mark.parametrize("domain", ["topic", "persistent"])
+def test_a_refused_quota_is_the_error_of_a_send(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client reports it, and its producer is opened again when there is room, and not in a loop before."""
+    opened = list[str]()
+    real = TopicProducers.open
+
+    async def counted(self: TopicProducers, command: pb.Producer, *others: Any) -> OpenedProducer:
+        found = await real(self, command, *others)
+        opened.append(command.topic)
+        return found
+
+    monkeypatch.setattr(TopicProducers, "open", counted)
+    with World(domain, backlog_quota={"messages": 2, "interval_ms": 1}) as world:
+        name, topic = "persistent://public/default/orders", world.topic("orders")
+        client = world.connect()
+        producer = client.create_producer(name, batching_enabled=False, send_timeout_millis=PATIENCE_MS)
+        world.run(world.client.subscribe(topic, "billing", start="earliest"))
+        sent = list[bytes]()
+
+        def send_all() -> None:
+            while True:  # a measurement is relied on for a millisecond, so a third message may be stored
+                producer.send(b"%d" % len(sent))
+                sent.append(b"%d" % len(sent))
+
+        with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
+            send_all()
+        assert len(sent) >= 2
+        with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
+            client.create_producer(name)
+        assert len(opened) == 1
+        world.run(world.client.seek(topic, "billing", "latest"))
+        while True:
+            try:
+                producer.send(b"last")
+                break
+            except pulsar.ProducerBlockedQuotaExceededException:
+                pass  # the answer to an attempt that began before there was room
+        reader = client.create_reader(name, pulsar.MessageId.earliest)
+        expected = [*sent, b"last"]
+        assert [reader.read_next(PATIENCE_MS).data() for _ in expected] == expected
+        assert len(opened) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from txnframework.errors import (
+    BacklogQuotaExceeded,
     Closed,
     ConsumerBusy,
     InvalidInput,
@@ -44,6 +45,8 @@ _CODES: tuple[tuple[tuple[type[Exception], ...], pb.ErrorCode], ...] = (
     ((TransactionConflict,), pb.TRANSACTION_CONFLICT),
     ((InvalidTransactionState, TransactionHasFailedOperations), pb.INVALID_TXN_STATUS),
     ((ConsumerBusy, SubscriptionOwnedElsewhere), pb.CONSUMER_BUSY),
+    # The code of a broker's policy `producer_exception`: the client reports the error for what it wanted to send.
+    ((BacklogQuotaExceeded,), pb.PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION),
     ((InvalidName,), pb.INVALID_TOPIC_NAME),
     ((InvalidInput, NotFound), pb.NOT_ALLOWED_ERROR),
     ((Unavailable, OutcomeUnknown, LeaseLost, Closed), pb.SERVICE_NOT_READY),

@@ -75,10 +75,17 @@ class TopicProducers:
         A client that chooses a name counts on from the last sequence id. Otherwise its first messages would be taken
         for copies of those that the name sent before.
 
+        While a backlog quota refuses producers, none is opened, as by a broker. A client whose message was refused
+        opens its producer again: this error makes it report the refusal and wait longer before each attempt.
+
         :param waits: called with the producer's name if it has to wait for exclusive access.
         :raises Refused: the name is in use, or access is refused.
+        :raises BacklogQuotaExceeded: a subscription of the topic is too far behind.
         """
         topic, layout = await self._topics.opened(command.topic)
+        quota = self._client.host.backlog_quotas.of(topic)
+        if quota is not None:
+            await quota.require_room()
         if command.initial_subscription_name:
             await self._client.subscribe(topic, command.initial_subscription_name)
         opened = await self._client.producer(topic, name=command.producer_name or None, stop_after_failure=True)

@@ -16,6 +16,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     AUTHORIZATION_ERROR: _ClassVar[ErrorCode]
     CONSUMER_BUSY: _ClassVar[ErrorCode]
     SERVICE_NOT_READY: _ClassVar[ErrorCode]
+    PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION: _ClassVar[ErrorCode]
     CHECKSUM_ERROR: _ClassVar[ErrorCode]
     UNSUPPORTED_VERSION_ERROR: _ClassVar[ErrorCode]
     TOPIC_NOT_FOUND: _ClassVar[ErrorCode]
@@ -47,6 +48,7 @@ AUTHENTICATION_ERROR: ErrorCode
 AUTHORIZATION_ERROR: ErrorCode
 CONSUMER_BUSY: ErrorCode
 SERVICE_NOT_READY: ErrorCode
+PRODUCER_BLOCKED_QUOTA_EXCEEDED_EXCEPTION: ErrorCode
 CHECKSUM_ERROR: ErrorCode
 UNSUPPORTED_VERSION_ERROR: ErrorCode
 TOPIC_NOT_FOUND: ErrorCode
