@@ -145,10 +145,12 @@ def test_of_a_namespace(memory: Stores, clock: VirtualEnvironment) -> None:
     """A namespace may have another quota, or none; producers of one topic share a measurement."""
 
     async def work() -> None:
-        config = limited(messages=0) | {"namespaces": {"public/free": {"backlog_quota": {"messages": -1}}}}
+        config = limited(messages=1) | {"namespaces": {"public/free": {"backlog_quota": {"messages": -1}}}}
         async with memory.open(**config) as client:
             await prepared(client)
             first, second = [await client.producer("orders") for _ in range(2)]
+            await first.send(b"x")
+            await clock.advance(INTERVAL_MS)
             for orders in (first, second):
                 with pytest.raises(BacklogQuotaExceeded):
                     await orders.send(b"x")

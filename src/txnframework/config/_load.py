@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from txnframework.config._sections import Config
+from txnframework.config._sections import BacklogQuotaOverride, BacklogQuotaSection, Config
 from txnframework.errors import ConfigurationError, InvalidInput
 from txnframework.tables import KeyPath, decode
 
@@ -40,7 +40,17 @@ def load_config(source: Path | str | Mapping[str, object] | None = None) -> Conf
     for name in config.namespaces:
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
             raise (place / "namespaces" / name).error("invalid namespace: write tenant/namespace")
+    _check_quota(config.backlog_quota, place / "backlog_quota")
+    for name, namespace in config.namespaces.items():
+        _check_quota(namespace.backlog_quota, place / "namespaces" / name / "backlog_quota")
     return _resolved(config)
+
+
+def _check_quota(quota: BacklogQuotaSection | BacklogQuotaOverride, place: KeyPath) -> None:
+    """Refuse a bound of 0: a backlog is never smaller, so a topic with a subscription would accept no message."""
+    for key, bound in (("messages", quota.messages), ("bytes", quota.bytes)):
+        if bound == 0:
+            raise (place / key).error("0 would refuse every message; write -1 for no limit, or a number >= 1")
 
 
 def _resolved(config: Config) -> Config:

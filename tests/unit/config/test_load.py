@@ -93,6 +93,15 @@ def test_namespace_overrides_one_domain() -> None:
             'namespaces."public/default".segment.buffer: expected a string, found 1',
         ),
         ({"namespaces": {"public": {}}}, "namespaces.public: invalid namespace: write tenant/namespace"),
+        (
+            {"backlog_quota": {"messages": 0}},
+            "backlog_quota.messages: 0 would refuse every message; write -1 for no limit, or a number >= 1",
+        ),
+        (
+            {"namespaces": {"public/default": {"backlog_quota": {"bytes": 0}}}},
+            'namespaces."public/default".backlog_quota.bytes: 0 would refuse every message; write -1 for no limit, '
+            "or a number >= 1",
+        ),
         ({"buffers": {"marker": 1}}, "buffers.marker: expected a table, found 1"),
         (
             {"metadata": {"url": ["x://u:sesame@h"]}},
