@@ -37,7 +37,7 @@ def test_a_transaction_of_ones_own() -> None:
                 await client.consumer("invoices", "test", start="earliest") as sent,
             ):
                 running = asyncio.ensure_future(names["page"](client, orders, invoices))
-                assert (await sent.receive(timeout_ms=10_000)).value == b"three apples"
+                assert (await sent.receive(timeout_ms=60_000)).value == b"three apples"
                 orders.stop()
                 await running
 

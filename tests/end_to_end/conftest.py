@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 120
 """What takes longer hangs; on a machine with much else to do, everything over a server takes many times as long."""
-SOON_MS = 10_000
+SOON_MS = 60_000
 PLUGINS = (
     "txnframework_memory",
     "txnframework_metadata",

@@ -16,7 +16,7 @@ from txnframework.model import TopicName
 from txnframework.plugin import PluginRegistry
 from txnframework.testing.clock import VirtualEnvironment
 
-SOON_MS = 10_000
+SOON_MS = 60_000
 LONG_MS = 3_600_000
 LETTERS = "orders-billing-DLQ"
 RULE = DeadLetter(redeliveries_max=1)

@@ -39,7 +39,7 @@ async def five(client: Client, kind: str = "exclusive") -> tuple[Consumer, list[
     await producer.send(b"1")
     await producer.send_many([b"2", b"3", b"4"])
     consumer = await joined(client, kind)
-    return consumer, [await consumer.receive(timeout_ms=10_000) for _ in range(5)]
+    return consumer, [await consumer.receive(timeout_ms=60_000) for _ in range(5)]
 
 
 async def begun(client: Client, **options: Any) -> Transaction:
@@ -92,7 +92,7 @@ def test_a_whole_received_batch(stores: Stores, kind: str) -> None:
                 await txn.abort()
             again: list[Message] = []
             while len(again) < 5:
-                again += await consumer.receive_many(messages_max=5, timeout_ms=10_000)
+                again += await consumer.receive_many(messages_max=5, timeout_ms=60_000)
             assert [message.id for message in again] == [message.id for message in received]
             assert {message.redelivery_count for message in again} == {1}
             async with client.transaction() as txn:
@@ -115,7 +115,7 @@ def test_cumulative_acks_into_a_batch(stores: Stores, kind: str) -> None:
             await consumer.close()
             assert await left(stores, client, kind) == [b"3", b"4"]
             consumer = await joined(client, kind)
-            await consumer.ack_cumulative(await consumer.receive(timeout_ms=10_000))
+            await consumer.ack_cumulative(await consumer.receive(timeout_ms=60_000))
             await consumer.close()
             assert (await left(stores, client, kind))[0] == b"4"
 
@@ -202,7 +202,7 @@ def test_after_a_reload(stores: Stores) -> None:
                 await txn.abort()
         async with stores.open() as client:
             consumer = await joined(client)
-            free = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            free = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             assert [message.value for message in free] == [b"1", b"4"]
             for held in (received[0], received[2], received[3]):
                 txn = await begun(client)

@@ -33,12 +33,12 @@ def test_acked_in_a_transaction(stores: Stores) -> None:
             producer = await client.producer("orders")
             consumer = await client.consumer("orders", "billing", start="earliest")
             await producer.send_many([b"1", b"2", b"3"])
-            one, two, three = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+            one, two, three = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
             async with client.transaction() as txn:
                 await consumer.ack(one, txn=txn)
                 await consumer.ack(two, txn=txn)
                 await consumer.redeliver_unacknowledged()
-                again = await consumer.receive(timeout_ms=10_000)
+                again = await consumer.receive(timeout_ms=60_000)
                 assert (again.id, again.redelivery_count) == (three.id, 1)
                 await consumer.close()
                 consumer = await client.consumer("orders", "billing")
@@ -65,11 +65,11 @@ def test_an_abort_gives_acked_messages_back(stores: Stores, kind: str) -> None:
             consumer = await client.consumer("orders", "billing", start="earliest", type=kind)
             await producer.send(b"single")
             await producer.send_many([b"1", b"2", b"3"])
-            received = [await consumer.receive(timeout_ms=10_000) for _ in range(4)]
+            received = [await consumer.receive(timeout_ms=60_000) for _ in range(4)]
             async with client.transaction() as txn:
                 await consumer.ack(received[0], received[2], txn=txn)
                 await txn.abort()
-            again = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            again = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             assert [one.id for one in again] == [received[0].id, received[2].id]
             assert [one.redelivery_count for one in again] == [1, 1]
             async with client.transaction() as txn:
@@ -93,7 +93,7 @@ def test_two_transactions_on_one_message_conflict(stores: Stores) -> None:
             producer = await client.producer("orders")
             consumer = await client.consumer("orders", "billing", start="earliest")
             await producer.send_many([b"1", b"2", b"3"])
-            one, two, three = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+            one, two, three = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
             first, second, third = (client.transaction() for _ in range(3))
             for txn in (first, second, third):
                 await txn.begin()
@@ -127,12 +127,12 @@ def test_a_plain_ack_of_a_pending_message_is_dropped(stores: Stores) -> None:
             producer = await client.producer("orders")
             consumer = await client.consumer("orders", "billing", start="earliest")
             await producer.send(b"one")
-            message = await consumer.receive(timeout_ms=10_000)
+            message = await consumer.receive(timeout_ms=60_000)
             async with client.transaction() as txn:
                 await consumer.ack(message, txn=txn)
                 await consumer.ack(message)
                 await txn.abort()
-            assert (await consumer.receive(timeout_ms=10_000)).redelivery_count == 1
+            assert (await consumer.receive(timeout_ms=60_000)).redelivery_count == 1
             await consumer.close()
 
     stores.run(work())
@@ -148,7 +148,7 @@ def test_cumulative_acks(stores: Stores) -> None:
             consumer = await client.consumer("orders", "billing", start="earliest")
             for number in range(5):
                 await producer.send(b"%d" % number)
-            received = [await consumer.receive(timeout_ms=10_000) for _ in range(5)]
+            received = [await consumer.receive(timeout_ms=60_000) for _ in range(5)]
             async with client.transaction() as txn:
                 await consumer.ack_cumulative(received[1], txn=txn)
                 await consumer.ack_cumulative(received[2], txn=txn)
@@ -188,7 +188,7 @@ def test_two_subscriptions_in_one_transaction(stores: Stores) -> None:
             for action in ("abort", "commit"):
                 async with client.transaction() as txn:
                     for consumer in consumers:
-                        await consumer.ack(await consumer.receive(timeout_ms=10_000), txn=txn)
+                        await consumer.ack(await consumer.receive(timeout_ms=60_000), txn=txn)
                     if action == "abort":
                         await txn.abort()
             await producer.send(b"two")
@@ -252,10 +252,10 @@ def test_a_nack_is_delivered_again(stores: Stores) -> None:
             producer = await client.producer("orders")
             consumer = await client.consumer("orders", "billing", start="earliest")
             await producer.send_many([b"1", b"2"])
-            one, two = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            one, two = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             await consumer.ack(one)
             await consumer.nack(one, two)
-            again = await consumer.receive(timeout_ms=10_000)
+            again = await consumer.receive(timeout_ms=60_000)
             assert (again.id, again.redelivery_count) == (two.id, 1)
             await consumer.close()
             with pytest.raises(Closed):
@@ -293,10 +293,10 @@ def test_acknowledging_by_id_and_after_a_seek(stores: Stores) -> None:
             consumer = await client.consumer("orders", "billing", start="earliest")
             for number in range(3):
                 await producer.send(b"%d" % number)
-            received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+            received = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
             await consumer.ack(*(one.id for one in received))
             await consumer.seek(received[1].id)
-            again = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            again = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             assert [one.id for one in again] == [received[1].id, received[2].id]
             await consumer.ack(received[1])  # received before the seek
             await consumer.redeliver_unacknowledged()
@@ -324,7 +324,7 @@ def test_aborted_entries_do_not_hold_the_cursor_back(stores: Stores) -> None:
                 last = await producer.send(b"never", txn=txn)
                 await txn.abort()
             await producer.send(b"one")
-            message: Message = await consumer.receive(timeout_ms=10_000)
+            message: Message = await consumer.receive(timeout_ms=60_000)
             await consumer.ack(message)
             subscribed = await client.host.subscription(message.topic, "billing", message.id.segment)
             cursor = await subscribed.cursor.load()

@@ -53,7 +53,7 @@ def test_a_ledger_store_from_a_backup(sqlite: Stores, tmp_path: Path) -> None:
         async with txnframework.open(opening, registry=sqlite.registry) as client:
             await (await client.producer("orders")).send(b"one")
             async with await client.consumer("orders", "billing", start="earliest") as consumer:
-                await consumer.ack(await consumer.receive(timeout_ms=10_000))
+                await consumer.ack(await consumer.receive(timeout_ms=60_000))
         async with txnframework.open(opening, registry=sqlite.registry) as client:
             await (await client.consumer("orders", "billing")).close()
         shutil.copy(tmp_path / "backup.db", tmp_path / "ledger.db")

@@ -63,14 +63,14 @@ def test_dead_letters_without_await(stores: Stores) -> None:
             client.consumer("orders", "billing", type="failover", stand_by=True) as other,
         ):
             orders.send_many([b"bad", b"good", b"bad"])
-            for message in (consumer.receive(timeout_ms=10_000) for _ in range(3)):
+            for message in (consumer.receive(timeout_ms=60_000) for _ in range(3)):
                 (consumer.nack if message.value == b"bad" else consumer.ack)(message)
             with pytest.raises(ReceiveTimeout):
                 consumer.receive(timeout_ms=1_000)
-            assert [graves.receive(timeout_ms=10_000).value for _ in range(2)] == [b"bad", b"bad"]
+            assert [graves.receive(timeout_ms=60_000).value for _ in range(2)] == [b"bad", b"bad"]
             consumer.close()
             orders.send(b"next")
-            assert other.receive(timeout_ms=10_000).value == b"next"
+            assert other.receive(timeout_ms=60_000).value == b"next"
 
 
 def test_closing_ends_an_iteration_in_another_thread(memory: Stores) -> None:

@@ -29,7 +29,7 @@ SECTIONS: dict[str, dict[str, object]] = {
     "pending_acks": {"metadata": {"acks_per_record_max": 1}},
 }
 SOON_MS = 500
-SETTLED_WITHIN_S = 30
+SETTLED_WITHIN_S = 60
 
 
 class Dying:

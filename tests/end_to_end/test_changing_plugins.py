@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.log_family
 
 ORDERS = "persistent://public/default/orders"
-SOON_MS = 10_000
+SOON_MS = 60_000
 LOG = {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}
 METADATA = dict.fromkeys(LOG, "metadata")
 SERVED: dict[str, dict[str, str]] = {

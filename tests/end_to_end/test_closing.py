@@ -157,7 +157,7 @@ def test_a_begin_that_waits_for_its_share_is_told_of_the_close(memory: Stores) -
             await reached.wait()
         assert await asyncio.wait_for(waiting, 60) == frozenset()
         with pytest.raises(Closed):
-            await asyncio.wait_for(served.share.changed(frozenset()), 5)
+            await asyncio.wait_for(served.share.changed(frozenset()), 60)
 
     memory.run(work())
 

@@ -37,7 +37,7 @@ async def send(producer: Producer, value: bytes, *keys: bytes) -> None:
 
 
 async def take(consumer: Consumer, count: int) -> list[Message]:
-    return [await consumer.receive(timeout_ms=10_000) for _ in range(count)]
+    return [await consumer.receive(timeout_ms=60_000) for _ in range(count)]
 
 
 def by_key(messages: list[Message]) -> dict[bytes | None, list[bytes]]:

@@ -36,7 +36,7 @@ async def batches(client: Client, *sizes: int) -> None:
 async def joined(client: Client, messages: int, **options: Any) -> tuple[Consumer, list[Message]]:
     """Return a consumer, and what it has received."""
     consumer = await client.consumer("orders", "billing", start="earliest", **options)
-    return consumer, [await consumer.receive(timeout_ms=10_000) for _ in range(messages)]
+    return consumer, [await consumer.receive(timeout_ms=60_000) for _ in range(messages)]
 
 
 async def committed(client: Client, consumer: Consumer, *messages: Message) -> None:
@@ -168,7 +168,7 @@ def test_what_somebody_else_finished_is_not_passed_over(stores: Stores, aware: b
             await committed(client, consumer, received[2])
             assert await is_refused(client, consumer, received[5])
             await consumer.redeliver_unacknowledged()
-            again = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+            again = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
             assert [one.value for one in again] == [b"3", b"4", b"5"]
             await covered(client, consumer, again[1])
             await consumer.close()
@@ -242,7 +242,7 @@ def test_what_was_done_before_anybody_saw_it_is_passed_over(stores: Stores) -> N
             _, second, _ = consumer._inbox._waiting[0]
             await finish_elsewhere(elsewhere, second)
             await dispatch_of(consumer, second).refresh()
-            third = await consumer.receive(timeout_ms=10_000)
+            third = await consumer.receive(timeout_ms=60_000)
             assert third.value == b"2"
             await covered(client, consumer, third)
             await consumer.close()
@@ -289,7 +289,7 @@ def test_a_lease_that_was_lost(stores: Stores, stand_by: bool) -> None:
                 await consumer.close()
                 consumer = await client.consumer("orders", "billing")
             assert await is_refused(client, consumer, received[4])
-            again = [await consumer.receive(timeout_ms=10_000) for _ in range(4)]
+            again = [await consumer.receive(timeout_ms=60_000) for _ in range(4)]
             assert [one.value for one in again] == [b"0", b"2", b"3", b"4"]
             assert await is_refused(client, consumer, received[4])
             async with client.transaction() as txn:
@@ -320,14 +320,14 @@ def test_a_lease_that_was_lost_and_won_again(stores: Stores, own: bool) -> None:
             if own:
                 await committed(client, consumer, received[1])
                 await consumer.ack(received[2])
-            again = [await consumer.receive(timeout_ms=10_000) for _ in range(2 if own else 3)]
+            again = [await consumer.receive(timeout_ms=60_000) for _ in range(2 if own else 3)]
             assert [one.value for one in again] == ([b"0", b"3"] if own else [b"0", b"2", b"3"])
             if not own:
                 await covered(client, consumer, again[0])
                 for message in again[1:]:
                     assert await is_refused(client, consumer, message)
                 await consumer.redeliver_unacknowledged()
-                again = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+                again = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             await covered(client, consumer, again[-1])
             await consumer.close()
 
@@ -366,7 +366,7 @@ def test_acknowledged_after_the_lease_and_before_it_is_given_back(memory: Stores
             assert len(mine) > 2
             await consumer.ack(mine[0])
             going_on.set()
-            again = [await consumer.receive(timeout_ms=10_000) for _ in range(19)]
+            again = [await consumer.receive(timeout_ms=60_000) for _ in range(19)]
             await covered(client, consumer, [one for one in again if one.id.segment == dispatches[1].segment][-1])
             await consumer.close()
 
@@ -383,7 +383,7 @@ def test_sought_while_the_lease_was_lost(stores: Stores, sought: bool) -> None:
             consumer, received = await joined(client, 3, stand_by=True)
             if not sought:
                 await consumer.seek("earliest")
-                received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+                received = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
             dispatch = dispatch_of(consumer, received[0])
             dispatch._trigger._refresh = lambda: run_ready()  # as if its watches were late
             if not sought:
@@ -395,12 +395,12 @@ def test_sought_while_the_lease_was_lost(stores: Stores, sought: bool) -> None:
                 producer = await elsewhere.producer("orders")
                 await producer.send(b"new")
             going_on.set()
-            again = await consumer.receive(timeout_ms=10_000)
+            again = await consumer.receive(timeout_ms=60_000)
             if sought:
                 assert again.value == b"new"
                 await covered(client, consumer, again)
             else:
-                again = await consumer.receive(timeout_ms=10_000)
+                again = await consumer.receive(timeout_ms=60_000)
                 assert again.value == b"2"
                 assert await is_refused(client, consumer, again)
             await consumer.close()
@@ -420,7 +420,7 @@ def test_segments_that_came_before(stores: Stores, finished: bool, aware: bool) 
             consumer, received = await joined(client, 3)
             await client.split("orders", 0)
             await (await client.producer("orders")).send(b"child", key=b"k")
-            received.append(await consumer.receive(timeout_ms=10_000))
+            received.append(await consumer.receive(timeout_ms=60_000))
             assert received[3].id.segment != received[2].id.segment
             dispatch = dispatch_of(consumer, received[0])
             await finish_elsewhere(elsewhere, received[0])
@@ -432,7 +432,7 @@ def test_segments_that_came_before(stores: Stores, finished: bool, aware: bool) 
                     await run_ready()
             assert await is_refused(client, consumer, received[3])
             await consumer.redeliver_unacknowledged()
-            again = [await consumer.receive(timeout_ms=10_000) for _ in range(1 if finished else 3)]
+            again = [await consumer.receive(timeout_ms=60_000) for _ in range(1 if finished else 3)]
             await covered(client, consumer, again[-1])
             await consumer.close()
 
@@ -466,11 +466,11 @@ def test_what_another_consumer_of_this_process_acknowledged(stores: Stores, in_t
             late, received = await joined(client, 3, type="failover", name="late")
             await late.redeliver_unacknowledged()
             for lost in range(2):
-                received = [await late.receive(timeout_ms=10_000) for _ in range(3)]
+                received = [await late.receive(timeout_ms=60_000) for _ in range(3)]
                 if lost:  # the second time in a row it waits before it asks for the lease again
                     active = await client.consumer("orders", "billing", type="failover", name="active")
                 dispatch_of(late, received[0])._end_with(LeaseLost("billing"))
-            given = [await active.receive(timeout_ms=10_000) for _ in range(3)]
+            given = [await active.receive(timeout_ms=60_000) for _ in range(3)]
             while not any(feed.attached for feed in late._segments.feeds.values()):
                 with pytest.raises(ReceiveTimeout):
                     await late.receive(timeout_ms=20)
@@ -496,7 +496,7 @@ def test_an_old_copy_of_what_is_to_come_again(stores: Stores) -> None:
             assert await is_refused(client, consumer, received[2])
             await consumer.redeliver_unacknowledged()
             assert await is_refused(client, consumer, received[2])
-            again = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            again = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             await covered(client, consumer, again[1])
             await consumer.close()
 
@@ -515,7 +515,7 @@ def test_asking_for_redelivery_is_given_up(memory: Stores, steps: int) -> None:
             await client.split("orders", 0)
             producer = await client.producer("orders")
             await producer.send(b"child", key=b"k")
-            child = await consumer.receive(timeout_ms=10_000)
+            child = await consumer.receive(timeout_ms=60_000)
             asking = asyncio.ensure_future(consumer.redeliver_unacknowledged())
             for _ in range(steps):
                 await asyncio.sleep(0)

@@ -57,7 +57,7 @@ def test_aborted_acks_past_the_maximum(stores: Stores, kind: str) -> None:
             deliveries = []
             last: Message | None = None
             while len(deliveries) < 4:
-                message = await consumer.receive(timeout_ms=10_000)
+                message = await consumer.receive(timeout_ms=60_000)
                 deliveries.append((message.value, message.redelivery_count))
                 if message.value == b"bad":
                     last = message
@@ -100,15 +100,15 @@ def test_a_consumer_that_fails_again_and_again(stores: Stores, kind: str) -> Non
             counts = []
             for _ in range(3):
                 async with await client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
-                    message = await consumer.receive(timeout_ms=10_000)
+                    message = await consumer.receive(timeout_ms=60_000)
                     counts.append((message.value, message.redelivery_count))
             assert counts == [(b"bad", 0), (b"bad", 1), (b"bad", 2)]
             consumer = await client.consumer("orders", "billing", type=kind, dead_letter=rule)
-            unseen = await consumer.receive(timeout_ms=10_000)
+            unseen = await consumer.receive(timeout_ms=60_000)
             assert (unseen.value, unseen.redelivery_count) == (b"unseen", 0)
             await _until_there(client, consumer)
             await consumer.seek("earliest")
-            again = await consumer.receive(timeout_ms=10_000)
+            again = await consumer.receive(timeout_ms=60_000)
             assert (again.value, again.redelivery_count) == (b"bad", 0)
             await consumer.close()
             assert [letter.value for letter in await letters(client)] == [b"bad"]
@@ -126,7 +126,7 @@ def test_nacked_messages_and_a_topic_of_a_name(stores: Stores) -> None:
             await client.create_topic("graves", segments=2)
             rule = DeadLetter(redeliveries_max=0, topic="graves")
             consumer = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
-            received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+            received = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
             graves = await client.consumer("graves", "relatives", start="earliest")
             await consumer.nack(received[0], received[2])
             assert sorted(await _receive_while(consumer, stores.receive(graves, 2))) == [b"1", b"3"]
@@ -156,7 +156,7 @@ def test_topics_without_transactions(stores: Stores, source: str, target: str | 
             await (await client.producer(source)).send(b"bad", key=b"key", headers={"colour": b"red"})
             rule = DeadLetter(redeliveries_max=0, topic=target)
             consumer = await client.consumer(source, "billing", start="earliest", dead_letter=rule)
-            message = await consumer.receive(timeout_ms=10_000)
+            message = await consumer.receive(timeout_ms=60_000)
             await consumer.nack(message)
             where = target or "persistent://public/default/orders-billing-DLQ"
             await _until_there(client, consumer, where)
@@ -288,7 +288,7 @@ def test_a_message_that_has_no_room_for_more_headers(memory: Stores) -> None:
             async with await client.consumer("orders", "billing", dead_letter=rule) as consumer:
                 for room in (0, 30, 120):
                     await producer.send(b"x" * (bytes_max - empty - room))
-                    await consumer.nack(await consumer.receive(timeout_ms=10_000))
+                    await consumer.nack(await consumer.receive(timeout_ms=60_000))
                 await _until_there(client, consumer, letters=3)
                 await producer.send(b"good")
                 assert await memory.receive(consumer, 1) == [b"good"]

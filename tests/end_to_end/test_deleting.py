@@ -159,7 +159,7 @@ def test_who_uses_a_deleted_topic_is_told(stores: Stores) -> None:
                     await client.create_topic("orders")
             for consumer in consumers:
                 with pytest.raises(TopicNotFound, match="orders was deleted"):
-                    await consumer.receive(timeout_ms=10_000)
+                    await consumer.receive(timeout_ms=60_000)
                 await consumer.close()
             for one in reading:
                 with pytest.raises(TopicNotFound, match="orders was deleted"):
@@ -195,7 +195,7 @@ def test_every_call_names_the_deletion(stores: Stores, by_whom: str, returns: bo
                 "nack": lambda consumer, _, message: consumer.nack(message),
                 "redeliver": lambda consumer, *_: consumer.redeliver_unacknowledged(),
                 "seek": lambda consumer, *_: consumer.seek("earliest"),
-                "receive": lambda consumer, *_: consumer.receive(timeout_ms=10_000),
+                "receive": lambda consumer, *_: consumer.receive(timeout_ms=60_000),
                 "send": lambda _, producer, __: producer.send(b"late"),
                 "send_many": lambda _, producer, __: producer.send_many([b"late"]),
                 "send in a transaction": lambda _, producer, __: producer.send(b"late", txn=txn),
@@ -205,7 +205,7 @@ def test_every_call_names_the_deletion(stores: Stores, by_whom: str, returns: bo
                 consumer = await client.consumer(["orders", "other"], "billing", start="earliest")
                 producer = await client.producer("orders")
                 await producer.send(b"1")
-                message = await consumer.receive(timeout_ms=10_000)
+                message = await consumer.receive(timeout_ms=60_000)
                 await deleter.delete_topic("orders", force=True)
                 await run_ready()
                 if returns:
@@ -528,7 +528,7 @@ def test_a_consumer_that_stands_by_is_not_handed_over_to_the_next_topic_of_the_n
             await (await client.producer("orders")).send(b"next")
             go.set()
             with pytest.raises(TopicNotFound, match="deleted"):
-                await second.receive(timeout_ms=5_000)
+                await second.receive(timeout_ms=60_000)
             await first.close()
 
     memory.run(work())

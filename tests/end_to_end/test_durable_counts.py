@@ -45,7 +45,7 @@ async def prepared(client: Client, *values: bytes) -> None:
 async def letter(client: Client) -> bytes | None:
     """Wait for a dead letter, and return its content."""
     async with await client.consumer(LETTERS, "people") as letters:
-        return (await letters.receive(timeout_ms=10_000)).value
+        return (await letters.receive(timeout_ms=60_000)).value
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,14 +61,14 @@ def test_counts_after_a_restart(stores: Stores, kind: str) -> None:
                 stores.open() as client,
                 await client.consumer("orders", "billing", type=kind, dead_letter=RULE) as consumer,
             ):
-                one = await consumer.receive(timeout_ms=10_000)
+                one = await consumer.receive(timeout_ms=60_000)
                 deliveries.append((one.value, one.redelivery_count))
         assert deliveries == [(b"bad", 0), (b"bad", 1)]
         async with (
             stores.open() as client,
             await client.consumer("orders", "billing", type=kind, dead_letter=RULE) as consumer,
         ):
-            good = await consumer.receive(timeout_ms=10_000)
+            good = await consumer.receive(timeout_ms=60_000)
             assert (good.value, good.redelivery_count) == (b"good", 0)
             await consumer.ack(good)
             assert await letter(client) == b"bad"
@@ -94,14 +94,14 @@ def test_a_message_that_ends_its_process(stores: Stores, killed: None, kind: str
                 stores.open() as client,
                 await client.consumer("orders", "billing", type=kind, dead_letter=RULE) as consumer,
             ):
-                one = await consumer.receive(timeout_ms=10_000)
+                one = await consumer.receive(timeout_ms=60_000)
                 deliveries.append((one.value, one.redelivery_count))
         assert deliveries == [(b"bad", 0), (b"bad", 0), (b"bad", 1)]
         async with (
             stores.open() as client,
             await client.consumer("orders", "billing", type=kind, dead_letter=RULE) as consumer,
         ):
-            one = await consumer.receive(timeout_ms=10_000)
+            one = await consumer.receive(timeout_ms=60_000)
             assert (one.value, one.redelivery_count) == (b"good", 0)
             assert await letter(client) == b"bad"
 
@@ -123,7 +123,7 @@ def test_its_neighbours_in_a_batch(stores: Stores, killed: None, kind: str) -> N
                 await client.consumer("orders", "billing", type=kind, dead_letter=RULE) as consumer,
             ):
                 while True:
-                    batch = await consumer.receive_many(messages_max=10, timeout_ms=10_000)
+                    batch = await consumer.receive_many(messages_max=10, timeout_ms=60_000)
                     batches.append([one.value for one in batch])
                     if any(one.value == b"bad" for one in batch):
                         break  # the process dies
@@ -133,7 +133,7 @@ def test_its_neighbours_in_a_batch(stores: Stores, killed: None, kind: str) -> N
             stores.open() as client,
             await client.consumer("orders", "billing", type=kind, dead_letter=RULE) as consumer,
         ):
-            one = await consumer.receive(timeout_ms=10_000)
+            one = await consumer.receive(timeout_ms=60_000)
             handled.append((one.value, one.redelivery_count))
             assert await letter(client) == b"bad"
         assert handled == [(b"first", 0), (b"last", 0)]

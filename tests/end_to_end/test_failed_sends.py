@@ -97,7 +97,7 @@ def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -> None
             producer, invoices = await client.producer("orders"), await client.producer("invoices")
             consumer = await client.consumer("invoices", "billing", start="earliest")
             await invoices.send(b"before")
-            received = await consumer.receive(timeout_ms=10_000)
+            received = await consumer.receive(timeout_ms=60_000)
             txn = client.transaction()
             await txn.begin()
             await producer.send(b"never", txn=txn)
@@ -111,7 +111,7 @@ def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -> None
             await producer.send(b"after")
             assert await memory.read(client, "orders") == [b"after"]
             assert await memory.read(client, "invoices") == [b"before"]
-            assert (await consumer.receive(timeout_ms=10_000)).id == received.id
+            assert (await consumer.receive(timeout_ms=60_000)).id == received.id
             await consumer.close()
 
     memory.run(work())
@@ -164,7 +164,7 @@ def test_a_transaction_that_is_over(stores: Stores, end: str) -> None:
             producer = await client.producer("orders")
             consumer = await client.consumer("orders", "billing", start="earliest")
             await producer.send_many([b"1", b"2"])
-            first, second = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            first, second = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             txn = client.transaction()
             await txn.begin()
             await consumer.ack(first, txn=txn)

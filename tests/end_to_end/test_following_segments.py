@@ -48,7 +48,7 @@ def test_a_split(stores: Stores, kind: str) -> None:
                 await send(client, b"grandchild")
                 received = []
                 while len(received) < 3 * await messages_of_first_half(client):
-                    message = await mine.receive(timeout_ms=10_000)
+                    message = await mine.receive(timeout_ms=60_000)
                     received.append(message)
                     await mine.ack(message)
                 with pytest.raises(ReceiveTimeout):
@@ -82,12 +82,12 @@ def test_a_merge(stores: Stores, kind: str) -> None:
             await client.merge("orders", 0, 1)
             await send(client, b"after")
             count = await messages_of_first_half(client)
-            for message in [await one.receive(timeout_ms=10_000) for _ in range(count)]:
+            for message in [await one.receive(timeout_ms=60_000) for _ in range(count)]:
                 await one.ack(message)
                 assert message.value == b"before"
             with pytest.raises(ReceiveTimeout):
                 await one.receive(timeout_ms=50)  # the other one has not finished what comes before
-            for message in [await other.receive(timeout_ms=10_000) for _ in range(len(KEYS) - count)]:
+            for message in [await other.receive(timeout_ms=60_000) for _ in range(len(KEYS) - count)]:
                 await other.ack(message)
                 assert message.value == b"before"
             taken: list[bytes] = []
@@ -122,7 +122,7 @@ def test_a_merge_with_a_segment_that_nobody_consumes(stores: Stores) -> None:
                 await send(client, b"after")
                 received = []
                 for _ in range(2 * len(KEYS)):
-                    message = await mine.receive(timeout_ms=10_000)
+                    message = await mine.receive(timeout_ms=60_000)
                     received.append(message)
                     await mine.ack(message)
                 assert [one.value for one in received] == [b"before"] * len(KEYS) + [b"after"] * len(KEYS)
@@ -148,14 +148,14 @@ def test_joining_where_somebody_has_what_it_became(stores: Stores) -> None:
             async with await client.consumer(await segment(client, 0), "billing") as root:
                 received = []
                 for _ in KEYS:
-                    received.append(await root.receive(timeout_ms=10_000))
+                    received.append(await root.receive(timeout_ms=60_000))
                     await root.ack(received[-1])
                 assert {one.value for one in received} == {b"parent"}
-                first = await root.receive(timeout_ms=10_000)
+                first = await root.receive(timeout_ms=60_000)
                 assert first.value == b"child"
                 assert SegmentName.parse(first.id.segment).segment_id == high
                 await has_low.close()
-                left = [await root.receive(timeout_ms=10_000) for _ in KEYS[1:]]
+                left = [await root.receive(timeout_ms=60_000) for _ in KEYS[1:]]
                 assert {one.value for one in left} == {b"child"}
 
     stores.run(work())

@@ -136,9 +136,9 @@ def test_away_for_longer_than_a_session(postgresql: ServerStores, kind: str) -> 
             await asyncio.to_thread(stores._server.kill)
             await lease.lost()
             await asyncio.to_thread(stores._server.start)
-            assert (await consumer.receive(timeout_ms=30_000)).value == b"2"
+            assert (await consumer.receive(timeout_ms=60_000)).value == b"2"
             await until_answered(lambda: producer.send(b"3", sequence_id=2))
-            assert (await consumer.receive(timeout_ms=30_000)).value == b"3"
+            assert (await consumer.receive(timeout_ms=60_000)).value == b"3"
             await consumer.close()
 
     async def bounded() -> None:

@@ -41,7 +41,7 @@ def test_all_but_one_are_done(stores: Stores, transactional: bool, left: int, ro
                 sent.append(await producer.send(b"%d" % number))
                 if rolls and number % 3 == 2:
                     await (await client.host.segment(sent[-1].segment)).ledger.roll()
-            received = [await consumer.receive(timeout_ms=10_000) for _ in sent]
+            received = [await consumer.receive(timeout_ms=60_000) for _ in sent]
             done = received[:left] + received[left + 1 :]
             random.Random(left).shuffle(done)
             for message in done:
@@ -75,7 +75,7 @@ def test_acknowledged_by_others_than_the_consumer(stores: Stores) -> None:
             producer = await client.producer("orders")
             sent = [await producer.send(b"1"), await producer.send(b"2")]
             consumer = await client.consumer("orders", "billing", start="earliest")
-            first = await consumer.receive(timeout_ms=10_000)
+            first = await consumer.receive(timeout_ms=60_000)
             async with client.transaction() as txn:
                 await consumer.ack(first, txn=txn)
                 await consumer.close()

@@ -70,7 +70,7 @@ def test_a_null_becomes_a_dead_letter(stores: Stores) -> None:
                 await producer.send(None, key=b"k")
             rule = DeadLetter(redeliveries_max=0)
             consumer = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
-            await consumer.nack(await consumer.receive(timeout_ms=10_000))
+            await consumer.nack(await consumer.receive(timeout_ms=60_000))
             receiving = asyncio.ensure_future(consumer.receive())
             async with await client.reader(LETTERS, follow=True) as reader:
                 letter = await anext(aiter(reader))

@@ -74,7 +74,7 @@ class Shop:
 
     async def work(self, txn: txnframework.Transaction, connection: MemoryConnection) -> None:
         """Receive the input, write a row, send the output and acknowledge the input."""
-        message = await self.consumer.receive(timeout_ms=5000)
+        message = await self.consumer.receive(timeout_ms=60_000)
         await connection.put("invoices", "1", message.value)
         await self.producer.send(b"invoice", txn=txn)
         await self.consumer.ack(message, txn=txn)
@@ -347,7 +347,7 @@ def test_cancelled_at_every_step() -> None:
 
         async with await shop.client.consumer(TOPIC, BILLING) as consumer:
             await shop.input.send(b"order")
-            message = await consumer.receive(timeout_ms=5000)
+            message = await consumer.receive(timeout_ms=60_000)
             task = asyncio.ensure_future(block(consumer))
             for _ in range(steps):
                 await asyncio.sleep(0)
@@ -431,6 +431,6 @@ def test_nothing_is_received_before_the_commit() -> None:
                 await shop.work(txn, connection)
                 with pytest.raises(ReceiveTimeout):
                     await consumer.receive(timeout_ms=20)
-            assert (await consumer.receive(timeout_ms=5000)).value == b"invoice"
+            assert (await consumer.receive(timeout_ms=60_000)).value == b"invoice"
 
     run(test)

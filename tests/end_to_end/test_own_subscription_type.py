@@ -42,7 +42,7 @@ async def values(consumer: Any, count: int) -> list[bytes]:
     """Receive so many messages; acknowledge each."""
     found = []
     for _ in range(count):
-        message = await consumer.receive(timeout_ms=10_000)
+        message = await consumer.receive(timeout_ms=60_000)
         await consumer.ack(message)
         found.append(message.value)
     return found
@@ -80,7 +80,7 @@ def test_one_process_relays_in_order(relayed: Stores) -> None:
             for leg in range(4):
                 await producer.send_many([b"%d.%d" % (leg, number) for number in range(3)])
                 runner = runners[leg % 2]
-                received = [await runner.receive(timeout_ms=10_000) for _ in range(3)]
+                received = [await runner.receive(timeout_ms=60_000) for _ in range(3)]
                 assert [message.value for message in received] == [b"%d.%d" % (leg, number) for number in range(3)]
                 await runner.ack_cumulative(received[-1])
             for runner in runners:
@@ -122,7 +122,7 @@ def test_a_declared_order_bounds_what_can_be_acknowledged(memory: Stores, orderi
             await producer.send(b"0")
             consumer = await client.consumer("orders", "billing", type="loose", start="earliest")
             with pytest.raises(InvalidInput, match="a loose subscription has no order of all its messages"):
-                await consumer.ack_cumulative(await consumer.receive(timeout_ms=10_000))
+                await consumer.ack_cumulative(await consumer.receive(timeout_ms=60_000))
             await consumer.close()
 
     memory.run(work())

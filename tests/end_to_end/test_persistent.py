@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from conftest import Stores
 
 ORDERS = "persistent://public/default/orders"
-SOON_MS = 10_000
+SOON_MS = 60_000
 METADATA = dict.fromkeys(("coordinator", "buffer", "pending_ack"), "metadata")
 WITH_TRANSACTIONS: dict[str, Any] = {"domains": {"persistent": METADATA}}
 

@@ -104,7 +104,7 @@ def test_children_that_are_only_planned(stores: Stores, user: str) -> None:
             await client.topics.finish_changes(TOPIC)
             async with client.transaction() as txn:
                 await producer.send(b"3", key=b"a", txn=txn)
-            while (await consumer.receive(timeout_ms=10_000)).value != b"3":
+            while (await consumer.receive(timeout_ms=60_000)).value != b"3":
                 pass
             await reader.close()
             await consumer.close()

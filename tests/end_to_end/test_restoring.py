@@ -160,7 +160,7 @@ def test_an_older_ledger_store(pair: Pair) -> None:
             for number in range(16):
                 await producer.send(b"lost in a child %d" % number)
             for _ in range(12):
-                await consumer.ack(await consumer.receive(timeout_ms=10_000))
+                await consumer.ack(await consumer.receive(timeout_ms=60_000))
         return await left_open(client, b"lost and open")
 
     async def after(client: Client) -> None:
@@ -169,7 +169,7 @@ def test_an_older_ledger_store(pair: Pair) -> None:
         for text in (b"first", b"second"):
             await sent(client, text)
         async with await client.consumer("orders", "billing") as consumer:
-            received = {(await consumer.receive(timeout_ms=10_000)).value for _ in range(2)}
+            received = {(await consumer.receive(timeout_ms=60_000)).value for _ in range(2)}
             assert received == {b"first", b"second"}
 
     async def work() -> None:
@@ -202,7 +202,7 @@ def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
         txn = client.transaction(outlives_client=True)
         await txn.begin()
         async with await client.consumer("orders", "billing", start="earliest") as consumer:
-            kept, lost = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            kept, lost = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             await consumer.ack(kept)
             await consumer.ack(lost, txn=txn)
         await (await client.host.coordinator()).end(End(txn.id, Action.COMMIT, operator=True))
@@ -210,7 +210,7 @@ def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
     async def after(client: Client) -> list[bytes]:
         async with await client.consumer("orders", "billing") as consumer:
             await sent(client, b"new")
-            return [(await consumer.receive(timeout_ms=10_000)).value]
+            return [(await consumer.receive(timeout_ms=60_000)).value]
 
     async def work() -> None:
         await pair.play(before)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.log_family
 
 ORDERS = "persistent://public/default/orders"
-SOON_MS = 10_000
+SOON_MS = 60_000
 END = b"the end"
 LOG = {"coordinator": "log", "buffer": "marker", "pending_ack": "log"}
 PLUGINS = ("sql", "metadata", "legacy", "sidecar", "dispatchers")

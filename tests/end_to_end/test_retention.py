@@ -104,7 +104,7 @@ def test_aborted_messages_hold_nothing_back_while_a_consumer_is_busy(memory: Sto
             await lost.abort()
             await send_rolled(client, "orders", b"2", b"3")
             consumer = await client.consumer("orders", "billing", start="earliest")
-            received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+            received = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
             await consumer.ack(*received[:2])
             await run_ready()
             await client.host.maintenance.round()

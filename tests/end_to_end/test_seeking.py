@@ -30,13 +30,13 @@ def test_an_acknowledgment_under_way_during_a_seek(memory: Stores) -> None:
             await (await client.producer("orders")).send_many([b"1"])
             await (await client.producer("orders")).send_many([b"2"])
             consumer = await client.consumer("orders", "billing", start="earliest")
-            first = await consumer.receive(timeout_ms=10_000)
+            first = await consumer.receive(timeout_ms=60_000)
             acknowledging = asyncio.ensure_future(consumer.ack(first))
             await asyncio.sleep(0)
             await consumer.seek(first.id)
             assert await memory.receive(consumer, 1) == [b"1"]
             await acknowledging
-            second = await consumer.receive(timeout_ms=10_000)
+            second = await consumer.receive(timeout_ms=60_000)
             assert second.value == b"2"
             await consumer.ack(second)
             await consumer.close()
@@ -56,7 +56,7 @@ def test_seeking_into_a_batch(stores: Stores, kind: str) -> None:
             await client.create_topic("orders")
             await (await client.producer("orders")).send_many([b"0", b"1", b"2", b"3"])
             consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
-            received = [await consumer.receive(timeout_ms=10_000) for _ in range(4)]
+            received = [await consumer.receive(timeout_ms=60_000) for _ in range(4)]
             assert len({message.id.position.entry for message in received}) == 1
             await consumer.ack(*received)
             await consumer.seek(received[2].id)
@@ -64,7 +64,7 @@ def test_seeking_into_a_batch(stores: Stores, kind: str) -> None:
             await consumer.close()
         async with stores.open() as client:
             consumer = await client.consumer("orders", "billing", type=kind)
-            last = [await consumer.receive(timeout_ms=10_000) for _ in range(2)]
+            last = [await consumer.receive(timeout_ms=60_000) for _ in range(2)]
             assert [message.value for message in last] == [b"2", b"3"]
             async with client.transaction() as txn:
                 await consumer.ack(*last, txn=txn)
@@ -73,7 +73,7 @@ def test_seeking_into_a_batch(stores: Stores, kind: str) -> None:
             cursor = await subscribed.cursor.load()
             assert (cursor.mark_delete, cursor.partial) == (last[0].id.position.entry, {})
             await consumer.seek(received[0].id)
-            assert (await consumer.receive(timeout_ms=10_000)).id == received[0].id
+            assert (await consumer.receive(timeout_ms=60_000)).id == received[0].id
             await consumer.close()
 
     stores.run(work())
@@ -91,7 +91,7 @@ def test_seeking_the_ends(stores: Stores) -> None:
             await client.split("orders", 0)
             await producer.send(b"2", key=b"some")
             consumer = await client.consumer("orders", "billing", start="earliest")
-            await consumer.ack(*[await consumer.receive(timeout_ms=10_000) for _ in range(3)])
+            await consumer.ack(*[await consumer.receive(timeout_ms=60_000) for _ in range(3)])
             await consumer.seek("earliest")
             assert await stores.receive(consumer, 3) == [b"0", b"1", b"2"]
             await consumer.seek("latest")
@@ -173,7 +173,7 @@ def test_a_seek_to_what_was_finished_before_a_split(memory: Stores, splits: int,
             for _ in range(2):
                 received: list[bytes] = []
                 while values - set(received):
-                    message = await consumer.receive(timeout_ms=10_000)
+                    message = await consumer.receive(timeout_ms=60_000)
                     received.append(message.value or b"")
                     await consumer.ack(message)
                 await client.seek("orders", "billing", "earliest")
@@ -197,7 +197,7 @@ def test_a_store_that_goes_away_while_segments_are_moved(
                 await producer.send(b"%d" % number, key=b"key %d" % number)
             consumer = await client.consumer("orders", "billing", start="earliest")
             for _ in range(8):
-                await consumer.ack(await consumer.receive(timeout_ms=10_000))
+                await consumer.ack(await consumer.receive(timeout_ms=60_000))
             seek, moved = StoredCursor.seek, 0
 
             async def seek_until_away(cursor: StoredCursor, to: Position) -> Cursor:
@@ -215,7 +215,7 @@ def test_a_store_that_goes_away_while_segments_are_moved(
                 with pytest.raises(OutcomeUnknown if segments_moved else Unavailable):
                     await once()
             await once()
-            received = [(await consumer.receive(timeout_ms=10_000)).value for _ in range(8)]
+            received = [(await consumer.receive(timeout_ms=60_000)).value for _ in range(8)]
             assert sorted(set(received)) == [b"%d" % number for number in range(8)]
             await consumer.close()
 

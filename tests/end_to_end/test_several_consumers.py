@@ -22,7 +22,7 @@ KEYS = tuple(b"key %d" % number for number in range(8))
 
 
 async def some(consumer: Consumer, messages: int) -> list[Message]:
-    return [await consumer.receive(timeout_ms=10_000) for _ in range(messages)]
+    return [await consumer.receive(timeout_ms=60_000) for _ in range(messages)]
 
 
 async def nothing_comes(consumer: Consumer) -> None:
@@ -117,7 +117,7 @@ def test_failover_and_an_open_transaction(stores: Stores) -> None:
             await active.close()
             assert await stores.receive(following, 2) == [b"1", b"2"]
             await txn.abort()
-            again = await following.receive(timeout_ms=10_000)
+            again = await following.receive(timeout_ms=60_000)
             assert (again.value, again.redelivery_count) == (b"0", 1)
             await following.close()
 

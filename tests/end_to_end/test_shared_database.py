@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from conftest import ServerStores
 
-SOON_MS = 20_000
+SOON_MS = 60_000
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def by_key(received: list[Message]) -> dict[bytes, list[bytes]]:
 
 
 async def take(consumer: Consumer, count: int) -> list[Message]:
-    return [await consumer.receive(timeout_ms=10_000) for _ in range(count)]
+    return [await consumer.receive(timeout_ms=60_000) for _ in range(count)]
 
 
 def test_split_and_merge_under_an_open_transaction(stores: Stores) -> None:
@@ -114,7 +114,7 @@ def test_a_consumer_of_a_split_topic_leaves_what_is_done(stores: Stores) -> None
             producer = await client.producer("orders")
             consumer = await client.consumer("orders", "billing", start="latest")
             await producer.send(b"1")
-            await consumer.ack(await consumer.receive(timeout_ms=10_000))
+            await consumer.ack(await consumer.receive(timeout_ms=60_000))
             await consumer.close()
             await client.split("orders", 0)
             for number in range(4):

@@ -54,7 +54,7 @@ def test_waiting_for_the_one_consumer_here(stores: Stores) -> None:
             with pytest.raises(ConsumerBusy):
                 await client.consumer("orders", "billing")
             second = await client.consumer("orders", "billing", stand_by=True)
-            received = [await first.receive(timeout_ms=10_000) for _ in range(2)]
+            received = [await first.receive(timeout_ms=60_000) for _ in range(2)]
             await first.ack(received[0])
             await first.close()
             assert await stores.receive(second, 2) == [b"1", b"2"]
@@ -78,7 +78,7 @@ def test_waiting_for_another_process(stores: Stores, kind: str) -> None:
             second = await elsewhere.consumer("orders", "billing", type=kind, stand_by=True, balance=False)
             for number in range(8):
                 await producer.send(b"%d" % number, key=b"key %d" % number)
-            received = [await first.receive(timeout_ms=10_000) for _ in range(8)]
+            received = [await first.receive(timeout_ms=60_000) for _ in range(8)]
             await first.ack(*received[:5])
             await first.close()
             left = sorted(await stores.receive(second, 3))
@@ -334,7 +334,7 @@ def test_what_was_done_before_somebody_joined_does_not_come_to_it(memory: Stores
         async with memory.open() as old, memory.open(client={"receive_messages_max": 1}) as new:
             await prepared(old, 2)
             before = await old.consumer("orders", "billing", type="shared", start="earliest")
-            done = [await before.receive(timeout_ms=10_000) for _ in range(2)]
+            done = [await before.receive(timeout_ms=60_000) for _ in range(2)]
             await end_session_of(old)
             first = await new.consumer("orders", "billing", type="shared")
             await run_ready()
@@ -376,12 +376,12 @@ def test_a_segments_lease_is_lost_while_what_follows_it_is_delivered(memory: Sto
             if stand_by is not False:
                 received = []
                 while len(received) < 3:
-                    received += await consumer.receive_many(messages_max=5, timeout_ms=10_000)
+                    received += await consumer.receive_many(messages_max=5, timeout_ms=60_000)
                     await consumer.ack(*received)
                 assert [one.value for one in received] == [b"0", b"1", b"behind"]
             else:
                 with pytest.raises(LeaseLost):
-                    await consumer.receive(timeout_ms=10_000)
+                    await consumer.receive(timeout_ms=60_000)
             await consumer.close()
 
     memory.run(work())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from conftest import Stores
 
 SEGMENT = "segment://public/default/orders/0000-ffff-0"
-SOON_S = 5
+SOON_S = 60
 
 
 class Intercepted:

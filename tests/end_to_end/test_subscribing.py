@@ -341,7 +341,7 @@ def test_acknowledging_for_a_subscription_that_was_given_up(memory: Stores) -> N
             await client.create_topic("orders")
             await publish(client)
             consumer = await client.consumer("orders", NAME, start="earliest")
-            received = await consumer.receive(timeout_ms=10_000)
+            received = await consumer.receive(timeout_ms=60_000)
             await client.unsubscribe("orders", NAME)
             with pytest.raises(SubscriptionNotFound):
                 await consumer.ack(received)

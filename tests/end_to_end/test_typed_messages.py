@@ -41,7 +41,7 @@ def test_contents_are_sent_and_received(stores: Stores) -> None:
                 async with client.transaction() as txn:
                     await orders.send(Order("ada", 1), key=b"k", headers={"trace": b"7"}, txn=txn)
                     await orders.send_many([Order("bob", 2), Order("eve", 3)], key=b"k", txn=txn)
-                received = [await consumer.receive(timeout_ms=10_000) for _ in range(3)]
+                received = [await consumer.receive(timeout_ms=60_000) for _ in range(3)]
                 assert [one.content for one in received] == [Order("ada", 1), Order("bob", 2), Order("eve", 3)]
                 assert received[0].value == V2.encode(Order("ada", 1))
                 assert received[0].headers == {"trace": b"7", SCHEMA_HEADER: b"order:2"}
@@ -107,7 +107,7 @@ def test_a_message_that_cannot_be_decoded(
                 await client.consumer("orders", "billing", serializer=V1) as consumer,
             ):
                 await raw.send(value, headers=headers)
-                message = await consumer.receive(timeout_ms=10_000)
+                message = await consumer.receive(timeout_ms=60_000)
                 with pytest.raises(UndecodableMessage) as raised:
                     _ = message.content
                 error = raised.value
@@ -155,10 +155,10 @@ def test_dead_letters_keep_the_schema(memory: Stores) -> None:
                 await client.consumer("orders", "billing", dead_letter=letters, serializer=V2) as consumer,
             ):
                 await orders.send(Order("ada", 1))
-                await consumer.nack(await consumer.receive(timeout_ms=10_000))
+                await consumer.nack(await consumer.receive(timeout_ms=60_000))
                 await client.create_topic("letters", exist_ok=True)
                 async with await client.consumer("letters", "people", start="earliest", serializer=V2) as people:
-                    waiting = people.receive(timeout_ms=10_000)
+                    waiting = people.receive(timeout_ms=60_000)
                     with pytest.raises(Exception, match="no message within"):
                         await consumer.receive(timeout_ms=100)
                     assert (await waiting).content == Order("ada", 1)

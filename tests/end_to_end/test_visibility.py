@@ -26,7 +26,7 @@ def test_a_plain_message_is_delivered_at_once(stores: Stores) -> None:
             producer = await client.producer("orders")
             consumer = await client.consumer("orders", "billing")
             await producer.send(b"one", key=b"k", headers={"a": b"1"})
-            message = await consumer.receive(timeout_ms=10_000)
+            message = await consumer.receive(timeout_ms=60_000)
             assert (message.value, message.key, dict(message.headers)) == (b"one", b"k", {"a": b"1"})
             orders = str(TopicName.parse("orders"))
             assert (message.topic, message.txn_id, message.committed) == (orders, None, True)

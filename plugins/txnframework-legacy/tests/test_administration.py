@@ -123,7 +123,7 @@ async def acknowledge(client: Client, messages: int, *, held: Sequence[int]) -> 
     await (await client.producer(ORDERS)).send_many([str(number).encode() for number in range(messages)])
     left: list[TxnID] = []
     async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
-        received = [await consumer.receive(timeout_ms=10_000) for _ in range(messages)]
+        received = [await consumer.receive(timeout_ms=60_000) for _ in range(messages)]
 
         async def handle(number: int) -> None:
             txn = client.transaction(domain="persistent", outlives_client=True, timeout_ms=FOREVER_MS)

@@ -21,7 +21,7 @@ from txnframework_legacy.testing import BACKENDS, BUFFERS, HostStores, read_all
 
 ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
 SCALABLE = "topic://public/default/orders"
-SOON_MS = 10_000
+SOON_MS = 60_000
 
 
 @pytest.fixture(params=[(backend, buffer) for backend in BACKENDS for buffer in BUFFERS], ids="-".join)

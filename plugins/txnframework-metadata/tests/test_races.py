@@ -167,7 +167,7 @@ async def race(world: World, seed: int, faults: float) -> History:
     last = await world.process()
     await last.coordinator.expire(world.environment.now_ms())
     await (await last.ledger()).seal()
-    await asyncio.wait_for(asyncio.gather(*readers), 20)
+    await asyncio.wait_for(asyncio.gather(*readers), 60)
     history.delivered["a late reader"] = await last.values()
     for _ in range(30):
         await last.coordinator.collect(world.environment.now_ms() + 10_000_000)

@@ -19,7 +19,7 @@ from txnframework_nats.testing.servers import security
 from txnframework_nats.testing.servers.nats import Nats, Setup, shared_hosts
 
 QUICK = ConnectionOptions(connect_timeout_ms=5_000, request_timeout_ms=2_000)
-BOUND_S = 30.0
+BOUND_S = 120.0
 STREAM = {"name": "tests", "subjects": ["tests.>"], "allow_atomic": True, "max_msgs_per_subject": 1}
 
 

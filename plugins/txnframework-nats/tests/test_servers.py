@@ -20,7 +20,7 @@ from nats.aio.client import Client
 from txnframework_nats.testing.servers.members import started_cluster
 from txnframework_nats.testing.servers.nats import Nats, shared_hosts
 
-BOUND_S = 30.0
+BOUND_S = 120.0
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ def run(tmp_path: Path) -> Callable[[type[WorldHarness], Scenario], None]:
     def run(kind: type[WorldHarness], test: Scenario) -> None:
         async def main() -> None:
             harness = kind(tmp_path)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 await test(harness)
             await harness.destroy()
 

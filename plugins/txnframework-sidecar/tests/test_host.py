@@ -16,7 +16,7 @@ from txnframework_sidecar.ledgers import ledger_names
 
 ORDERS, INVOICES = "persistent://public/default/orders", "persistent://public/default/invoices"
 MARKED = "persistent://public/marked/orders"
-SOON_MS = 10_000
+SOON_MS = 60_000
 
 
 @pytest.fixture(params=BACKENDS)

@@ -14,7 +14,7 @@ from txnframework.testing.servers.proxy import Proxy
 from txnframework_zookeeper.testing.servers.frames import Operation, ZooKeeperTap
 from txnframework_zookeeper.testing.servers.zookeeper import shared_hosts
 
-BOUND_S = 30.0
+BOUND_S = 120.0
 
 
 class Tap(ZooKeeperTap):

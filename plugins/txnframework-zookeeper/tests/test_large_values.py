@@ -43,7 +43,7 @@ INDEX = index_keys.prefix_range("kinds", "large")
 LARGE = 1_500_000
 IN_CHUNKS = 12
 """Of how many chunks such a value is."""
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 Story = Callable[[ZooKeeperMetadataStore, ZooKeeperMetadataStore], Awaitable[None]]
 

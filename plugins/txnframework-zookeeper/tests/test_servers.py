@@ -18,7 +18,7 @@ from kazoo.exceptions import SessionClosedRequireSaslError
 from txnframework_zookeeper.testing.servers.security import sasl_users, tls
 from txnframework_zookeeper.testing.servers.zookeeper import ZooKeeper, ZooKeeperServer, shared_hosts
 
-BOUND_S = 30.0
+BOUND_S = 120.0
 
 
 @contextmanager

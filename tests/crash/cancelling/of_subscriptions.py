@@ -88,10 +88,10 @@ class CloseWithDeadLetters(Story):
         stage.consumer = await stage.client.consumer(
             stage.topic, SUBSCRIPTION, dead_letter=DeadLetter(0, stage.notes["dead"])
         )
-        first = await stage.consumer.receive(timeout_ms=10_000)
+        first = await stage.consumer.receive(timeout_ms=60_000)
         assert first.value == b"0"
         await stage.consumer.redeliver_unacknowledged()
-        await stage.consumer.receive(timeout_ms=10_000)
+        await stage.consumer.receive(timeout_ms=60_000)
 
     async def call(self, stage: Stage) -> None:
         await stage.joined.close()
@@ -117,9 +117,9 @@ class Receive(OfType):
         got: list[Message] = stage.notes["got"]
         while len(got) < 3:
             if got:
-                got += await stage.joined.receive_many(messages_max=2, timeout_ms=10_000)
+                got += await stage.joined.receive_many(messages_max=2, timeout_ms=60_000)
             else:
-                got.append(await stage.joined.receive(timeout_ms=10_000))
+                got.append(await stage.joined.receive(timeout_ms=60_000))
 
     async def repeat(self, stage: Stage) -> None:
         await self.call(stage)
@@ -273,7 +273,7 @@ class Nack(Story):
         await self.call(stage)
         again: set[bytes] = set()
         while len(again) < 3:
-            again.add((await stage.joined.receive(timeout_ms=10_000)).value)
+            again.add((await stage.joined.receive(timeout_ms=60_000)).value)
 
 
 class Seek(OfType):
@@ -301,7 +301,7 @@ class Seek(OfType):
         want, got = {message.value for message in stage.messages}, set()
         try:
             while want - got:
-                got.add((await stage.joined.receive(timeout_ms=10_000)).value)
+                got.add((await stage.joined.receive(timeout_ms=60_000)).value)
         except ReceiveTimeout as error:
             raise AssertionError(f"received {got} after seeking again, not {want - got}") from error
 
@@ -317,7 +317,7 @@ class SeekSplit(Seek):
         await stage.join(0, type=self.type)
         got: list[Message] = []
         while len(got) < 7:
-            got.append(await stage.joined.receive(timeout_ms=10_000))
+            got.append(await stage.joined.receive(timeout_ms=60_000))
             await stage.joined.ack(got[-1])
         stage.messages = tuple(got)
         stage.acked |= {message.value: Due.MUST for message in stage.messages}
@@ -353,7 +353,7 @@ class Subscribe(Story):
     async def repeat(self, stage: Stage) -> None:
         await self.call(stage)
         async with await stage.client.consumer(stage.topic, "late") as consumer:
-            got = [(await consumer.receive(timeout_ms=10_000)).value for _ in range(3)]
+            got = [(await consumer.receive(timeout_ms=60_000)).value for _ in range(3)]
         assert got == [b"0", b"1", b"2"], got
 
 
@@ -397,7 +397,7 @@ class IterateUntilClosed(Story):
 
     async def repeat(self, stage: Stage) -> None:
         await stage.send(b"late")
-        while (await stage.joined.receive(timeout_ms=10_000)).value != b"late":
+        while (await stage.joined.receive(timeout_ms=60_000)).value != b"late":
             pass
 
 

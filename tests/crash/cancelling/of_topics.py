@@ -130,7 +130,7 @@ class Open(Story):
             txnframework.open(config, registry=registry(stage.family), environment=stage.loop.environment) as client,
             await client.consumer(stage.topic, SUBSCRIPTION) as consumer,
         ):
-            await consumer.receive(timeout_ms=10_000)
+            await consumer.receive(timeout_ms=60_000)
 
     async def check_subscription(self, stage: Stage, client: Client, at_once: bool) -> None:
         await super().check_subscription(stage, client, at_once=False)

@@ -13,7 +13,7 @@ from txnframework_nats.ledgers._records import Asked
 from txnframework_nats.ledgers._turns import TurnQueue
 
 SUBJECT = "turns.of.a.log"
-BOUND_S = 30.0
+BOUND_S = 120.0
 LONGEST_HOLD_MS = 1_000
 
 

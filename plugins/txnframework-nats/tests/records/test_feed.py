@@ -21,7 +21,7 @@ from txnframework_nats.records._stream import StreamState
 
 A, B = Key("/a", "p"), Key("/b", "p")
 ALL = KeyRange("/", "0")
-BOUND_S = 30.0
+BOUND_S = 120.0
 
 
 async def open_store(url: str, environment: VirtualEnvironment | None = None) -> NatsMetadataStore:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
@@ -286,9 +285,7 @@ def test_a_send_after_an_own_row(tmp_path: Path, kind: Any) -> None:
             joined = await mine.store.join_transaction(opened.given, HEADER, version)
             assert joined.store_waits is None
             await opened.run(INSERT)
-            began_s = time.monotonic()
             assert "before the first own row is written" in str(joined.store_waits)
-            assert time.monotonic() - began_s < 1
             await joined.rollback()
 
     run(test)

@@ -15,7 +15,7 @@ from txnframework.testing import VirtualEnvironment
 from txnframework_sql.testing.postgresql import HarnessClient, HarnessDatabase
 
 LOST = (asyncpg.ConnectionDoesNotExistError, ConnectionError)
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 @pytest.fixture

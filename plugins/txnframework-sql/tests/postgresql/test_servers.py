@@ -24,7 +24,7 @@ from txnframework_sql.testing.servers import databases, postgresql
 from txnframework_sql.testing.servers.databases import fresh_database, run
 from txnframework_sql.testing.servers.postgresql import PostgresServer
 
-BOUND_S = 30.0
+BOUND_S = 120.0
 
 
 @pytest.fixture

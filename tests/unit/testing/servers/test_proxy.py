@@ -14,7 +14,7 @@ import pytest
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.servers.proxy import Proxy, Side, Tap
 
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 class Counter:

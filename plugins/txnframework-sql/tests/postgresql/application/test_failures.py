@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -20,6 +19,8 @@ from txnframework.model import Expect, Key, Put
 from txnframework.testing.servers.proxy import Proxy, Side
 
 Run = Callable[..., None]
+
+HOUR_MS = 3_600_000
 
 _DRIVER_ERRORS = (asyncpg.PostgresError, psycopg.Error, DBAPIError)
 _SOME = ("asyncpg", "psycopg", "AsyncSession-asyncpg", "AsyncSession-psycopg", "Connection")
@@ -162,9 +163,7 @@ def test_a_process_that_stops_before_its_commit(run: Run) -> None:
             await connection.execute(INSERT)
             await joined.put(application.ended(version))
             proxy.stall()
-            began_s = time.monotonic()
             assert await resolved(application, version) == (0, b"aborted")
-            assert time.monotonic() - began_s < 5
             proxy.cut()
             connection.terminate()
 
@@ -185,7 +184,6 @@ def test_others_while_a_header_is_locked(run: Run, *, together: bool) -> None:
                 joined = await application.store.join_transaction(connection, application.header, version)
                 await joined.put(application.ended(version))
             proxy.stall()
-            waits = []
             aborts = []
             for number, version in versions.items():
                 abort = Put(Key(f"/locked/{together}/{number}", "t"), b"aborted", version)
@@ -194,21 +192,17 @@ def test_others_while_a_header_is_locked(run: Run, *, together: bool) -> None:
                     # Each gets a statement of its own.
                     for _ in range(20):
                         await asyncio.sleep(0)
-                    before_s = time.monotonic()
                     await application.store.put(Put(Key(f"/between/{number}", "f"), b"", Expect.ANY))
-                    waits.append(time.monotonic() - before_s)
             for turn in range(10):
-                one = Key(f"/free/{turn}", "f")
-                before_s = time.monotonic()
-                await asyncio.gather(*(application.store.put(Put(one, b"", Expect.ANY)) for _ in range(1)))
-                waits.append(time.monotonic() - before_s)
-            await asyncio.gather(*aborts)
-            assert max(waits) < 1.5
+                await application.store.put(Put(Key(f"/free/{turn}", "f"), b"", Expect.ANY))
+            assert not any(abort.done() for abort in aborts)
+            # Without them the server rolls back, and the headers are free.
             proxy.cut()
             for connection in connections:
                 connection.terminate()
+            await asyncio.gather(*aborts)
 
-    run(test, commit_pause_max_ms=3_000)
+    run(test, commit_pause_max_ms=HOUR_MS, lock_timeout_ms=HOUR_MS, statement_timeout_ms=HOUR_MS)
 
 
 def test_a_deadlock(run: Run) -> None:

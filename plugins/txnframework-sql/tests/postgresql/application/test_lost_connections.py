@@ -225,7 +225,7 @@ def test_a_client_raises_at_once(run: Run) -> None:
         # Trying so often again would take minutes.
         retries = {"client": {"retries_max": 100}}
         stores = {"metadata": {"url": application.url}, "ledger": {"url": application.url}}
-        async with txnframework.open({**stores, **retries}) as client, asyncio.timeout(30):
+        async with txnframework.open({**stores, **retries}) as client, asyncio.timeout(60):
             with pytest.raises(Unavailable, match="is lost"):
                 await client.transaction(commit_with=own).begin()
 

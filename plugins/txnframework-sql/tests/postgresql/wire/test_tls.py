@@ -157,7 +157,7 @@ def test_cancelling_by_tls(wire: Any, certificate: Path) -> None:
 
 async def _connect(wire: Any, certificate: Path, query: str, host: str, expected: str) -> None:
     front = Front(wire.address, certificate)
-    async with asyncio.timeout(30), front.listening() as port:
+    async with asyncio.timeout(60), front.listening() as port:
         url = wire.url_with(address=(host, port), query=query)
         async with wire.connected(url) as connections:
             if expected not in ("encrypted", "plain"):

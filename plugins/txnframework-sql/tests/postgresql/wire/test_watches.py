@@ -33,7 +33,7 @@ async def opened(url: str) -> AsyncIterator[IMetadataStore]:
 
 
 async def woken(watch: IWatch) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await watch.changed()
 
 
