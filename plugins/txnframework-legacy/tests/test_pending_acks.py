@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_conformance import LogFamilyInMemory, LogFamilyInShortLedgers
@@ -34,6 +35,13 @@ def acked(txn: TxnID, entry: int, token: int, incarnation: int = 1) -> Acked:
 
 def at(number: int, ledger: int = 7) -> Position:
     return Position(ledger, number)
+
+
+async def either(task: asyncio.Future[Any], event: asyncio.Event) -> None:
+    """Wait until the task has ended or the event is set."""
+    waiting = asyncio.ensure_future(event.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
 
 
 def test_the_first_record_holds() -> None:
@@ -146,7 +154,7 @@ def test_who_settles_at_the_same_moment_writes_once(run: Callable[[type[WorldHar
                 await add(world, txn, step + 1)
                 held = world.connection.hold(step)
                 ending = asyncio.ensure_future(world.coordinator.end(End(txn, Action.COMMIT)))
-                await asyncio.wait({ending, asyncio.ensure_future(held.reached.wait())}, timeout=0.05)
+                await either(ending, held.reached)
                 looking = [asyncio.ensure_future(world.acks.recover()) for _ in range(3)]
                 await run_ready()
                 world.connection.restore()
@@ -191,7 +199,7 @@ def test_trimming_at_any_step_changes_nothing(run: Callable[[type[WorldHarness],
                         await add(world, gone, base + entry)
                     held = world.connection.hold(step)
                     trimming = asyncio.ensure_future(world.acks.recover())
-                    await asyncio.wait({trimming, asyncio.ensure_future(held.reached.wait())}, timeout=0.05)
+                    await either(trimming, held.reached)
                     reached = held.reached.is_set()
                     await other.coordinator.end(End(gone, Action.ABORT))
                     late = await begin(other)
