@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from zope.interface import implementer
 
@@ -21,11 +22,28 @@ from txnframework_sql.steps.leases import (
     has_expired,
     release_lease,
 )
-from txnframework_sql.steps.statements import Executor
+from txnframework_sql.steps.statements import Executor, RepeatedWrite, Steps
 
 # The session expires locally this fraction of its lifetime before other processes may take its leases.
 _MARGIN = 6
 _HEARTBEATS = 3
+
+
+# A process whose event loop is busy for this many lifetimes of the session loses its leases.
+_BUSY_LIFETIMES = 10
+
+
+def renews_alone(now_ms: int, valid_until_ms: int, heard_ms: int, ttl_ms: int) -> bool:
+    """
+    Return whether a session is renewed without the event loop: the loop is late with it, and not silent for too long.
+
+    :param valid_until_ms: when the session expires locally; ``heard_ms``: when the event loop last ran.
+    """
+    return now_ms >= valid_until_ms - ttl_ms // _HEARTBEATS and now_ms - heard_ms <= _BUSY_LIFETIMES * ttl_ms
+
+
+def _nothing() -> None:
+    pass
 
 
 @implementer(ILease)
@@ -68,44 +86,31 @@ class LeaseSession:
         self._ttl_ms = ttl_ms
         self._clock = clock
         self._held: dict[Lease, None] = {}
-        # The time until which the database surely keeps the session, minus the margin.
-        self._valid_until_ms = 0
+        # The time until which the database surely keeps the session, minus the margin: as the event loop learned it,
+        # and as the thread of the database did.
+        self._told_until_ms = 0
+        self._kept_until_ms = 0
+        # When the event loop last ran a step of this session.
+        self._heard_ms = 0
+        self._stop_repeating: Callable[[], None] = _nothing
         # How often the held leases were dropped locally, and how many of those times are stored in the database.
         self._lapses = 0
         self._stored_lapses = 0
         self._is_known = False
         self._is_closed = False
-        # Serializes a heartbeat that ends a lapsed session with an acquisition that starts the session again.
+        # Serializes a heartbeat that ends an unused session with an acquisition that starts the session again.
         self._changing = asyncio.Lock()
+        # The acquisitions that run or wait for their turn.
+        self._acquiring = 0
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def acquire(self, name: str, holder: str) -> Lease:
         """Acquire a lease, or raise LeaseHeld."""
-        async with self._changing:
-            self._require_open()
-            now_ms = self._environment.now_ms()
-            if now_ms >= self._valid_until_ms:
-                self._lapse()
-            lapses = self._lapses
-            request = LeaseRequest(name, holder, self.name, self._ttl_ms, lapses > self._stored_lapses)
-            was_known, self._is_known = self._is_known, True
-            # Called before the reply, which may be lost, so that the session does not outlive the leases it holds.
-            self.start_expiry()
-            answer = await self._executor.write(lambda: acquire_lease(request, self._clock))
-            # Leases that lapsed during the commit are still granted in the database: the session's next step ends them.
-            self._stored_lapses = lapses
-            if isinstance(answer, Refused):
-                self._is_known = was_known
-                raise LeaseHeld(name, answer.holder, answer.key)
-            self._require_open()
-            self._extend_validity(now_ms + self._ttl_ms)
-            lease = Lease(self, name, answer)
-            self._held[lease] = None
-        if self._lapses > lapses or self._environment.now_ms() >= self._valid_until_ms:
-            # The session lapsed before the reply, or the reply took longer than its lifetime: the lease is lost at
-            # once.
-            self._lapse()
-        return lease
+        self._acquiring += 1
+        try:
+            return await self._acquire(name, holder)
+        finally:
+            self._acquiring -= 1
 
     def start_expiry(self) -> None:
         """
@@ -115,6 +120,8 @@ class LeaseSession:
         """
         if not self._tasks and not self._is_closed:
             loop = asyncio.get_running_loop()
+            self._heard_ms = self._environment.now_ms()
+            self._stop_repeating = self._executor.repeat(RepeatedWrite(self._ttl_ms / _MARGIN / 1000, self._due))
             self._tasks = (
                 loop.create_task(self._heartbeat(), name="txnframework-sql heartbeat"),
                 loop.create_task(self._expire(), name="txnframework-sql session"),
@@ -146,8 +153,36 @@ class LeaseSession:
         await self._stop()
         self._is_known = False
 
+    async def _acquire(self, name: str, holder: str) -> Lease:
+        async with self._changing:
+            self._require_open()
+            now_ms = self._environment.now_ms()
+            if now_ms >= self._valid_until_ms:
+                self._lapse()
+            lapses = self._lapses
+            request = LeaseRequest(name, holder, self.name, self._ttl_ms, lapses > self._stored_lapses)
+            was_known, self._is_known = self._is_known, True
+            # Called before the reply, which may be lost, so that the session does not outlive the leases it holds.
+            self.start_expiry()
+            answer = await self._executor.write(lambda: acquire_lease(request, self._clock))
+            # Leases that lapsed during the commit are still granted in the database: the session's next step ends them.
+            self._stored_lapses = lapses
+            if isinstance(answer, Refused):
+                self._is_known = was_known
+                raise LeaseHeld(name, answer.holder, answer.key)
+            self._require_open()
+            self._extend_validity(now_ms + self._ttl_ms)
+            lease = Lease(self, name, answer)
+            self._held[lease] = None
+        if self._lapses > lapses or self._environment.now_ms() >= self._valid_until_ms:
+            # The session lapsed before the reply, or the reply took longer than its lifetime: the lease is lost at
+            # once.
+            self._lapse()
+        return lease
+
     async def _stop(self) -> None:
         self._is_closed = True
+        self._stop_repeating()
         tasks, self._tasks = self._tasks, ()
         for task in tasks:
             task.cancel()
@@ -159,16 +194,33 @@ class LeaseSession:
         if self._is_closed:
             raise Closed("the store is being closed, and its leases with it")
 
+    @property
+    def _valid_until_ms(self) -> int:
+        return max(self._told_until_ms, self._kept_until_ms)
+
     def _extend_validity(self, expires_ms: int) -> None:
-        self._valid_until_ms = max(self._valid_until_ms, expires_ms - self._ttl_ms // _MARGIN)
+        self._told_until_ms = max(self._told_until_ms, expires_ms - self._ttl_ms // _MARGIN)
+
+    def _due(self) -> tuple[Callable[[], Steps[bool]], Callable[[bool], None]] | None:
+        """Return a renewal if the event loop is late with its own; called on the thread of the database."""
+        now_ms = self._environment.now_ms()
+        if not self._held or not renews_alone(now_ms, self._valid_until_ms, self._heard_ms, self._ttl_ms):
+            return None
+
+        def done(is_extended: bool) -> None:
+            # A session that has expired lapses in the event loop, when the loop is back.
+            if is_extended:
+                self._kept_until_ms = max(self._kept_until_ms, now_ms + self._ttl_ms - self._ttl_ms // _MARGIN)
+
+        return (lambda: extend(self.name, self._ttl_ms, self._clock)), done
 
     async def _heartbeat(self) -> None:
         """Write a new expiry time every third of the session's lifetime."""
         while True:
             await self._environment.sleep_until(self._environment.now_ms() + self._ttl_ms // _HEARTBEATS)
+            self._heard_ms = self._environment.now_ms()
             try:
-                async with self._changing:
-                    await self._renew()
+                await self._renew()
             except Closed:
                 return
             except TxnFrameworkError:
@@ -176,22 +228,28 @@ class LeaseSession:
                 continue
 
     async def _renew(self) -> None:
-        now_ms = self._environment.now_ms()
-        if not self._is_known:
-            if await self._executor.read(lambda: has_expired(self._clock)):
-                await self._executor.write(lambda: end_expired(self._clock))
-            return
-        lapses = self._lapses
-        if not self._held:
+        if self._held:
+            # Neither the acquisitions that wait for each other nor other jobs of the database may delay this.
+            now_ms = self._environment.now_ms()
+            if await self._executor.write(lambda: extend(self.name, self._ttl_ms, self._clock), is_urgent=True):
+                self._extend_validity(now_ms + self._ttl_ms)
+            else:
+                self._lapse()
+        elif not self._acquiring:
+            # Otherwise an acquisition starts or extends the session.
+            async with self._changing:
+                await self._end_unused()
+
+    async def _end_unused(self) -> None:
+        """End the own session, which holds nothing, or those that have expired."""
+        if self._is_known:
+            lapses = self._lapses
             # This also ends leases taken by an acquisition of unknown outcome. The next acquisition starts the session
             # again.
             await self._executor.write(lambda: end_session(self.name))
             self._stored_lapses, self._is_known = lapses, False
-            return
-        if await self._executor.write(lambda: extend(self.name, self._ttl_ms, self._clock)):
-            self._extend_validity(now_ms + self._ttl_ms)
-        else:
-            self._lapse()
+        elif await self._executor.read(lambda: has_expired(self._clock)):
+            await self._executor.write(lambda: end_expired(self._clock))
 
     async def _expire(self) -> None:
         """Drop the leases locally, before other processes can acquire them, when no heartbeat succeeded in time."""

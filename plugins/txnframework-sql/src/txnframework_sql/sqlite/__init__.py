@@ -2,7 +2,7 @@
 SQLite: one thread for each database file, and several processes that share it.
 
 The layers, lowest first: ``_errors`` translates errors, and ``_files`` protects the files. A ``_connection`` performs
-steps, and ``_schema`` creates the tables. ``_thread`` executes groups of jobs on the connection. ``_poller`` wakes
+steps, and ``_schema`` creates the tables. ``_thread`` executes groups of ``_jobs`` on the connection. ``_poller`` wakes
 watches. ``_database`` provides all of this to the stores.
 """
 

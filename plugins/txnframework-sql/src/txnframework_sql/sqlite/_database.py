@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,12 +19,13 @@ from txnframework_sql.application._sqlite import SqliteJoins
 from txnframework_sql.sqlite._connection import Location, SqliteConnection
 from txnframework_sql.sqlite._entries import SqliteEntries
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
+from txnframework_sql.sqlite._jobs import IJob, Job, SharedJob, SharedWork, Work
 from txnframework_sql.sqlite._poller import Poller
 from txnframework_sql.sqlite._schema import ensure_current
-from txnframework_sql.sqlite._thread import DatabaseThread, IJob, Job, SharedJob, SharedWork, Work
+from txnframework_sql.sqlite._thread import DatabaseThread
 from txnframework_sql.steps import records
 from txnframework_sql.steps.leases import Clock, clock_of
-from txnframework_sql.steps.statements import Executor, Observer
+from txnframework_sql.steps.statements import Executor, Observer, RepeatedWrite
 
 
 class SqliteRecords:
@@ -188,12 +189,14 @@ class SqliteDatabase:
         """Return the result of steps that read one view; the view holds every write confirmed before this call."""
         return await self._run(work, is_write=False)
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], is_urgent: bool = False) -> T:
         """
         Return the result of the steps once their writes are durable.
 
-        Steps raise before they write, or all their writes are rolled back.
+        Steps raise before they write, or all their writes are rolled back. Urgent ones go before all that wait.
         """
+        if is_urgent:
+            return await self._run_at_once(work)
         return await self._run(work, is_write=True)
 
     async def share(self, work: SharedWork[C, T], call: C, is_write: bool) -> T:
@@ -221,6 +224,11 @@ class SqliteDatabase:
     def ignore(self, observer: Observer) -> None:
         """Stop calling ``observer``."""
         self._thread.ignore(observer)
+
+    def repeat(self, write: RepeatedWrite) -> Callable[[], None]:
+        """Perform ``write`` on the database's thread until the returned function is called."""
+        self._thread.repeat(write)
+        return lambda: self._thread.drop(write)
 
     def records(self, _: MetadataOptions) -> Records:
         """Return the operations on records, performed as steps."""
@@ -275,6 +283,13 @@ class SqliteDatabase:
             future: asyncio.Future[T] = self._loop.create_future()
             self._gather(Job(work, is_write, self._loop, future))
             return await future
+
+    async def _run_at_once(self, work: Work[T]) -> T:
+        """Perform a write without a turn in the queues of the loop and of the thread."""
+        self.require_open()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._thread.put([Job(work, True, self._loop, future)], is_urgent=True)
+        return await future
 
     def _gather(self, job: IJob) -> None:
         if not self._gathered:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from txnframework.model import Append, Appended, EntryRange, IntendedAppend, IntendedAppended, LedgerEntry, Limit, Tail
 from txnframework_sql._options import LedgerOptions
-from txnframework_sql.sqlite._thread import SharedWork
+from txnframework_sql.sqlite._jobs import SharedWork
 from txnframework_sql.steps import reads
 from txnframework_sql.steps.ledgers import LedgerRef, tails_of
 from txnframework_sql.steps.shared_appends import LedgerAppend, append_calls

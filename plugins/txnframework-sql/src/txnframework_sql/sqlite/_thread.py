@@ -4,181 +4,29 @@ The thread that uses a connection, and the only bridge between it and asyncio.
 Jobs that wait when the thread becomes free are executed together. The reads share one view; then the writes share one
 transaction, with one commit and one fsync. A write is confirmed after that commit. A write that fails alone, such as by
 a version mismatch, does not affect the others.
+
+Urgent jobs and repeated writes go before all others. They wait for at most one reading job, one writing job and its
+commit: what is left of a group then follows them. A repeated write needs no event loop, which may be busy for seconds
+in one turn.
 """
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from math import inf
+from time import monotonic
 
-from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework_sql._database import copy_error
 from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, translated
-from txnframework_sql.steps.statements import Change, Observer, Steps
-
-C = TypeVar("C")
-T = TypeVar("T")
-
-Work = Callable[[], Steps[T]]
-"""Returns new steps to perform on the thread. It may be called again if its group was rolled back."""
-
-SharedWork = Callable[[Sequence[C]], Steps[Sequence[T | Exception]]]
-"""Returns new steps that perform several calls; see ``SharedJob``. It is called again as ``Work`` is."""
-
-
-class IJob(Protocol):
-    """What the thread performs as one piece."""
-
-    is_write: bool
-    loop: asyncio.AbstractEventLoop
-
-    def work(self) -> Steps[Any]:
-        """Return new steps; see ``Work``."""
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether no caller waits for it any more."""
-
-    def parts(self) -> Sequence[IJob]:
-        """Return the jobs that fail separately."""
-
-    def answer(self, value: Any, error: BaseException | None) -> None:
-        """Set the futures of the callers that still wait; called in ``loop``."""
-
-
-@dataclass(slots=True, eq=False)
-class Job(Generic[T]):
-    """One piece of work and the future of its caller."""
-
-    work: Work[T]
-    is_write: bool
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[T]
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether the caller was cancelled."""
-        return self.future.cancelled()
-
-    def parts(self) -> Sequence[IJob]:
-        """Return this job."""
-        return (self,)
-
-    def answer(self, value: T, error: BaseException | None) -> None:
-        """Set the future, unless the caller was cancelled."""
-        if not self.future.done():
-            _set(self.future, value, error)
-
-
-@dataclass(slots=True, eq=False)
-class SharedJob(Generic[C, T]):
-    """
-    Calls of one kind that are performed by the same steps.
-
-    ``perform`` returns a result or an error for each call, in order. If it raises instead, each call is performed again
-    as a job of its own, so that an invalid value of one call does not affect the others.
-    """
-
-    perform: SharedWork[C, T]
-    is_write: bool
-    loop: asyncio.AbstractEventLoop
-    calls: list[tuple[C, asyncio.Future[T]]]
-    # The calls of the last ``work``: a caller that was cancelled before is left out.
-    _performed: list[tuple[C, asyncio.Future[T]]] = field(default_factory=list)
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether all callers were cancelled."""
-        return all(future.cancelled() for _, future in self.calls)
-
-    def work(self) -> Steps[Sequence[T | Exception]]:
-        """Return the steps of the calls whose callers wait."""
-        self._performed = [one for one in self.calls if not one[1].cancelled()]
-        return self.perform([call for call, _ in self._performed])
-
-    def parts(self) -> Sequence[IJob]:
-        """Return a job for each call."""
-        if len(self.calls) == 1:
-            return (self,)
-        return [SharedJob(self.perform, self.is_write, self.loop, [one]) for one in self.calls]
-
-    def answer(self, value: Sequence[T | Exception] | None, error: BaseException | None) -> None:
-        """
-        Set the future of each call.
-
-        If the commit failed, there are both values and an error: a call that was refused before stays refused.
-        """
-        answered = self.calls if value is None else self._performed
-        answers: Sequence[T | Exception | None] = [None] * len(self.calls) if value is None else value
-        for (_, future), one in zip(answered, answers, strict=True):
-            if future.done():
-                continue
-            if isinstance(one, Exception):
-                _set(future, None, one)
-            elif isinstance(error, TxnFrameworkError) and len(self.calls) > 1:
-                _set(future, None, copy_error(error, error.__cause__))
-            else:
-                _set(future, one, error)
-
-
-def _set(future: asyncio.Future[Any], value: object, error: BaseException | None) -> None:
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """The result or error of a job, and its changes."""
-
-    job: IJob
-    value: Any = None
-    error: BaseException | None = None
-    changes: tuple[Change, ...] = ()
-
-
-def attempt(connection: SqliteConnection, job: IJob) -> Outcome:
-    """Execute one job within a transaction."""
-    connection.changes = []
-    try:
-        value = connection.perform(job.work())
-    except DATABASE_ERRORS as error:
-        return failed([job], translated(error, connection.shown_url), error)[0]
-    except Exception as error:  # The caller receives it; the thread continues.
-        return Outcome(job, error=error)
-    return Outcome(job, value, changes=tuple(connection.changes))
-
-
-def failed(jobs: Iterable[IJob], error: TxnFrameworkError, cause: BaseException) -> list[Outcome]:
-    """Return the outcomes of jobs that all fail with one cause."""
-    return [Outcome(job, error=copy_error(error, cause)) for job in jobs]
-
-
-def deliver(outcomes: list[Outcome]) -> None:
-    """Set the futures, with one call into each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_loop.setdefault(outcome.job.loop, []).append(outcome)
-    for loop, own in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_set_all, own)
-        except RuntimeError:
-            # The loop was closed, so no task waits in it.
-            continue
-
-
-def _set_all(outcomes: list[Outcome]) -> None:
-    for outcome in outcomes:
-        outcome.job.answer(outcome.value, outcome.error)
+from txnframework_sql.sqlite._jobs import IJob, Outcome, RepeatedJob, attempt, deliver, failed
+from txnframework_sql.steps.statements import Change, Observer, RepeatedWrite
 
 
 class DatabaseThread:
@@ -199,10 +47,17 @@ class DatabaseThread:
         self._connect = connect
         self._group_max = group_max
         self._jobs: queue.SimpleQueue[Sequence[IJob | None]] = queue.SimpleQueue()
-        # Jobs of the last item of the queue that are left for the next group; only the thread uses them.
+        # Each urgent job is here before an empty item of the queue wakes the thread.
+        self._urgent: deque[IJob] = deque()
+        # Jobs that were read from the queue and are left for the next group; only the thread uses them.
         self._left: deque[IJob | None] = deque()
         self._observers: tuple[Observer, ...] = ()
-        self._observers_lock = threading.Lock()
+        self._repeated: tuple[RepeatedWrite, ...] = ()
+        self._period_s = inf
+        # When the thread last asked what is due.
+        self._repeated_s = 0.0
+        # Of the observers and of the repeated writes.
+        self._lock = threading.Lock()
         # A job is either executed by the thread or refused: no job is added after the last read of the queue.
         self._end_lock = threading.Lock()
         self._is_dead = False
@@ -214,13 +69,19 @@ class DatabaseThread:
 
     # -- called from event loops --------------------------------------------------------------------
 
-    def put(self, jobs: Sequence[IJob]) -> None:
-        """Queue jobs; the future of each is set in its loop. Raise Unavailable if the thread has ended."""
+    def put(self, jobs: Sequence[IJob], is_urgent: bool = False) -> None:
+        """
+        Queue jobs; the future of each is set in its loop. Raise Unavailable if the thread has ended.
+
+        Urgent ones go before all that wait, and are no part of their commits.
+        """
         with self._end_lock:
             if self._is_dead:
                 raise Unavailable("the connection to the database has broken down; open the store again")
             self.jobs_received += len(jobs)
-            self._jobs.put(jobs)
+            if is_urgent:
+                self._urgent.extend(jobs)
+            self._jobs.put(() if is_urgent else jobs)
 
     @property
     def is_dead(self) -> bool:
@@ -237,19 +98,34 @@ class DatabaseThread:
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after every commit of this connection."""
-        with self._observers_lock:
+        with self._lock:
             self._observers = (*self._observers, observer)
 
     def ignore(self, observer: Observer) -> None:
         """Stop calling ``observer``."""
-        with self._observers_lock:
+        with self._lock:
             self._observers = tuple(known for known in self._observers if known != observer)
+
+    def repeat(self, write: RepeatedWrite) -> None:
+        """Perform ``write``, before all jobs."""
+        self._set_repeated(lambda known: (*known, write))
+        # A thread that waits without a time limit must begin to count the time.
+        self._jobs.put(())
+
+    def drop(self, write: RepeatedWrite) -> None:
+        """Stop performing ``write``."""
+        self._set_repeated(lambda known: tuple(one for one in known if one is not write))
 
     def changed(self, changes: tuple[Change, ...]) -> None:
         """Report changes of another connection of this process to the observers."""
         if changes:
             for observer in self._observers:
                 observer(changes)
+
+    def _set_repeated(self, change: Callable[[tuple[RepeatedWrite, ...]], tuple[RepeatedWrite, ...]]) -> None:
+        with self._lock:
+            self._repeated = change(self._repeated)
+            self._period_s = min((write.period_s for write in self._repeated), default=inf)
 
     # -- the thread ---------------------------------------------------------------------------------
 
@@ -265,12 +141,14 @@ class DatabaseThread:
             return
         self.started.set_result(None)
         try:
-            while jobs := self._take():
-                live = [job for job in jobs if job is not None and not job.is_abandoned]
-                self._answer(self._read, connection, [job for job in live if not job.is_write])
-                self._answer(self._write, connection, [job for job in live if job.is_write])
-                if jobs[-1] is None:
-                    break
+            while (jobs := self._take()) is not None:
+                live = [job for job in jobs if not job.is_abandoned]
+                left = [
+                    *self._answer(self._read, connection, [job for job in live if not job.is_write]),
+                    *self._answer(self._write, connection, [job for job in live if job.is_write]),
+                ]
+                self._left.extendleft(reversed(left))
+                self._repeat(connection)
         finally:
             try:
                 connection.close()
@@ -280,13 +158,19 @@ class DatabaseThread:
 
     def _answer(
         self,
-        execute: Callable[[SqliteConnection, list[IJob]], None],
+        execute: Callable[[SqliteConnection, list[IJob]], Sequence[IJob]],
         connection: SqliteConnection,
         jobs: list[IJob],
-    ) -> None:
-        """Execute a group; every job gets an outcome in any case, and only the end of the thread is raised."""
+    ) -> Sequence[IJob]:
+        """
+        Execute a group, and return what is left of it, because it had to pause.
+
+        Every other job gets an outcome in any case, and only the end of the thread is raised.
+        """
+        if not jobs:
+            return ()
         try:
-            execute(connection, jobs)
+            return execute(connection, jobs)
         except BaseException as error:
             with suppress(Exception):
                 connection.rollback()
@@ -301,37 +185,63 @@ class DatabaseThread:
             )
             if not isinstance(error, Exception):
                 raise
+            return ()
 
     def _fail_rest(self, shown_url: str) -> None:
         """Answer the remaining jobs at the end of the thread; there are some only if the thread failed."""
         with self._end_lock:
             self._is_dead = True
+        self._left.extendleft(self._urgent)
         while not self._jobs.empty():
             self._left.extend(self._jobs.get())
         for job in self._left:
             if job is not None:
                 deliver([Outcome(job, error=Unavailable(f"the connection to {shown_url} broke down"))])
 
-    def _take(self) -> list[IJob | None]:
-        """Wait for a job, and take all waiting jobs with it; a None at the end requests the stop."""
-        if not self._left:
-            self._left.extend(self._jobs.get())
-        jobs: list[IJob | None] = []
+    def _repeat(self, connection: SqliteConnection) -> None:
+        """Perform the repeated writes that are due."""
+        if not self._is_repetition_due():
+            return
+        self._repeated_s = monotonic()
+        for write in self._repeated:
+            if (due := write.due()) is not None:
+                self._answer(self._write, connection, [RepeatedJob(*due)])
+
+    def _is_repetition_due(self) -> bool:
+        return monotonic() - self._repeated_s >= self._period_s
+
+    def _must_pause(self) -> bool:
+        """Return whether a group leaves its other jobs for later."""
+        return bool(self._urgent) or self._is_repetition_due()
+
+    def _take(self) -> list[IJob] | None:
+        """Wait for jobs; return the jobs of the next group, or None after those that came before the stop."""
+        jobs: list[IJob] = []
+        while not self._left and not self._urgent:
+            left_s = self._repeated_s + self._period_s - monotonic()
+            try:
+                self._left.extend(self._jobs.get(timeout=None if left_s == inf else max(0.0, left_s)))
+            except queue.Empty:
+                return jobs
+        if self._urgent:
+            while self._urgent:
+                jobs.append(self._urgent.popleft())
+            return jobs
         while len(jobs) < self._group_max:
-            if not self._left:
-                try:
-                    self._left.extend(self._jobs.get_nowait())
-                except queue.Empty:
-                    break
-            jobs.append(self._left.popleft())
-            if jobs[-1] is None:
+            if self._left:
+                if (job := self._left[0]) is None:
+                    return jobs or None
+                jobs.append(job)
+                self._left.popleft()
+                continue
+            try:
+                self._left.extend(self._jobs.get_nowait())
+            except queue.Empty:
                 break
         return jobs
 
-    def _read(self, connection: SqliteConnection, jobs: list[IJob]) -> None:
-        """Execute reading jobs in one view, taken after all of them were queued."""
-        if not jobs:
-            return
+    def _read(self, connection: SqliteConnection, jobs: list[IJob]) -> Sequence[IJob]:
+        """Execute reading jobs in one view, taken after all of them were queued; return those that are left."""
         outcomes: list[Outcome] = []
         try:
             self._settle(connection)
@@ -341,26 +251,36 @@ class DatabaseThread:
                 if not connection.in_transaction:
                     connection.begin_read()
                 outcomes.append(attempt(connection, job))
+                if self._must_pause():
+                    break
             connection.rollback()
         except DATABASE_ERRORS as error:
             outcomes += failed(jobs[len(outcomes) :], translated(error, connection.shown_url), error)
         deliver(outcomes)
+        return jobs[len(outcomes) :]
 
-    def _write(self, connection: SqliteConnection, jobs: list[IJob]) -> None:
-        """Execute writes with one commit; if one of them fails midway, commit each of their parts separately."""
-        if not jobs:
-            return
+    def _write(self, connection: SqliteConnection, jobs: list[IJob]) -> Sequence[IJob]:
+        """
+        Execute writes with one commit; if one of them fails midway, commit each of their parts separately.
+
+        Return the jobs and parts that are left.
+        """
         outcomes = self._commit_together(connection, jobs)
         if outcomes is None:
-            parts = [part for job in jobs for part in job.parts() if not part.is_abandoned]
-            outcomes = [outcome for part in parts for outcome in self._commit_together(connection, [part]) or ()]
+            jobs = [part for job in jobs for part in job.parts() if not part.is_abandoned]
+            outcomes = []
+            for part in jobs:
+                outcomes += self._commit_together(connection, [part]) or ()
+                if self._must_pause():
+                    break
         changes = tuple(change for outcome in outcomes for change in outcome.changes)
         self.changed(changes)
         deliver(outcomes)
+        return jobs[len(outcomes) :]
 
     def _commit_together(self, connection: SqliteConnection, jobs: list[IJob]) -> list[Outcome] | None:
         """
-        Return the outcome of each job.
+        Return the outcome of each job, or of the first ones if the group must pause.
 
         If one of several jobs or parts of jobs failed after it had written, undo all changes and return None. The same
         if a job of several parts failed at all: its parts may succeed separately.
@@ -380,6 +300,8 @@ class DatabaseThread:
                     self._undo(connection)
                     return None if is_divisible or len(jobs) > 1 else [outcome]
             outcomes.append(outcome)
+            if self._must_pause():
+                break
         return self._commit(connection, outcomes)
 
     def _commit(self, connection: SqliteConnection, outcomes: list[Outcome]) -> list[Outcome]:
