@@ -34,7 +34,7 @@ from pathlib import Path
 sys.path.insert(1, str(Path(__file__).parents[1]))  # the common parts of all figures are one folder up
 
 import pyspark
-from kafka_server import SERVER, connector_jars, kafka_server
+from kafka_server import SERVER, KafkaServer, connector_jars, kafka_server
 from measurement import Found, Target, machine
 from processes import cpu_seconds
 from pyspark.sql import DataFrame, SparkSession
@@ -58,17 +58,20 @@ _NUMBERS = itertools.count(1)
 
 @dataclass
 class Side:
-    """One connector; ``stores``: the configuration, of ours only."""
+    """One connector; ``stores``: the configuration, of ours only; ``server``: of Kafka's only."""
 
     name: str
     format: str
     where: dict[str, str]
     stores: str = ""
+    server: KafkaServer | None = None
     inputs: dict[str, str] = field(default_factory=dict)
 
     def create(self, name: str) -> None:
-        # Kafka creates a topic when it is written first.
-        if self.stores:
+        # Kafka would create a topic when it is written first, so a topic without rows could not be read.
+        if self.server is not None:
+            self.server.create(name)
+        else:
             with blocking.open(self.stores) as client:
                 client.create_topic(name, segments=PARTITIONS)
 
@@ -224,12 +227,12 @@ def main() -> None:
         jars = directory / "jars"
         settings = {"spark.jars": ",".join(map(str, connector_jars(jars / "connector")))}
         with (
-            kafka_server(jars / "server", run / "kafka", PARTITIONS) as bootstrap,
+            kafka_server(jars / "server", run / "kafka", PARTITIONS) as server,
             Stage(run, arguments.rows, arguments.rounds, status.update, settings) as stage,
         ):
             stage.configure()
             ours = Side("ours", "txnframework", stage.stores, stage.stores["config"])
-            theirs = Side("kafka", "kafka", {"kafka.bootstrap.servers": bootstrap})
+            theirs = Side("kafka", "kafka", {"kafka.bootstrap.servers": server.address}, server=server)
             found = {"beside-kafka": Comparison(stage, (ours, theirs)).run()}
     kept = document(found, {"backend": "sqlite", "rows": arguments.rows, "machine": before})
     if arguments.keep:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,7 @@ transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 """
 _START_WITHIN_S: Final = 120.0
+_QUIET: Final = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def fetch_jars(directory: Path, artifacts: tuple[str, ...]) -> list[Path]:
@@ -58,12 +60,25 @@ def connector_jars(directory: Path) -> list[Path]:
     return [jar for jar in fetch_jars(directory, CONNECTOR) if not jar.name.startswith(_SPARKS_OWN)]
 
 
-@contextmanager
-def kafka_server(jars: Path, directory: Path, partitions: int) -> Iterator[str]:
-    """
-    Run a Kafka with its data in ``directory``, and return its address.
+@dataclass(frozen=True, slots=True)
+class KafkaServer:
+    """A running Kafka: its address, and the jars of its tools."""
 
-    ``jars``: where its jars are or are put. It creates topics with so many partitions when they are written first.
+    address: str
+    classpath: str
+
+    def create(self, topic: str) -> None:
+        """Create a topic, with as many partitions as the server gives by default."""
+        asked = ["--bootstrap-server", self.address, "--create", "--topic", topic]
+        subprocess.run(_java(self.classpath, "org.apache.kafka.tools.TopicCommand", *asked), check=True, **_QUIET)
+
+
+@contextmanager
+def kafka_server(jars: Path, directory: Path, partitions: int) -> Iterator[KafkaServer]:
+    """
+    Run a Kafka with its data in ``directory``.
+
+    ``jars``: where its jars are or are put. ``partitions``: how many each topic has.
     """
     classpath = ":".join(map(str, fetch_jars(jars, SERVER)))
     directory.mkdir(parents=True)
@@ -71,16 +86,19 @@ def kafka_server(jars: Path, directory: Path, partitions: int) -> Iterator[str]:
     properties = directory / "server.properties"
     properties.write_text(_PROPERTIES.format(**ports, data=directory / "data", partitions=partitions), encoding="utf-8")
     identity = uuid.uuid4().hex[:22]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    format_ = ["java", "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties)]
-    subprocess.run(format_, check=True, **quiet)
-    server = subprocess.Popen(["java", "-Xmx1g", "-cp", classpath, "kafka.Kafka", str(properties)], **quiet)
+    format_ = _java(classpath, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties))
+    subprocess.run(format_, check=True, **_QUIET)
+    server = subprocess.Popen(_java(classpath, "kafka.Kafka", str(properties)), **_QUIET)
     try:
         _wait_for(server, ports["broker"])
-        yield f"127.0.0.1:{ports['broker']}"
+        yield KafkaServer(f"127.0.0.1:{ports['broker']}", classpath)
     finally:
         server.terminate()
         server.wait()
+
+
+def _java(classpath: str, *arguments: str) -> list[str]:
+    return ["java", "-Xmx1g", "-cp", classpath, *arguments]
 
 
 def _free_port() -> int:

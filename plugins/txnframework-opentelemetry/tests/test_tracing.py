@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -240,7 +241,8 @@ def test_numbers(processes: Callable[..., tuple[Process, Process]]) -> None:
     run(work())
 
 
-def test_micro_batches(processes: Callable[..., tuple[Process, Process]]) -> None:
+@pytest.mark.parametrize("action", Action)
+def test_micro_batches(processes: Callable[..., tuple[Process, Process]], action: Action) -> None:
     """A batch is one span from its begin to its end, in the process that ends it, whoever began it how often."""
     process, other = processes()
 
@@ -255,12 +257,16 @@ def test_micro_batches(processes: Callable[..., tuple[Process, Process]]) -> Non
             for _ in range(2):
                 await coordinator.finish_batch(batch, begun.txn_id, ())
             assert process.spans("batch") == []
-            await coordinator.end(End(begun.txn_id, Action.COMMIT))
+            await coordinator.end(End(begun.txn_id, action, batch=batch))
+            # As Spark does with a batch that failed.
+            with contextlib.suppress(InvalidTransactionState):
+                await task.end(End(begun.txn_id, Action.ABORT, batch=batch))
         assert other.spans("batch") == []
         batch_span = process.span("batch")
         assert batch_span.start_time == begun.created_ms * 1_000_000
         assert attributes(batch_span)["txnframework.batch"] == "report query 7"
         assert attributes(batch_span)[TRANSACTION] == str(begun.txn_id)
+        assert attributes(batch_span)["txnframework.action"] == action.value
         end = process.span("end")
         assert batch_span.start_time is not None
         assert end.start_time is not None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import msgspec
 from zope.interface import implementer
 
 from txnframework.config import Config
@@ -23,12 +23,10 @@ from txnframework.interfaces import (
 )
 from txnframework.model.ids import TxnID
 from txnframework.model.observations import SUCCEEDED, ObservedOperation, OperationKind, Outcome
-from txnframework.model.transactions import BatchID, Begin, End, SourceRange, SweepResult, Transaction
+from txnframework.model.transactions import Action, BatchID, Begin, End, SweepResult, Transaction
 from txnframework.plugin import ObserverContext, PluginRegistry
 from txnframework.runtime.proxy import ForwardingProxy
-
-BATCHES_MAX = 100
-"""The most micro-batches of one process that are open at a time; of more, the first ones are not reported."""
+from txnframework.values import State
 
 
 async def open_observers(config: Config, registry: PluginRegistry, environment: Environment) -> tuple[IObserver, ...]:
@@ -98,7 +96,6 @@ class ObservedCoordinator(ForwardingProxy):
         super().__init__(behind)
         self._observer = observer
         self._family = behind.family
-        self._batches: OrderedDict[TxnID, IObservation] = OrderedDict()
 
     async def begin(self, request: Begin) -> Transaction:
         """Begin a transaction and report it."""
@@ -123,37 +120,15 @@ class ObservedCoordinator(ForwardingProxy):
         observation.ends(Outcome(txn_id=begun.txn_id))
         return begun
 
-    async def finish_batch(self, batch: BatchID, txn_id: TxnID, ranges: tuple[SourceRange, ...]) -> None:
-        """
-        Record what a micro-batch consumed; the micro-batch is reported from its begin on.
-
-        Another process may have begun it: each task of Spark has one, and the process that commits calls this.
-        """
-        await IApplicationCoordinator(self._behind).finish_batch(batch, txn_id, ranges)
-        if txn_id not in self._batches:
-            with suppress(TxnFrameworkError):  # the batch matters more than its report
-                begun_ms = (await self._behind.describe(txn_id)).created_ms
-                self._batches[txn_id] = self._observer.begins(
-                    ObservedOperation(
-                        OperationKind.BATCH,
-                        txn_id=txn_id,
-                        family=self._family,
-                        application=_shown(batch),
-                        begun_ms=begun_ms,
-                    )
-                )
-            if len(self._batches) > BATCHES_MAX:
-                self._batches.popitem(last=False)[1].ends(SUCCEEDED)
-
     async def end(self, request: End) -> Transaction:
-        """Decide a transaction and report it."""
-        with self._ending(request):
+        """Decide a transaction and report it, and the micro-batch that it decides."""
+        async with self._ending(request):
             ended: Transaction = await self._behind.end(request)
         return ended
 
     async def end_with(self, request: End, transaction: IDatabaseTransaction) -> Transaction:
         """Decide a transaction together with rows of the application, and report it."""
-        with self._ending(request):
+        async with self._ending(request):
             return await ICoCommitCoordinator(self._behind).end_with(request, transaction)
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
@@ -162,23 +137,34 @@ class ObservedCoordinator(ForwardingProxy):
             settled: SweepResult = await self._behind.settle(txn_id)
         return settled
 
-    @contextmanager
-    def _ending(self, request: End) -> Iterator[None]:
+    @asynccontextmanager
+    async def _ending(self, request: End) -> AsyncIterator[None]:
         operation = ObservedOperation(
             OperationKind.END, txn_id=request.txn_id, family=self._family, action=request.action.value
         )
+        begun = None if request.batch is None else await self._begun(request)
         with observing(self._observer, operation):
-            try:
+            if begun is None or request.batch is None:
                 yield
-            except BaseException as error:
-                self._batch_ends(request.txn_id, Outcome(error, request.txn_id))
-                raise
-            self._batch_ends(request.txn_id, Outcome(txn_id=request.txn_id))
+                return
+            # Another process may have begun it: each task of Spark has one.
+            batch = msgspec.structs.replace(
+                operation,
+                kind=OperationKind.BATCH,
+                application=_shown(request.batch),
+                begun_ms=begun.created_ms,
+            )
+            with observing(self._observer, batch):
+                yield
 
-    def _batch_ends(self, txn_id: TxnID, outcome: Outcome) -> None:
-        batch = self._batches.pop(txn_id, None)
-        if batch is not None:
-            batch.ends(outcome)
+    async def _begun(self, request: End) -> Transaction | None:
+        """Return the transaction of a micro-batch that the request decides; None if it was aborted before."""
+        try:
+            found: Transaction = await self._behind.describe(request.txn_id)
+        except TxnFrameworkError:
+            return None  # the batch matters more than its report
+        # Spark aborts a batch again that failed, whose transaction was aborted by the failure.
+        return found if request.action is Action.COMMIT or found.state is State.OPEN else None
 
 
 def _shown(batch: BatchID) -> str:

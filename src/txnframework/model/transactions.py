@@ -62,7 +62,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
 
     ``branches``: those that count. The same End again succeeds; another action *or other branches* does not.
     ``operator``: end the transaction of any owner; used by operators, and by the framework itself when the owner's
-    process is gone.
+    process is gone. ``batch``: the micro-batch whose transaction it is, for observers; it changes nothing else.
     """
 
     txn_id: TxnID
@@ -70,6 +70,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     principal: str = ""
     branches: frozenset[int] = frozenset({0})
     operator: bool = False
+    batch: BatchID | None = None
 
 
 class Transaction(msgspec.Struct, frozen=True, gc=False):

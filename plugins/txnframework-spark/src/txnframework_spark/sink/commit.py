@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar, cast
 
@@ -32,7 +32,7 @@ from txnframework.errors import (
 from txnframework.interfaces import IApplicationCoordinator, IMetadataStore, ITransactionCoordinator
 from txnframework.model.acks import Ack, AckRequest, ProcessedRange
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.transactions import Action, Application, End, SourceRange, State
+from txnframework.model.transactions import Action, Application, BatchID, End, SourceRange, State
 from txnframework_spark.errors import BatchNotCommitted, Unsupported
 from txnframework_spark.microbatch.batch import MicroBatch, application_coordinator, batch_id
 from txnframework_spark.microbatch.pause import ACKS_PUT, COMMITTED, JUDGED, SETTLED, Pauses
@@ -79,15 +79,16 @@ async def require_no_acknowledgments(store: IMetadataStore, batch: MicroBatch) -
 
 
 async def commit_branches(
-    coordinator: ITransactionCoordinator, txn_id: TxnID, staged: Iterable[Staged], what: str
+    coordinator: ITransactionCoordinator, txn_id: TxnID, staged: Iterable[Staged], batch: BatchID | None, what: str
 ) -> None:
     """Commit all staged rows by one compare-and-set of the header, which lists the branches of the tasks.
 
+    :param batch: the micro-batch, or the job of an application.
     :raises BatchNotCommitted: the transaction has ended; none of the rows counts.
     """
     branches = frozenset({0}) | {message.branch for message in staged}
     try:
-        await coordinator.end(End(txn_id, Action.COMMIT, branches=branches))
+        await coordinator.end(End(txn_id, Action.COMMIT, branches=branches, batch=batch))
     except (InvalidTransactionState, TransactionNotFound) as error:
         raise BatchNotCommitted(f"{what} was not committed: {error}") from error
 
@@ -107,12 +108,12 @@ async def settle(coordinator: ITransactionCoordinator, txn_id: TxnID) -> None:
         await coordinator.settle(txn_id)
 
 
-async def abort_open(coordinator: ITransactionCoordinator, txn_ids: Iterable[TxnID]) -> None:
-    """Abort those transactions that are open; committed ones are unaffected."""
-    for txn_id in sorted(set(txn_ids)):
+async def abort_open(coordinator: ITransactionCoordinator, batches: Mapping[TxnID, BatchID | None]) -> None:
+    """Abort those transactions that are open; committed ones are unaffected. ``batches``: as in ``commit_branches``."""
+    for txn_id, batch in sorted(batches.items(), key=lambda one: one[0]):
         # Unavailable: the next batch, run or job aborts it, at the latest its timeout.
         with contextlib.suppress(InvalidTransactionState, TransactionNotFound, Unavailable, OutcomeUnknown):
-            await coordinator.end(End(txn_id, Action.ABORT))
+            await coordinator.end(End(txn_id, Action.ABORT, batch=batch))
             await coordinator.settle(txn_id)
 
 
@@ -165,9 +166,15 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
 
 async def abort_staged(host: Host, staged: Sequence[Staged]) -> None:
     """Abort every transaction that the messages name and that is open; committed ones are unaffected."""
-    txn_ids = [message.txn_id for message in staged if message.txn_id is not None]
-    if txn_ids:
-        await abort_open(await application_coordinator(host), txn_ids)
+    batches = {
+        message.txn_id: None
+        if message.batch is None
+        else batch_id(message.application or message.batch.query, message.batch)
+        for message in staged
+        if message.txn_id is not None
+    }
+    if batches:
+        await abort_open(await application_coordinator(host), batches)
 
 
 class _BatchCommit:
@@ -213,7 +220,7 @@ class _BatchCommit:
             raise BatchNotCommitted(f"batch {self._facts.batch} cannot be acknowledged: {error}") from error
         pauses.reach(ACKS_PUT, self._facts.batch, **doing)
         await _both(self._current(coordinator), self._check_epochs(registrations))
-        await commit_branches(coordinator, self._txn_id, self._staged, f"batch {self._facts.batch}")
+        await commit_branches(coordinator, self._txn_id, self._staged, self._batch, f"batch {self._facts.batch}")
         # A kill between here and Spark's own record of the batch causes a replay, which the cursors reveal.
         pauses.reach(COMMITTED, self._facts.batch, **doing)
         await settle(coordinator, self._txn_id)

@@ -96,9 +96,9 @@ async def begin_job(host: Host, options: SinkOptions) -> BatchJob:
         if not await retry_unavailable(host, lambda: _is_replay(coordinator, replay)):
             return BatchJob(run, str(began), options.application_id, options.version)
     except BaseException:
-        await abort_open(coordinator, [began])
+        await abort_open(coordinator, {began: batch})
         raise
-    await abort_open(coordinator, [began])
+    await abort_open(coordinator, {began: batch})
     return replay
 
 
@@ -124,14 +124,14 @@ async def commit_job(host: Host, job: BatchJob, messages: Sequence[Staged | None
         if job.batch is not None:
             await _record_version(coordinator, job.batch, txn_id)
         # A newer job aborts this transaction before it begins its own: the first change of the header decides.
-        await commit_branches(coordinator, txn_id, staged, "the job")
+        await commit_branches(coordinator, txn_id, staged, job.batch, "the job")
 
     try:
         await retry_unavailable(host, decide)
     except Conflict:
         # A retry after an unknown outcome may find its own commit, or a newer job that began after it.
         if not await retry_unavailable(host, lambda: is_committed(coordinator, txn_id, staged)):
-            await abort_open(coordinator, [txn_id])
+            await abort_open(coordinator, {txn_id: job.batch})
             raise
     await settle(coordinator, txn_id)
 
@@ -139,7 +139,7 @@ async def commit_job(host: Host, job: BatchJob, messages: Sequence[Staged | None
 async def abort_job(host: Host, job: BatchJob) -> None:
     """Abort the job's transaction, unless it is committed."""
     if job.txn_id is not None:
-        await abort_open(await application_coordinator(host), [job.txn_id])
+        await abort_open(await application_coordinator(host), {job.txn_id: job.batch})
 
 
 async def _is_replay(coordinator: IApplicationCoordinator, job: BatchJob) -> bool:
