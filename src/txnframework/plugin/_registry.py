@@ -163,7 +163,8 @@ class PluginRegistry:
         opened = await opening
         kind = (registered.role, type(opened), declared_interfaces(opened))
         if kind not in self._verified:
-            verify_provider(role, opened, registered.origin)
+            # Its class was verified when the plugin was loaded. Processes that are forked after that share the result.
+            verify_provider(role, opened, registered.origin, provider.implementation)
             self._verified.add(kind)
         return opened
 

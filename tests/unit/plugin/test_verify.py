@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from zope.interface import Attribute, Interface, implementer, taggedValue
+from zope.interface import Attribute, Interface, alsoProvides, implementer, taggedValue
 
 from txnframework.errors import PluginContractError
 from txnframework.plugin import Origin, Provider, verify_provider
@@ -145,6 +145,25 @@ def test_attribute_is_verified_on_objects_only() -> None:
     verify_provider(IShelf, kind)
     with pytest.raises(PluginContractError, match=r"of IShelf\.label: the attribute is missing"):
         verify_provider(IShelf, kind(), ORIGIN)
+
+
+def test_an_object_of_a_verified_class() -> None:
+    """Only what the object itself has is verified: its attributes, a method that it replaces, and its own promises."""
+    kind = broken()
+    verify_provider(IShelf, kind(), ORIGIN, kind)
+    lacking = broken(label=None)
+    with pytest.raises(PluginContractError, match=r"of IShelf\.label: the attribute is missing"):
+        verify_provider(IShelf, lacking(), ORIGIN, lacking)
+    replacing = kind()
+    replacing.put = _sync
+    with pytest.raises(PluginContractError, match=r"of IShelf\.put: it is not 'async def'"):
+        verify_provider(IShelf, replacing, ORIGIN, kind)
+    promising = kind()
+    alsoProvides(promising, ILockedShelf)
+    with pytest.raises(PluginContractError, match=r"of ILockedShelf\.lock: the method is missing"):
+        verify_provider(IShelf, promising, ORIGIN, kind)
+    with pytest.raises(PluginContractError, match=r"of IShelf\.put: the method is missing"):
+        verify_provider(IShelf, broken(put=None)(), ORIGIN, kind)
 
 
 def test_undeclared_role_is_refused() -> None:
