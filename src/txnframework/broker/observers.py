@@ -23,10 +23,9 @@ from txnframework.interfaces import (
 )
 from txnframework.model.ids import TxnID
 from txnframework.model.observations import SUCCEEDED, ObservedOperation, OperationKind, Outcome
-from txnframework.model.transactions import Action, BatchID, Begin, End, SweepResult, Transaction
+from txnframework.model.transactions import Action, BatchID, Begin, End, State, SweepResult, Transaction
 from txnframework.plugin import ObserverContext, PluginRegistry
 from txnframework.runtime.proxy import ForwardingProxy
-from txnframework.values import State
 
 
 async def open_observers(config: Config, registry: PluginRegistry, environment: Environment) -> tuple[IObserver, ...]:
