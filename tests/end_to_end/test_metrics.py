@@ -351,7 +351,9 @@ def test_nothing_is_at_another_path(stores: Stores, path: str) -> None:
     async def work() -> None:
         async with stores.open() as client, serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
             with pytest.raises(urllib.error.HTTPError) as refused:
-                await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}{path}", timeout=30)
+                await asyncio.to_thread(
+                    urllib.request.urlopen, f"http://127.0.0.1:{port}{path}", timeout=PATIENT_MS / 1000
+                )
             assert refused.value.code == 404
             refused.value.close()
 
@@ -359,12 +361,12 @@ def test_nothing_is_at_another_path(stores: Stores, path: str) -> None:
 
 
 def scraped(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENT_MS / 1000) as answer:
         return str(answer.read().decode())
 
 
 def scraped_compressed(port: int) -> bytes:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept-Encoding": "gzip"})
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENT_MS / 1000) as answer:
         assert answer.headers["Content-Encoding"] == "gzip"
         return bytes(answer.read())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pulsar
 import pytest
 from gateway_world import World
 
+from txnframework.testing.servers.processes import free_ports
 from txnframework_sql.testing.servers.postgresql import PostgresServer
 
 JAVA = Path(__file__).parent / "java"
@@ -102,8 +102,7 @@ class Killed:
 
 def test_exactly_once_whatever_is_killed(tmp_path: Path) -> None:
     """Gateway, client and store are killed in turn, while the client moves messages in transactions."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"pulsar://127.0.0.1:{free.getsockname()[1]}"
+    url = f"pulsar://127.0.0.1:{free_ports(1)[0]}"
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer())
         configuration = CONFIGURATION.format(url=server.create_database("stores"))
