@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nkeys
 import pytest
+from msgspec.structs import replace
 
 from txnframework.errors import Closed, InvalidInput, Unavailable
 from txnframework.testing.servers.processes import free_ports
@@ -18,7 +19,7 @@ from txnframework_nats.connection._failures import ReplyLost, RequestRefused
 from txnframework_nats.testing.servers import security
 from txnframework_nats.testing.servers.nats import Nats, Setup, shared_hosts
 
-QUICK = ConnectionOptions(connect_timeout_ms=5_000, request_timeout_ms=2_000)
+PATIENT = ConnectionOptions(connect_timeout_ms=60_000, request_timeout_ms=60_000)
 BOUND_S = 120.0
 STREAM = {"name": "tests", "subjects": ["tests.>"], "allow_atomic": True, "max_msgs_per_subject": 1}
 
@@ -26,7 +27,7 @@ STREAM = {"name": "tests", "subjects": ["tests.>"], "allow_atomic": True, "max_m
 def with_connection(
     url: str,
     use: Callable[[NatsConnection], Awaitable[None]],
-    options: ConnectionOptions = QUICK,
+    options: ConnectionOptions = PATIENT,
     variables: dict[str, str] | None = None,
 ) -> None:
     """Connect to a URL, and call ``use`` with the connection."""
@@ -46,7 +47,7 @@ async def ask(connection: NatsConnection) -> None:
     assert "limits" in await connection.api("INFO")
 
 
-def refused(url: str, options: ConnectionOptions = QUICK, variables: dict[str, str] | None = None) -> str:
+def refused(url: str, options: ConnectionOptions = PATIENT, variables: dict[str, str] | None = None) -> str:
     """Return the sentence with which a URL is refused."""
     with pytest.raises(InvalidInput) as caught:
         with_connection(url, ask, options, variables)
@@ -100,8 +101,7 @@ def test_tls(tmp_path: Path) -> None:
 def test_without_jetstream(tmp_path: Path) -> None:
     """Servers without JetStream are refused in one sentence."""
     with Nats(tmp_path, setup=Setup(jetstream=False)) as servers:
-        options = ConnectionOptions(connect_timeout_ms=1_000)
-        assert "have no JetStream" in refused(f"nats://{servers.hosts}/t", options)
+        assert "have no JetStream" in refused(f"nats://{servers.hosts}/t", ConnectionOptions(connect_timeout_ms=2_000))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_other_servers(line: bytes, sentence: str) -> None:
         async with server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(InvalidInput, match=sentence):
-                await NatsConnection.open(locate(f"nats://alice:secret@127.0.0.1:{port}/t"), QUICK)
+                await NatsConnection.open(locate(f"nats://alice:secret@127.0.0.1:{port}/t"), PATIENT)
 
     asyncio.run(main())
 
@@ -156,13 +156,15 @@ def test_messages(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="larger than the servers accept"):
             await connection.publish(Message("tests.a", bytes(connection.max_payload + 1)))
         servers.servers[0].pause()
+        connection.options = replace(PATIENT, request_timeout_ms=100)
         with pytest.raises(ReplyLost):
             await connection.publish(Message("tests.e", b""))
+        connection.options = PATIENT
         servers.servers[0].resume()
         assert await connection.publish(Message("tests.f", b"")) == last + 2
 
     with Nats(tmp_path) as servers:
-        with_connection(f"nats://{servers.hosts}/t", use, ConnectionOptions(request_timeout_ms=500))
+        with_connection(f"nats://{servers.hosts}/t", use)
 
 
 def test_killed_server(tmp_path: Path) -> None:
@@ -174,29 +176,31 @@ def test_killed_server(tmp_path: Path) -> None:
         connection.observe(seen.append)
         connection.observe(lambda is_connected: restored.set() if is_connected else None)
         servers.servers[0].kill()
+        connection.options = replace(PATIENT, connect_timeout_ms=100)
         with pytest.raises((Unavailable, ReplyLost)):
             await connection.api("INFO")
         with pytest.raises(Unavailable):
             await connection.api("INFO")
+        connection.options = PATIENT
         await asyncio.to_thread(servers.start)
         await asyncio.wait_for(restored.wait(), BOUND_S)
         await ask(connection)
         assert seen == [False, True]
 
     with Nats(tmp_path) as servers:
-        with_connection(f"nats://{servers.hosts}/t", use, ConnectionOptions(connect_timeout_ms=500))
+        with_connection(f"nats://{servers.hosts}/t", use)
 
 
 def test_closed() -> None:
     """After a close, and in another event loop, every request raises Closed."""
 
     async def open_one() -> NatsConnection:
-        connection = await NatsConnection.open(locate(f"nats://{shared_hosts()}/t"), QUICK)
+        connection = await NatsConnection.open(locate(f"nats://{shared_hosts()}/t"), PATIENT)
         await connection.close()
         await connection.close()
         with pytest.raises(Closed):
             await connection.request("tests")
-        return await NatsConnection.open(locate(f"nats://{shared_hosts()}/t"), QUICK)
+        return await NatsConnection.open(locate(f"nats://{shared_hosts()}/t"), PATIENT)
 
     async def use_elsewhere() -> None:
         with pytest.raises(Closed, match="another process or event loop"):

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
+from msgspec.structs import replace
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
@@ -82,14 +83,18 @@ def test_majority_lost(cluster: Nats) -> None:
     """Without a majority, reads and writes fail in a bounded time; nothing confirmed is lost, and work continues."""
 
     async def main() -> None:
-        store = await open_store(cluster, connect_timeout_ms=1_500)
+        store = await open_store(cluster)
         keys = [await store.put_sequential(PutSequential(Key("/op"), b"%d" % number)) for number in range(20)]
+        patient = store.connection.options
+        store.connection.options = replace(patient, connect_timeout_ms=1_500)
+        store._writer._patience_s = 1.5
         for server in cluster.servers:
             server.kill()
         with pytest.raises((Unavailable, OutcomeUnknown)):
             await store.put(Put(Key("/lost"), b"", Expect.ANY))
         with pytest.raises(Unavailable):
             await store.get(COUNTER)
+        store.connection.options = patient
         await asyncio.to_thread(cluster.start)
         async with asyncio.timeout(BOUND_S):
             while True:

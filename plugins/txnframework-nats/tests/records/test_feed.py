@@ -69,7 +69,9 @@ def test_the_reply_to_an_opening_is_lost(url: str, monkeypatch: pytest.MonkeyPat
 
     async def main() -> None:
         monkeypatch.setattr(NatsConnection, "api", lose)
-        opening = open_metadata_store(url, VirtualEnvironment(), MetadataOptions(connect_timeout_ms=1_000))
+        # Of the time there must be enough for an attempt, and it must pass where none succeeds.
+        options = MetadataOptions(connect_timeout_ms=1_000 if lost > 1 else 60_000)
+        opening = open_metadata_store(url, VirtualEnvironment(), options)
         if lost > 1:
             with pytest.raises(Unavailable, match="no reply"):
                 await opening
@@ -265,10 +267,11 @@ def test_an_answer_that_is_older_than_a_confirmed_write(url: str) -> None:
     """A leader that does not know of a write which was confirmed to this process is not believed."""
 
     async def main() -> None:
-        store = await open_metadata_store(url, VirtualEnvironment(), MetadataOptions(connect_timeout_ms=300))
+        store = await open_metadata_store(url, VirtualEnvironment(), MetadataOptions())
         version = await store.put(Put(A, b"one", Expect.ABSENT))
         assert store._feed._confirmed == version
         store._feed.confirm(version + 1)
+        store.connection.options = MetadataOptions(connect_timeout_ms=300)
         with pytest.raises(Unavailable, match=f"this process has seen {version + 1}"):
             await store.get(A)
         await store.close()
