@@ -90,7 +90,7 @@ def test_sasl_lets_in_who_knows_the_password(
 ) -> None:
     """The login is asked for by the server; a wrong one is refused at once, with what to look at."""
     monkeypatch.setenv(PASSWORD_VARIABLE, SECRET)
-    options = MetadataOptions(login="sasl-digest-md5", connect_timeout_ms=10_000)
+    options = MetadataOptions(login="sasl-digest-md5", connect_timeout_ms=60_000)
     with Ensemble(tmp_path, setup=sasl_users(tmp_path, {"alice": SECRET})) as server:
         url = f"zookeeper://{server.hosts}/a"
 
@@ -113,7 +113,7 @@ def test_sasl_lets_in_who_knows_the_password(
 def test_tls_is_used_and_the_server_has_to_be_known(tmp_path: Path) -> None:
     """A certificate that nobody vouches for is refused, and the error says so."""
     made = tls(tmp_path)
-    trusting = MetadataOptions(tls=True, tls_ca=str(made.certificate), connect_timeout_ms=10_000)
+    trusting = MetadataOptions(tls=True, tls_ca=str(made.certificate), connect_timeout_ms=60_000)
     with Ensemble(tmp_path / "server", setup=made.setup) as server:
         url = f"zookeeper://{server.servers[0].secure_host}/a"
 
