@@ -12,7 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from txnframework.errors import Closed, InvalidInput, Unavailable
+from txnframework.testing import run_ready
 from txnframework.testing.servers.processes import free_ports
+from txnframework.testing.servers.proxy import Proxy
 from txnframework_nats._options import ConnectionOptions, locate
 from txnframework_nats.connection._connection import Message, NatsConnection
 from txnframework_nats.connection._failures import ReplyLost, RequestRefused
@@ -165,6 +167,29 @@ def test_messages(tmp_path: Path) -> None:
 
     with Nats(tmp_path) as servers:
         with_connection(f"nats://{servers.hosts}/t", use)
+
+
+def test_a_reply_that_arrives_while_the_loop_is_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is not lost: the request was waited for longer than it may be, but nobody looked meanwhile."""
+
+    async def main() -> None:
+        host, _, port = shared_hosts().split(",")[0].rpartition(":")
+        async with Proxy((host, int(port))) as proxy:
+            address = "{}:{}".format(*proxy.address)
+            connection = await NatsConnection.open(locate(f"nats://{address}/t"), PATIENT)
+            proxy.stall()
+            asking = asyncio.ensure_future(ask(connection))
+            await run_ready()
+            loop = asyncio.get_running_loop()
+            time = loop.time
+            # As if the loop had stood still for a minute and a half.
+            monkeypatch.setattr(loop, "time", lambda: time() + 90)
+            await run_ready()
+            proxy.restore()
+            await asking
+            await connection.close()
+
+    asyncio.run(main())
 
 
 def test_killed_server(tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_missing_entry_is_named(url: str) -> None:
             ledger = await store.create(NAME)
             appended = [(await ledger.append((Append(b"entry"),), None))[0] for _ in range(3)]
             log = (await store._log(NAME)).log
-            await store._requests.purge(log.subjects.stream, log.subjects.records, log.state.number)
+            await store.requests.purge(log.subjects.stream, log.subjects.records, log.state.number)
             with pytest.raises(CorruptEntry) as caught:
                 await stored(store)
             assert caught.value.position == appended[0].position

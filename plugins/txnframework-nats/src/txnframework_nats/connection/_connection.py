@@ -26,6 +26,8 @@ BATCH_MESSAGES_MAX = 1_000
 _NO_RESPONDERS = "503"
 _RETRY_S = 0.05
 _CLOSING_S = 2.0
+_LATE_S = 0.1
+"""A timer that fires so much too late shows that the loop was held up."""
 _API = "$JS.API."
 _UNAVAILABLE_NOW = (10008, 10009, 10024)
 """JetStream has no leader, or not yet: the request was not handled."""
@@ -283,8 +285,7 @@ class NatsConnection:
                 to = f"{self._inbox}.{token}" if is_last else ""
                 await client.publish(message.subject, message.payload, to, dict(message.headers) or None)
                 sent += 1
-            async with asyncio.timeout(self.options.request_timeout_ms / 1000):
-                return await reply
+            return await self._received(reply)
         except nats.errors.MaxPayloadError as error:
             raise InvalidInput(
                 f"{self.shown_url}: a message is larger than the servers accept; set max_payload higher there"
@@ -298,6 +299,22 @@ class NatsConnection:
             self._replies.pop(token, None)
             if reply.done() and not reply.cancelled():
                 reply.exception()
+
+    async def _received(self, reply: asyncio.Future[Msg]) -> Msg:
+        """
+        Return a reply.
+
+        :raises TimeoutError: there was none in ``request_timeout_ms`` of a running loop.
+        """
+        timeout_s = self.options.request_timeout_ms / 1000
+        until = self._loop.time() + timeout_s
+        await asyncio.wait({reply}, timeout=timeout_s)
+        if not reply.done() and self._loop.time() > until + _LATE_S:
+            # The loop was held up, or the process. What arrived meanwhile is read only now.
+            await asyncio.wait({reply}, timeout=timeout_s)
+        if not reply.done():
+            raise TimeoutError
+        return reply.result()
 
     async def _connected(self) -> Client:
         """Return the client, once it is connected."""

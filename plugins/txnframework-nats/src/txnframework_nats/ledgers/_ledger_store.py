@@ -48,7 +48,7 @@ class NatsLedgerStore:
         options: NatsLedgerOptions,
     ) -> None:
         self.identity = installation.identity
-        self._requests = requests
+        self.requests = requests
         self._installation = installation
         self._numbers = {shard.stream: TransactionNumbers(shard) for shard in installation.shards}
         self._logs = OpenLogs(requests, self._numbers, environment, options)
@@ -57,7 +57,7 @@ class NatsLedgerStore:
     @property
     def connection(self) -> NatsConnection:
         """The connection of the store."""
-        return self._requests.connection
+        return self.requests.connection
 
     async def create(self, name: str) -> IManagedLedger:
         """Create an empty managed ledger, or open the existing one."""
@@ -69,7 +69,7 @@ class NatsLedgerStore:
     async def _created(self, name: str, shard: Shard, first: Created | Imported) -> OpenLog:
         """Return the log of a name; if there is none, one with this first record."""
         self._logs.require_open()
-        reason, attempts = "others create and delete it", self._requests.attempts()
+        reason, attempts = "others create and delete it", self.requests.attempts()
         for _ in range(_TRIES):
             found = await shard.find_name(name)
             if found is not None:
@@ -81,7 +81,7 @@ class NatsLedgerStore:
             log = uuid4().hex
             drafts = [shard.name_draft(name, log), creation(first, shard.subjects(log))]
             try:
-                stored = await self._requests.store(drafts)
+                stored = await self.requests.store(drafts)
             except Unanswered as error:
                 # Whether it was created is found out above. If it comes later, it creates an empty ledger.
                 reason = str(error)
@@ -178,7 +178,7 @@ class NatsLedgerStore:
             raise InvalidInput(f"ledger {last} of {name}: its id was not skipped, so another ledger may get it")
         shard = self._shard(name)
         first = import_record(name, shape, self._installation.numbering(shard), new_token())
-        if len(encode(first)) > self._requests.message_bytes:
+        if len(encode(first)) > self.requests.message_bytes:
             raise InvalidInput(f"{name} has {len(shape.ledgers)} ledgers: too many for one message of the servers")
         await self._created(name, shard, first)
         return await self._copies.imported(name)
@@ -196,7 +196,7 @@ class NatsLedgerStore:
         try:
             await self._logs.close()
         finally:
-            await self._requests.connection.close()
+            await self.requests.connection.close()
 
     async def _log(self, name: str) -> OpenLog:
         """Return the log of a name, or raise LedgerNotFound."""
@@ -211,11 +211,11 @@ class NatsLedgerStore:
         """Remove what is left of a deleted ledger, and its name last: it leads to the rest."""
         subjects = shard.subjects(found.named.log)
         for subject in (subjects.pieces, subjects.snapshots):
-            await self._requests.purge(shard.stream, subject, None)
-        last = await self._requests.last_at_leader(shard.stream, subjects.records)
+            await self.requests.purge(shard.stream, subject, None)
+        last = await self.requests.last_at_leader(shard.stream, subjects.records)
         if last is not None:
             # The record of the deletion stays for some days: open handles find it.
-            await self._requests.purge(shard.stream, subjects.records, last.number)
+            await self.requests.purge(shard.stream, subjects.records, last.number)
         await shard.remove_name(found.named.name, found.number)
 
     def _shard(self, name: str) -> Shard:

@@ -77,7 +77,7 @@ class Requests:
 
     def __init__(self, connection: NatsConnection, patience_s: float, random_bits: Callable[[int], int]) -> None:
         self.connection = connection
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._random_bits = random_bits
 
     @property
@@ -87,7 +87,7 @@ class Requests:
 
     def attempts(self, first_s: float = _PAUSE_S, longest_s: float = _PAUSE_S_MAX) -> Attempts:
         """Return the attempts of a call that begins now."""
-        return Attempts(self._patience_s, first_s, longest_s, self._random_bits)
+        return Attempts(self.patience_s, first_s, longest_s, self._random_bits)
 
     async def store(self, drafts: Sequence[Draft]) -> int | Refusal:
         """

@@ -11,6 +11,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 import nats
+from msgspec.structs import replace
 
 from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import ILedgerStore
@@ -22,6 +23,7 @@ from txnframework_nats.testing import remove_streams
 from txnframework_nats.testing.servers.nats import shared_hosts
 
 OPTIONS = NatsLedgerOptions(streams=2, connect_timeout_ms=2_000, request_timeout_ms=500, patience_ms=1_500)
+"""With the time limits of a client that was cut off; others are as patient as a busy machine needs."""
 
 
 class PassingEnvironment:
@@ -87,7 +89,8 @@ class NatsLedgerHarness(
         async with Proxy((host, int(port))) as proxy:
             here = "{}:{}".format(*proxy.address)
             url = f"nats://{here}/{self.prefix}"
-            store = await open_ledger_store(url, PassingEnvironment(self.environment), self.options, identity)
+            environment = PassingEnvironment(self.environment)
+            store = await open_ledger_store(url, environment, _patient(self.options), identity)
             reconnected = asyncio.Event()
             store.connection.observe(lambda is_connected: reconnected.set() if is_connected else None)
             self._opened[store] = _Opened(proxy, reconnected)
@@ -95,6 +98,7 @@ class NatsLedgerHarness(
                 yield store
             finally:
                 del self._opened[store]
+                _limit(store, self.options)
                 proxy.restore()
                 await store.close()
 
@@ -115,11 +119,14 @@ class NatsLedgerHarness(
         """Reset the connection, and close the client."""
         self._opened[opened].proxy.cut()
         assert isinstance(opened, NatsLedgerStore)
+        _limit(opened, self.options)
         with suppress(OSError):
             await opened.close()
 
     async def cut(self, opened: ILedgerStore) -> None:
         """Lose everything that the server sends."""
+        assert isinstance(opened, NatsLedgerStore)
+        _limit(opened, self.options)
         self._opened[opened].is_cut = True
         self._opened[opened].proxy.drop(Side.SERVER)
 
@@ -131,6 +138,8 @@ class NatsLedgerHarness(
         found.proxy.reset_connections()
         async with asyncio.timeout(self.patience_s):
             await found.reconnected.wait()
+        assert isinstance(opened, NatsLedgerStore)
+        _limit(opened, _patient(self.options))
         found.is_cut = False
 
     async def mislead(self, opened: ILedgerStore, target: Key | str) -> None:
@@ -143,3 +152,13 @@ class NatsLedgerHarness(
         await client.flush()
         await client.close()
         await ledger.close()
+
+
+def _patient(options: NatsLedgerOptions) -> NatsLedgerOptions:
+    return replace(options, connect_timeout_ms=60_000, request_timeout_ms=10_000, patience_ms=60_000)
+
+
+def _limit(store: NatsLedgerStore, options: NatsLedgerOptions) -> None:
+    """Give a store the time limits of these options."""
+    store.connection.options = options
+    store.requests.patience_s = options.patience_ms / 1_000
