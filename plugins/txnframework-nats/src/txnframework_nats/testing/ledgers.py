@@ -18,6 +18,7 @@ from txnframework.interfaces import ILedgerStore
 from txnframework.model import Key
 from txnframework.testing import Crashing, Disconnecting, Harness, Misleading, Paired, VirtualEnvironment, run_ready
 from txnframework.testing.servers.proxy import Proxy, Side
+from txnframework_nats.connection._failures import ReplyLost
 from txnframework_nats.ledgers import NatsLedgerOptions, NatsLedgerStore, NatsManagedLedger, open_ledger_store
 from txnframework_nats.testing import remove_streams
 from txnframework_nats.testing.servers.nats import shared_hosts
@@ -107,7 +108,7 @@ class NatsLedgerHarness(
         for store, opened in tuple(self._opened.items()):
             assert isinstance(store, NatsLedgerStore)
             if not opened.is_cut and store.connection.is_connected:
-                with suppress(TxnFrameworkError):
+                with suppress(TxnFrameworkError, ReplyLost):
                     await store.connection.api("INFO")
         await run_ready()
 
