@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from typing import Any
 
 import pytest
 
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import StoreMismatch
+from txnframework.errors import StoreMismatch, Unavailable
+from txnframework.testing import run_ready
 from txnframework_nats.ledgers import NatsLedgerOptions, open_ledger_store
 from txnframework_nats.ledgers._shard import Shard
 
@@ -46,5 +48,37 @@ def test_a_stream_that_servers_do_not_know(url: str, monkeypatch: pytest.MonkeyP
                 await opening
         else:
             await (await opening).close()
+
+    asyncio.run(main())
+
+
+def test_a_reading_whose_caller_is_gone(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error is not reported as one that nobody has seen."""
+
+    async def main() -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        store = await open_ledger_store(url, SystemEnvironment(), NatsLedgerOptions(streams=1), None)
+        await store.create("orders")
+        log = (await store._log("orders")).log
+        away = asyncio.Event()
+
+        async def fail(*_: object) -> None:
+            await away.wait()
+            raise Unavailable("the servers are away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(log.requests, "next_at_leader", fail)
+            reader = asyncio.ensure_future(log.refresh())
+            await run_ready()
+            reader.cancel()
+            await asyncio.wait([reader])
+            away.set()
+            await run_ready()
+        await log.refresh()
+        await store.close()
+        del reader  # which keeps the reading
+        gc.collect()
+        assert reported == []
 
     asyncio.run(main())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from txnframework.errors import excerpt
 
 WRONG_LAST_SEQUENCE = 10071
@@ -34,3 +37,9 @@ class RequestRefused(Exception):
     def is_lost_race(self) -> bool:
         """Whether a condition on a subject was not met, or could not be judged yet."""
         return self.code in (WRONG_LAST_SEQUENCE, SUBJECT_IN_PROCESS)
+
+
+def take_error(task: asyncio.Task[Any]) -> None:
+    """Mark the error of a task as seen: its callers may be cancelled, and then it has none."""
+    if not task.cancelled():
+        task.exception()

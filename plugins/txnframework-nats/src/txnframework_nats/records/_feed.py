@@ -11,7 +11,7 @@ from typing import Any
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework_nats.connection._connection import NatsConnection
-from txnframework_nats.connection._failures import ReplyLost
+from txnframework_nats.connection._failures import ReplyLost, take_error
 from txnframework_nats.records._applier import Applier, Observer
 from txnframework_nats.records._consumer import HEARTBEAT_S, StreamConsumer
 from txnframework_nats.records._copy import RecordCopy
@@ -136,7 +136,7 @@ class Feed:
 
     def _looking(self, before: asyncio.Task[int] | None) -> asyncio.Task[int]:
         task = self._loop.create_task(self._look(before), name="txnframework-nats look")
-        task.add_done_callback(_take_error)
+        task.add_done_callback(take_error)
         return task
 
     async def _look(self, before: asyncio.Task[int] | None) -> int:
@@ -292,9 +292,3 @@ class Feed:
             self._broken.set()
             for missed in self._on_missed:
                 missed()
-
-
-def _take_error(task: asyncio.Task[int]) -> None:
-    """Mark the error of a task as seen: its callers may be cancelled, and then it has none."""
-    if not task.cancelled():
-        task.exception()
