@@ -28,7 +28,8 @@ from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange
 
 CHANNEL = "txnframework_wire"
 NOTIFY = f"SELECT pg_notify('{CHANNEL}', payload) FROM unnest($1::text[]) payload"
-HEARTBEAT_MS = 200
+HEARTBEAT_MS = 60_000
+SOON_MS = 200
 
 
 class Heard:
@@ -47,9 +48,11 @@ class Heard:
 
 
 @asynccontextmanager
-async def listening(wire: Any, environment: VirtualEnvironment) -> AsyncIterator[tuple[Pool, Proxy, Listener, Heard]]:
-    """Listen through a proxy."""
-    options = {"heartbeat_ms": HEARTBEAT_MS, "connect_timeout_ms": 2_000, "connections_max": 1}
+async def listening(
+    wire: Any, environment: VirtualEnvironment, heartbeat_ms: int = HEARTBEAT_MS
+) -> AsyncIterator[tuple[Pool, Proxy, Listener, Heard]]:
+    """Listen through a proxy; a reply may take ``heartbeat_ms`` of real time."""
+    options = {"heartbeat_ms": heartbeat_ms, "connect_timeout_ms": 60_000, "connections_max": 1}
     async with wire.proxied(environment, **options) as (connections, proxy):
         heard = Heard()
         connections.listener.subscribe(heard)
@@ -231,10 +234,10 @@ def test_half_open(wire: Any, sender: Side) -> None:
 
     async def test() -> None:
         environment = VirtualEnvironment()
-        async with listening(wire, environment) as (_, proxy, listener, heard):
+        async with listening(wire, environment, SOON_MS) as (_, proxy, listener, heard):
             proxy.drop(sender)
             await notify(wire, "[1]")
-            await environment.advance(HEARTBEAT_MS)
+            await environment.advance(SOON_MS)
             await wire.until(lambda: listener._driver is None)
             proxy.restore()
             while not heard.woken:
