@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import random
 import socket
@@ -43,6 +44,34 @@ def test_time_passes_only_when_nothing_is_ready(loop: SimulatedLoop) -> None:
     loop.run_until_complete(main())
     assert woken == [("soon", 1), ("environment", 2_000), ("late", 3_600_000)]
     assert time.monotonic() - began < 60
+
+
+def test_another_thread_goes_on(loop: SimulatedLoop) -> None:
+    """It was started before the simulation, and has real clocks during it, unlike the simulation."""
+    asked, answered = threading.Event(), threading.Event()
+    found: list[float] = []
+
+    def other() -> None:
+        asked.wait()
+        with contextlib.suppress(IsolationError):
+            found.append(time.monotonic())
+        answered.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+
+    async def main() -> None:
+        asked.set()
+        assert answered.wait()
+        with pytest.raises(IsolationError):
+            time.monotonic()
+
+    try:
+        loop.run_until_complete(main())
+    finally:
+        asked.set()
+        thread.join()
+    assert len(found) == 1
 
 
 def test_asyncio_works_on_it(loop: SimulatedLoop) -> None:

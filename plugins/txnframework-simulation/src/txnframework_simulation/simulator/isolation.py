@@ -36,23 +36,25 @@ class IsolationError(RuntimeError):
 @contextmanager
 def isolated() -> Iterator[None]:
     """
-    Refuse real clocks, randomness, threads and sockets during the block.
+    Refuse real clocks, randomness, threads and sockets to this thread during the block.
 
-    Functions that a module imported by name earlier (``from time import time``) are not refused.
+    Functions that a module imported by name earlier (``from time import time``) are not refused. Other threads of the
+    process, which were started before, belong to no simulation.
     """
+    inside = threading.get_ident()
     originals = [(owner, name, getattr(owner, name)) for owner, name in _FORBIDDEN]
     try:
         for owner, name, original in originals:
-            setattr(owner, name, _guarded(f"{owner.__name__}.{name}", original))
+            setattr(owner, name, _guarded(f"{owner.__name__}.{name}", original, inside))
         yield
     finally:
         for owner, name, original in originals:
             setattr(owner, name, original)
 
 
-def _guarded(what: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(what: str, original: Callable[..., Any], inside: int) -> Callable[..., Any]:
     def refuse(*args: Any, **options: Any) -> Any:
-        if sys._getframe(1).f_globals.get("__name__") in _TOLERATED:
+        if threading.get_ident() != inside or sys._getframe(1).f_globals.get("__name__") in _TOLERATED:
             return original(*args, **options)
         raise IsolationError(what)
 
