@@ -13,6 +13,8 @@ from typing import Protocol
 
 HOST_CHARACTERS_MAX = 64
 CLIENT_CHARACTERS_MAX = 64
+# Linux's monotonic clock that goes on while the machine is suspended.
+_BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 class Environment(Protocol):
@@ -23,6 +25,16 @@ class Environment(Protocol):
 
     async def sleep_until(self, at_ms: int) -> None:
         """Return at ``at_ms`` or a little later; immediately if it has passed."""
+
+    def monotonic_ms(self) -> int:
+        """
+        Return milliseconds since an arbitrary time, by a clock that is never set.
+
+        For what only this process compares. Time in which the machine was suspended counts where the system can tell.
+        """
+
+    async def sleep(self, duration_ms: int) -> None:
+        """Return when ``monotonic_ms`` has grown by ``duration_ms``, or a little later."""
 
     def random_bits(self, count: int) -> int:
         """Return ``count`` random bits as an integer."""
@@ -45,6 +57,14 @@ class SystemEnvironment:
     async def sleep_until(self, at_ms: int) -> None:
         """Return at ``at_ms`` or a little later; immediately if it has passed."""
         await asyncio.sleep(max(0, at_ms - self.now_ms()) / 1000)
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds since an arbitrary time, by a clock of this process that is never set."""
+        return (time.monotonic_ns() if _BOOT_TIME is None else time.clock_gettime_ns(_BOOT_TIME)) // 1_000_000
+
+    async def sleep(self, duration_ms: int) -> None:
+        """Return when ``monotonic_ms`` has grown by ``duration_ms``, or a little later."""
+        await asyncio.sleep(max(0, duration_ms) / 1000)
 
     def random_bits(self, count: int) -> int:
         """Return ``count`` random bits as an integer."""

@@ -111,6 +111,23 @@ def test_lost_before_it_is_granted_to_another(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_clock_that_is_set_back_does_not_prolong_a_lease(tmp_path: Path) -> None:
+    """A holder that cannot renew its lease relies on it for the lifetime of its session, and not for an hour more."""
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one:
+            lease = await one.acquire_lease("name", "one")
+            lost = asyncio.create_task(lease.lost())
+            await harness.cut(one)
+            harness.environment.set_clock(-3_600_000)
+            await pass_time(harness, SESSION_TTL_MS)
+            assert lost.done()
+            await harness.restore(one)
+
+    asyncio.run(main())
+
+
 def test_lapsed_lease_does_not_come_back(tmp_path: Path) -> None:
     """A session that continues after it has lapsed does not keep the leases that it lost."""
 

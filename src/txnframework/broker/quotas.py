@@ -15,6 +15,7 @@ from txnframework.environment import Environment
 from txnframework.errors import BacklogQuotaExceeded, TxnFrameworkError
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
+from txnframework.runtime.deadline import Deadline
 
 
 class TopicQuota:
@@ -38,7 +39,7 @@ class TopicQuota:
         self._quota = quota
         self._measure = measure
         self._environment = environment
-        self._next_ms = 0
+        self._next: Deadline | None = None
         self._measuring: asyncio.Future[None] | None = None
         # The subscription that exceeds the quota, and how far it is behind.
         self._exceeded: tuple[str, BacklogSize] | None = None
@@ -49,9 +50,7 @@ class TopicQuota:
 
         :raises BacklogQuotaExceeded: a subscription is too far behind.
         """
-        left_ms = self._next_ms - self._environment.now_ms()
-        # More is left than an interval if the clock was set back.
-        if not 0 < left_ms <= self._quota.interval_ms:
+        if self._next is None or not self._next.left_ms:
             if self._measuring is None:
                 self._measuring = asyncio.ensure_future(self._look())
             # Shared by the producers: a cancelled send does not end the measurement of the others.
@@ -67,7 +66,7 @@ class TopicQuota:
             with suppress(TxnFrameworkError):
                 before, self._exceeded = self._exceeded, exceeding(await self._measure(), self._quota)
                 self._report(before)
-            self._next_ms = self._environment.now_ms() + self._quota.interval_ms
+            self._next = Deadline(self._environment, self._quota.interval_ms)
         finally:
             self._measuring = None
 

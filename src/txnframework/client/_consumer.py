@@ -35,6 +35,7 @@ from txnframework.errors import (
     ReceiveTimeout,
     Unavailable,
 )
+from txnframework.runtime.deadline import Deadline
 
 if TYPE_CHECKING:
     from txnframework.serializers import Serializer
@@ -146,7 +147,7 @@ class Consumer(HandlerRuns[T_co]):
     async def _receive(self, messages_max: int, timeout_ms: int | None) -> tuple[Message[T_co], ...]:
         """Return messages as ``receive_many`` does, for arguments that are checked."""
         environment = self._host.environment
-        deadline_ms = None if timeout_ms is None else environment.now_ms() + timeout_ms
+        deadline = None if timeout_ms is None else Deadline(environment, timeout_ms)
         while True:
             self._news.clear()
             self._require_open()
@@ -160,19 +161,19 @@ class Consumer(HandlerRuns[T_co]):
             if taken:
                 continue
             if self._inbox.unrecorded is not None:
-                await self._record(*self._inbox.unrecorded, timeout_ms, deadline_ms)
+                await self._record(*self._inbox.unrecorded, timeout_ms, deadline)
                 continue
             if self._transactions is not None:
                 self._transactions.messages_awaited()
-            if timeout_ms is None or deadline_ms is None:
+            if timeout_ms is None or deadline is None:
                 await self._news.wait()
-            elif environment.now_ms() >= deadline_ms:
+            elif not deadline.left_ms:
                 raise ReceiveTimeout(timeout_ms)
             else:
-                await first_completed(self._news.wait(), environment.sleep_until(deadline_ms))
+                await first_completed(self._news.wait(), deadline.passed())
 
     async def _record(
-        self, feed: Feed, deliveries: tuple[NumberedDelivery, ...], timeout_ms: int | None, deadline_ms: int | None
+        self, feed: Feed, deliveries: tuple[NumberedDelivery, ...], timeout_ms: int | None, deadline: Deadline | None
     ) -> None:
         """
         Record deliveries before they are received.
@@ -189,10 +190,10 @@ class Consumer(HandlerRuns[T_co]):
             self._recording.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         recording = self._recording
         wait = asyncio.wait({recording})
-        if deadline_ms is None:
+        if deadline is None:
             await wait
         else:
-            await first_completed(wait, environment.sleep_until(max(deadline_ms, environment.now_ms() + 1)))
+            await first_completed(wait, environment.sleep(max(deadline.left_ms, 1)))
         if timeout_ms is not None and not recording.done():
             raise ReceiveTimeout(timeout_ms)
         self._recording = None
@@ -201,7 +202,7 @@ class Consumer(HandlerRuns[T_co]):
         error = recording.exception()
         if isinstance(error, Unavailable | OutcomeUnknown):
             delay_ms = backoff_of(environment, self._host.config.client).delay_ms(1)
-            await environment.sleep_until(min(environment.now_ms() + delay_ms, deadline_ms or MILLISECONDS_MAX))
+            await environment.sleep(delay_ms if deadline is None else min(delay_ms, deadline.left_ms))
         elif error is not None:
             raise error
 

@@ -60,13 +60,18 @@ class AbortRetention:
     environment: Environment
     retention_ms: int
 
-    def now_ms(self) -> int:
-        """Return the time; call this before an entry is read."""
-        return self.environment.now_ms()
+    def monotonic_ms(self) -> int:
+        """
+        Return the time; call this before an entry is read.
+
+        With a clock that was set back meanwhile, the process would rely on the absence of a record for too long, and
+        take aborted entries for committed ones.
+        """
+        return self.environment.monotonic_ms()
 
     def is_over(self, since_ms: int) -> bool:
         """Return whether the abort records of entries that existed at ``since_ms`` may be deleted by now."""
-        return self.environment.now_ms() - since_ms > self.retention_ms
+        return self.environment.monotonic_ms() - since_ms > self.retention_ms
 
 
 def writer_of(entries: tuple[Append, ...]) -> tuple[Branch | None, str]:
@@ -154,7 +159,7 @@ class SegmentAppender:
         step = 1 if len(rest) > 1 and await self._was_sent(entries, rest) else max(1, len(rest))
         for start in range(0, len(rest), step):
             some = rest[start : start + step]
-            asked_ms = self._retention.now_ms()
+            asked_ms = self._retention.monotonic_ms()
             answers = await append(tuple(entries[at] for at in some))
             done.update({at: answer for at, answer in zip(some, answers, strict=True) if not answer.duplicate})
             for at, answer in zip(some, answers, strict=True):
@@ -192,7 +197,7 @@ class SegmentAppender:
             again = (
                 entry if outcome is Visibility.COMMITTED else msgspec.structs.replace(entry, replaces=answer.position)
             )
-            asked_ms = self._retention.now_ms()
+            asked_ms = self._retention.monotonic_ms()
             (answer,) = await append((again,))
         if not answer.duplicate:
             return answer

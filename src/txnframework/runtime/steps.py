@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
+from txnframework.runtime.deadline import Deadline
 from txnframework.runtime.tasks import first_completed
 
 T = TypeVar("T")
@@ -96,9 +97,9 @@ class Steps:
         """
         for task in self._undoable.intersection(self._others()):
             task.cancel()
-        due_ms = self._environment.now_ms() + timeout_ms
-        while (running := self._others()) and self._environment.now_ms() < due_ms:
-            await first_completed(asyncio.wait(running), self._environment.sleep_until(due_ms))
+        deadline = Deadline(self._environment, timeout_ms)
+        while (running := self._others()) and deadline.left_ms:
+            await first_completed(asyncio.wait(running), deadline.passed())
         while running := self._others():
             for task in running:
                 task.cancel()

@@ -20,20 +20,41 @@ STEPS_BETWEEN = 50
 
 
 class VirtualEnvironment:
-    """An ``Environment`` with a clock that the test controls and seeded random numbers."""
+    """
+    An ``Environment`` with a clock that the test controls and seeded random numbers.
+
+    Its monotonic clock shows the same time until the test sets the clock (``set_clock``).
+    """
 
     def __init__(self, seed: int = 0, now_ms: int = START_MS) -> None:
+        # By the monotonic clock, as are the times of sleepers.
         self._now_ms = now_ms
+        self._set_ms = 0
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._sleepers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
 
     def now_ms(self) -> int:
         """Return the virtual time in milliseconds since 1970."""
+        return self._now_ms + self._set_ms
+
+    def set_clock(self, by_ms: int) -> None:
+        """Set the clock forward, or back, as an administrator does; what sleeps already sleeps as long as before."""
+        self._set_ms += by_ms
+
+    def monotonic_ms(self) -> int:
+        """Return the virtual time, which ``set_clock`` does not change."""
         return self._now_ms
+
+    async def sleep(self, duration_ms: int) -> None:
+        """Wait until time has advanced by ``duration_ms``; for 0, wait for one step of the event loop."""
+        await self._sleep_until(self._now_ms + duration_ms)
 
     async def sleep_until(self, at_ms: int) -> None:
         """Wait until ``advance`` reaches ``at_ms``; if that time has passed, wait for one step of the event loop."""
+        await self._sleep_until(at_ms - self._set_ms)
+
+    async def _sleep_until(self, at_ms: int) -> None:
         if at_ms <= self._now_ms:
             await asyncio.sleep(0)
             return
@@ -56,11 +77,11 @@ class VirtualEnvironment:
 
     def next_ms(self) -> int | None:
         """Return the time at which the next sleeper wakes; None if nothing sleeps."""
-        return self._sleepers[0][0] if self._sleepers else None
+        return self._sleepers[0][0] + self._set_ms if self._sleepers else None
 
     def move_to(self, at_ms: int) -> None:
         """Move the clock to ``at_ms`` unless it is later already, and wake all sleepers that are due."""
-        self._now_ms = max(self._now_ms, at_ms)
+        self._now_ms = max(self._now_ms, at_ms - self._set_ms)
         while self._sleepers and self._sleepers[0][0] <= self._now_ms:
             _, _, woken = self._sleepers.pop(0)
             if not woken.done():
@@ -72,10 +93,10 @@ class VirtualEnvironment:
         """
         end_ms = self._now_ms + by_ms
         await run_ready()
-        while (next_ms := self.next_ms()) is not None and next_ms <= end_ms:
+        while (next_ms := self.next_ms()) is not None and next_ms <= end_ms + self._set_ms:
             self.move_to(next_ms)
             await run_ready()
-        self.move_to(end_ms)
+        self.move_to(end_ms + self._set_ms)
         await run_ready()
 
 
@@ -93,6 +114,14 @@ class AdvanceableEnvironment:
     def now_ms(self) -> int:
         """Return milliseconds since 1970, by the clock that the test advances."""
         return time.time_ns() // 1_000_000 + self._advanced_ms
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds since an arbitrary time; the test advances it, too."""
+        return time.monotonic_ns() // 1_000_000 + self._advanced_ms
+
+    async def sleep(self, duration_ms: int) -> None:
+        """Return when time has passed, or was advanced, by ``duration_ms``."""
+        await self.sleep_until(self.now_ms() + duration_ms)
 
     async def sleep_until(self, at_ms: int) -> None:
         """Return when the clock has reached ``at_ms``, because time has passed or was advanced."""

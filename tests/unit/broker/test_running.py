@@ -238,6 +238,31 @@ def test_sweeps_come_when_something_is_due() -> None:
     asyncio.run(run())
 
 
+def test_a_clock_that_is_set_back_delays_no_sweep() -> None:
+    """The interval is counted in time that has passed, not until the clock shows the former time again."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        coordinator = Coordinator(clock)
+
+        async def no_orphans(_: object) -> None: ...
+
+        sweeps = Sweeps(
+            lambda: [served(coordinator)], clock, TransactionsSection(sweep_interval_ms=1_000), no_orphans, list
+        )
+        sweeps.start()
+        await clock.advance(1)
+        clock.set_clock(-3_600_000)
+        await clock.advance(999)
+        assert len(coordinator.swept_at) == 2
+        sweeps.wake(unsure=True)
+        await clock.advance(WAKE_INTERVAL_MS)
+        assert len(coordinator.swept_at) == 3
+        await sweeps.stop()
+
+    asyncio.run(run())
+
+
 def test_only_the_elected_sweeps() -> None:
     """A host that is not elected does nothing, whatever wakes it, and everything once it is."""
 

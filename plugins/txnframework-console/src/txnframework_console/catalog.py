@@ -105,7 +105,7 @@ class Catalog:
 
     async def _fresh(self, topic: str) -> Sample | None:
         known = self._samples.get(topic)
-        if known is not None and self._environment.now_ms() - known.at_ms < FRESH_MS:
+        if known is not None and self._environment.monotonic_ms() - known.at_ms < FRESH_MS:
             return known
         reading = self._reading.get(topic)
         if reading is None:
@@ -120,7 +120,7 @@ class Catalog:
             except NotFound:
                 self._samples.pop(topic, None)
                 return None
-        now_ms, before = self._environment.now_ms(), self._samples.get(topic)
+        now_ms, before = self._environment.monotonic_ms(), self._samples.get(topic)
         sample = Sample(now_ms, described)
         if before is not None:
             since = before.earlier_ms

@@ -70,7 +70,7 @@ class Poll:
 
     async def snapshot(self) -> Snapshot:
         """Return the latest snapshot; it is at most ``FRESH_MS`` old."""
-        if self._latest is None or self._environment.now_ms() - self._tried_ms >= FRESH_MS:
+        if self._latest is None or self._environment.monotonic_ms() - self._tried_ms >= FRESH_MS:
             return await self._attempt()
         return self._latest
 
@@ -132,7 +132,7 @@ class Poll:
         read_exception(done)
 
     async def _once(self) -> Snapshot:
-        began_ms = self._environment.now_ms()
+        began_ms = self._environment.monotonic_ms()
         try:
             html = await self._read()
         except (NotFound, InvalidInput) as error:
@@ -142,9 +142,8 @@ class Poll:
         except Exception:
             _LOG.exception("a view cannot be read")
             return self._keep("The console failed to read this view; its log says why.", 500)
-        now_ms = self._environment.now_ms()
-        self._took_ms = now_ms - began_ms
-        return self._set(Snapshot(html, now_ms))
+        self._took_ms = self._environment.monotonic_ms() - began_ms
+        return self._set(Snapshot(html, self._environment.now_ms()))
 
     def _keep(self, problem: str, status: int) -> Snapshot:
         """Keep showing the last complete reading, with a problem; what does not exist has none."""
@@ -153,7 +152,7 @@ class Poll:
         return self._set(Snapshot(html, read_ms, problem, status))
 
     def _set(self, snapshot: Snapshot) -> Snapshot:
-        self._latest, self._tried_ms = snapshot, self._environment.now_ms()
+        self._latest, self._tried_ms = snapshot, self._environment.monotonic_ms()
         self._notify()
         return snapshot
 

@@ -27,7 +27,7 @@ class Remembered(Generic[T]):
 
     async def get(self) -> T:
         """Return the value; it is read if it is too old."""
-        if self._found is not None and self._environment.now_ms() < self._found[1]:
+        if self._found is not None and self._environment.monotonic_ms() < self._found[1]:
             return self._found[0]
         if self._reading is None:
             self._reading = asyncio.ensure_future(self._once())
@@ -39,9 +39,9 @@ class Remembered(Generic[T]):
         self._found = self._reading = None
 
     async def _once(self) -> T:
-        began_ms, task = self._environment.now_ms(), asyncio.current_task()
+        began_ms, task = self._environment.monotonic_ms(), asyncio.current_task()
         found = await self._read()
-        now_ms = self._environment.now_ms()
+        now_ms = self._environment.monotonic_ms()
         if self._reading is task:
             self._found = found, now_ms + max(FRESH_MS, LOAD_MAX * (now_ms - began_ms))
         return found

@@ -174,7 +174,7 @@ class SidecarAppender:
         Return the copy that counts; search again if the state of an aborted copy may have been forgotten meanwhile.
         """
         while True:
-            asked_ms = self._retention.now_ms()
+            asked_ms = self._retention.monotonic_ms()
             found = await sidecar.find_sequence(producer, sequence)
             if found is None or found.branch is None:
                 return found

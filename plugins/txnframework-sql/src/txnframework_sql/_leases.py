@@ -120,7 +120,7 @@ class LeaseSession:
         """
         if not self._tasks and not self._is_closed:
             loop = asyncio.get_running_loop()
-            self._heard_ms = self._environment.now_ms()
+            self._heard_ms = self._environment.monotonic_ms()
             self._stop_repeating = self._executor.repeat(RepeatedWrite(self._ttl_ms / _MARGIN / 1000, self._due))
             self._tasks = (
                 loop.create_task(self._heartbeat(), name="txnframework-sql heartbeat"),
@@ -156,7 +156,7 @@ class LeaseSession:
     async def _acquire(self, name: str, holder: str) -> Lease:
         async with self._changing:
             self._require_open()
-            now_ms = self._environment.now_ms()
+            now_ms = self._environment.monotonic_ms()
             if now_ms >= self._valid_until_ms:
                 self._lapse()
             lapses = self._lapses
@@ -174,7 +174,7 @@ class LeaseSession:
             self._extend_validity(now_ms + self._ttl_ms)
             lease = Lease(self, name, answer)
             self._held[lease] = None
-        if self._lapses > lapses or self._environment.now_ms() >= self._valid_until_ms:
+        if self._lapses > lapses or self._environment.monotonic_ms() >= self._valid_until_ms:
             # The session lapsed before the reply, or the reply took longer than its lifetime: the lease is lost at
             # once.
             self._lapse()
@@ -203,7 +203,7 @@ class LeaseSession:
 
     def _due(self) -> tuple[Callable[[], Steps[bool]], Callable[[bool], None]] | None:
         """Return a renewal if the event loop is late with its own; called on the thread of the database."""
-        now_ms = self._environment.now_ms()
+        now_ms = self._environment.monotonic_ms()
         if not self._held or not renews_alone(now_ms, self._valid_until_ms, self._heard_ms, self._ttl_ms):
             return None
 
@@ -217,8 +217,8 @@ class LeaseSession:
     async def _heartbeat(self) -> None:
         """Write a new expiry time every third of the session's lifetime."""
         while True:
-            await self._environment.sleep_until(self._environment.now_ms() + self._ttl_ms // _HEARTBEATS)
-            self._heard_ms = self._environment.now_ms()
+            await self._environment.sleep(self._ttl_ms // _HEARTBEATS)
+            self._heard_ms = self._environment.monotonic_ms()
             try:
                 await self._renew()
             except Closed:
@@ -230,7 +230,7 @@ class LeaseSession:
     async def _renew(self) -> None:
         if self._held:
             # Neither the acquisitions that wait for each other nor other jobs of the database may delay this.
-            now_ms = self._environment.now_ms()
+            now_ms = self._environment.monotonic_ms()
             if await self._executor.write(lambda: extend(self.name, self._ttl_ms, self._clock), is_urgent=True):
                 self._extend_validity(now_ms + self._ttl_ms)
             else:
@@ -254,12 +254,10 @@ class LeaseSession:
     async def _expire(self) -> None:
         """Drop the leases locally, before other processes can acquire them, when no heartbeat succeeded in time."""
         while True:
-            now_ms = self._environment.now_ms()
             # A lease acquired in the meantime extends the session beyond this time.
-            await self._environment.sleep_until(
-                self._valid_until_ms if self._held else now_ms + self._ttl_ms // _HEARTBEATS
-            )
-            if self._held and self._environment.now_ms() >= self._valid_until_ms:
+            left_ms = self._valid_until_ms - self._environment.monotonic_ms()
+            await self._environment.sleep(left_ms if self._held else self._ttl_ms // _HEARTBEATS)
+            if self._held and self._environment.monotonic_ms() >= self._valid_until_ms:
                 self._lapse()
 
     def _lapse(self) -> None:

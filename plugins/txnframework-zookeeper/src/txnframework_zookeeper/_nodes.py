@@ -164,7 +164,7 @@ class EmptyNodeCollector:
         """
         if node.count("/") <= _ROOT_SLASHES or node in self._due:
             return
-        self._due[node] = self._environment.now_ms() + self._delay_ms
+        self._due[node] = self._environment.monotonic_ms() + self._delay_ms
         if len(self._due) > self._nodes_max:
             self._due.popitem(last=False)
 
@@ -182,7 +182,7 @@ class EmptyNodeCollector:
             await asyncio.wait([self._task])
 
     def _is_due(self) -> bool:
-        return next(iter(self._due.values())) <= self._environment.now_ms()
+        return next(iter(self._due.values())) <= self._environment.monotonic_ms()
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None

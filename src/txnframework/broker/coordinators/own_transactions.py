@@ -19,6 +19,7 @@ from txnframework.errors import TransactionNotFound, TxnFrameworkError
 from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import State, Transaction
+from txnframework.runtime.deadline import Deadline
 from txnframework.runtime.tasks import BackgroundTask, first_completed
 
 AT_ONCE_MAX = 16
@@ -194,8 +195,8 @@ class SettlingQueue:
         self._delay_ms = delay_ms
         self._slots = asyncio.Semaphore(at_once_max)
         self._tasks_max = at_once_max + waiting_max
-        # Each item with the time at which it may start, in that order.
-        self._held: deque[tuple[int, QueuedWork]] = deque()
+        # Each item with the time from which it may start, in that order.
+        self._held: deque[tuple[Deadline, QueuedWork]] = deque()
         self._delayed_starts: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -206,7 +207,7 @@ class SettlingQueue:
         if not self._delay_ms:
             self._begin(work)
             return True
-        self._held.append((self._environment.now_ms() + self._delay_ms, work))
+        self._held.append((Deadline(self._environment, self._delay_ms), work))
         if self._delayed_starts is None:
             self._delayed_starts = asyncio.ensure_future(self._start_delayed())
         return True
@@ -218,9 +219,9 @@ class SettlingQueue:
             self._delayed_starts.cancel()
         while self._held:
             self._begin(self._held.popleft()[1])
-        due_ms = self._environment.now_ms() + timeout_ms
-        while self._tasks and self._environment.now_ms() < due_ms:
-            await first_completed(asyncio.wait(tuple(self._tasks)), self._environment.sleep_until(due_ms))
+        deadline = Deadline(self._environment, timeout_ms)
+        while self._tasks and deadline.left_ms:
+            await first_completed(asyncio.wait(tuple(self._tasks)), deadline.passed())
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
@@ -229,9 +230,8 @@ class SettlingQueue:
     async def _start_delayed(self) -> None:
         """Start each item when its delay has passed, until none is left."""
         while self._held:
-            await self._environment.sleep_until(self._held[0][0])
-            now_ms = self._environment.now_ms()
-            while self._held and self._held[0][0] <= now_ms:
+            await self._held[0][0].passed()
+            while self._held and not self._held[0][0].left_ms:
                 self._begin(self._held.popleft()[1])
         self._delayed_starts = None
 

@@ -75,8 +75,8 @@ class Sweeps:
         self._backoff = Backoff(environment, RESTART_DELAY_MS, RESTART_DELAY_MS)
         self._orphans = orphans
         self._overdue = overdue
+        # The next sweep, and the begin of the last one, by the monotonic clock. None: there is, or was, none.
         self._next_ms: int | None = None
-        # When the last sweep began; None: there was none.
         self._began_ms: int | None = None
         self._sooner = asyncio.Event()
         self._work = BackgroundTask(self._run)
@@ -93,10 +93,9 @@ class Sweeps:
 
         :param unsure: there is probably none, so sweep not before ``WAKE_INTERVAL_MS`` after the last sweep began.
         """
-        now_ms = soonest_ms = self._environment.now_ms()
-        # The clock may have been set back since.
-        if unsure and self._began_ms is not None and self._began_ms <= now_ms:
-            soonest_ms = max(now_ms, self._began_ms + WAKE_INTERVAL_MS)
+        soonest_ms = self._environment.monotonic_ms()
+        if unsure and self._began_ms is not None:
+            soonest_ms = max(soonest_ms, self._began_ms + WAKE_INTERVAL_MS)
         self._next_ms = soonest_ms if self._next_ms is None else min(self._next_ms, soonest_ms)
         self._sooner.set()
 
@@ -149,22 +148,23 @@ class Sweeps:
             next_ms: int | None = None
             for served in tuple(self._coordinators()):
                 if served.election.won:
-                    self._began_ms = self._environment.now_ms()
+                    self._began_ms = self._environment.monotonic_ms()
                     next_ms = _earlier(next_ms, await self._sweep(served.coordinator))
-            now_ms = self._environment.now_ms()
-            latest_ms = now_ms + self._transactions.sweep_interval_ms
+            now_ms, wait_ms = self._environment.monotonic_ms(), self._transactions.sweep_interval_ms
+            if next_ms is not None:
+                wait_ms = min(wait_ms, next_ms - self._environment.now_ms())
             # A wake-up during the sweep may be due earlier than the work that the sweep found. Work that is due and
             # blocked must not cause a spin.
-            self._next_ms = max(
-                now_ms + BUSY_DELAY_MS, min(latest_ms, next_ms or latest_ms, self._next_ms or latest_ms)
-            )
+            if self._next_ms is not None:
+                wait_ms = min(wait_ms, self._next_ms - now_ms)
+            self._next_ms = now_ms + max(BUSY_DELAY_MS, wait_ms)
             await self._sleep()
 
     async def _sleep(self) -> None:
         """Wait until ``_next_ms``, which may become earlier during the wait."""
-        while self._next_ms is not None and self._environment.now_ms() < self._next_ms:
+        while self._next_ms is not None and (left_ms := self._next_ms - self._environment.monotonic_ms()) > 0:
             self._sooner.clear()
-            await first_completed(self._environment.sleep_until(self._next_ms), self._sooner.wait())
+            await first_completed(self._environment.sleep(left_ms), self._sooner.wait())
 
 
 def _next_of(swept: SweepResult, now_ms: int) -> int | None:

@@ -14,6 +14,7 @@ from txnframework.client._messages import Message, MessageID
 from txnframework.environment import Environment
 from txnframework.errors import Unavailable
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.deadline import Deadline
 from txnframework.runtime.tasks import first_completed
 
 _LOG = logging.getLogger("txnframework.client.handlers")
@@ -141,12 +142,12 @@ class HandlerLoop:
 
     async def _drain(self) -> None:
         """Wait for the running handlers, for a limited time."""
-        due_ms = self._environment.now_ms() + self._options.drain_timeout_ms
+        deadline = Deadline(self._environment, self._options.drain_timeout_ms)
         while self._jobs and self._failure is None and not self._hurried.is_set():
             self._changed.clear()
-            if self._environment.now_ms() >= due_ms:
+            if not deadline.left_ms:
                 return
-            await first_completed(self._changed.wait(), self._hurried.wait(), self._environment.sleep_until(due_ms))
+            await first_completed(self._changed.wait(), self._hurried.wait(), deadline.passed())
 
     async def _cancel_jobs(self) -> None:
         self._stopping.set()

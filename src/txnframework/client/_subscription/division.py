@@ -106,15 +106,15 @@ class Division:
         What is handed out of a descendant follows the messages of the segment, which are redelivered elsewhere.
         """
         feeds, descends = self._segments.feeds, self._segments.descends
-        now_ms = self._host.environment.now_ms()
+        now_ms = self._host.environment.monotonic_ms()
         leaving = {name for name, feed in feeds.items() if self._is_given_up(name, feed)}
         leaving |= {name for name, feed in feeds.items() if feed.is_running and descends(name, leaving)}
         for name, feed in tuple(feeds.items()):
             if name in leaving and feed.given_up_ms is None:
                 self._log_giving_up(name)
-                until_ms = now_ms + self._host.config.subscriptions.handover_timeout_ms
-                feed.retire(until_ms)
-                self._tasks.start(partial(self._look_again_at, until_ms))
+                wait_ms = self._host.config.subscriptions.handover_timeout_ms
+                feed.retire(now_ms + wait_ms)
+                self._tasks.start(partial(self._look_again_after, wait_ms))
             elif name not in leaving and feed.given_up_ms is not None:
                 if feed.attached is not None and feed.is_running:
                     await feed.attached.dispatch.keep()
@@ -149,8 +149,8 @@ class Division:
             return False
         return self._divided[topic].get(segment, share.view.session) != share.view.session
 
-    async def _look_again_at(self, due_ms: int) -> None:
-        await self._host.environment.sleep_until(due_ms)
+    async def _look_again_after(self, wait_ms: int) -> None:
+        await self._host.environment.sleep(wait_ms)
         self._changed.set()
 
     # -- segments that others finished ----------------------------------------------------------------

@@ -186,7 +186,11 @@ class Feed:
         return self.attached is not None and self.attached.dispatch.ended is None
 
     def retire(self, until_ms: int) -> None:
-        """Hand out nothing more, so that the segment can be given up, at ``until_ms`` at the latest."""
+        """
+        Hand out nothing more, so that the segment can be given up.
+
+        :param until_ms: when it is given up at the latest, by the monotonic clock.
+        """
         if self.attached is not None:
             self.given_up_ms = until_ms
             self.attached.retire(self.withdraw())

@@ -92,7 +92,7 @@ class TrimDelay:
 
         The time begins with the first trim after the previous wait ended.
         """
-        since_ms = self._retention.now_ms() if self._since_ms is None else self._since_ms
+        since_ms = self._retention.monotonic_ms() if self._since_ms is None else self._since_ms
         is_over = self._retention.is_over(since_ms)
         self._since_ms = None if is_over else since_ms
         return is_over

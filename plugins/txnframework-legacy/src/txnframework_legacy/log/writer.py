@@ -179,7 +179,7 @@ class BatchedLogWriter:
             if not self._is_batching and not self._full and self._appender is None:
                 return await self._append_alone(record)
             waiting = _PendingRecord(record, asyncio.get_running_loop().create_future())
-            now_ms = self._environment.now_ms()
+            now_ms = self._environment.monotonic_ms()
             if self._is_batching:
                 self._begin(self._accumulator.add(waiting, len(record), now_ms))
                 self._set_timer()
@@ -238,12 +238,12 @@ class BatchedLogWriter:
                         await self._append_batch(self._full.popleft())
         finally:
             self._appender = None
-            self._set_timer()  # after the clock was set back, due records may no longer be due
+            self._set_timer()
 
     async def _append_batch(self, batch: Batch[_PendingRecord]) -> None:
         records = [waiting.record for waiting in batch.items]
         data = encode_plain(records[0]) if len(records) == 1 else encode_batch(records)
-        waited_ms = self._environment.now_ms() - batch.since_ms
+        waited_ms = self._environment.monotonic_ms() - batch.since_ms
         try:
             entry = await self._append(data)
         except Exception as error:
@@ -258,7 +258,7 @@ class BatchedLogWriter:
 
     def _is_due(self) -> bool:
         due_ms = self._accumulator.due_ms
-        return due_ms is not None and due_ms <= self._environment.now_ms()
+        return due_ms is not None and due_ms <= self._environment.monotonic_ms()
 
     def _set_timer(self) -> None:
         waits = self._accumulator.due_ms is not None and not (self._appender is not None and self._is_due())
@@ -273,7 +273,7 @@ class BatchedLogWriter:
         """
         try:
             while (due_ms := self._accumulator.due_ms) is not None:
-                await self._environment.sleep_until(due_ms)
+                await self._environment.sleep(due_ms - self._environment.monotonic_ms())
                 # During the sleep the gathered records may have been written and newer ones gathered.
                 if due_ms == self._accumulator.due_ms or self._is_due():
                     if self._appender is not None:

@@ -272,7 +272,7 @@ class MetadataBuffer:
         if after >= upto:
             return EntryPage((), after)
         announced = self._announced()
-        begun_ms = self._retention.now_ms()
+        begun_ms = self._retention.monotonic_ms()
         fetched = await self._fetching.fetch(EntryRange(after, upto), announced, limit)
         shown: list[ReadableEntry] = []
         skipped: list[Position] = []

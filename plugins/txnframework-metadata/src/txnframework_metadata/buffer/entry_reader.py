@@ -110,7 +110,7 @@ class ReadAhead:
         """
         held = None if self._held is None else self._held.behind(after)
         if held is None:
-            held = HeldEntries(after, (), self._retention.now_ms())
+            held = HeldEntries(after, (), self._retention.monotonic_ms())
         self._held = held
         items = self._limit.items - len(held.entries)
         size = self._limit.bytes - sum(len(entry.data) for entry, _ in held.entries)
@@ -133,7 +133,7 @@ class ReadAhead:
         """
         held = None if self._held is None else self._held.behind(after)
         if held is None and last <= after:
-            held = HeldEntries(after, (), self._retention.now_ms())
+            held = HeldEntries(after, (), self._retention.monotonic_ms())
         if held is None or (held.entries and held.entries[-1][0].position != last):
             return
         entries = held.entries + branched(came, self._segment, self.families)
@@ -232,7 +232,7 @@ class EntryReader:
 
     async def _read(self, entries: EntryRange, limit: Limit) -> HeldEntries:
         """Read the first entries of a range."""
-        begun_ms = self._retention.now_ms()
+        begun_ms = self._retention.monotonic_ms()
         found = await self._ledger.read(entries, limit)
         return HeldEntries(entries.after, branched(found, self._segment, self._ahead.families), begun_ms)
 

@@ -54,7 +54,7 @@ class Feed:
         self._created = created
         self._environment = environment
         self._deleted_life_ms = deleted_life_ms
-        self._proved_ms = environment.now_ms()
+        self._proved_ms = environment.monotonic_ms()
         # The highest number of a confirmed write.
         self._confirmed = 0
         # When the copy had which number. This gives the age of deletions.
@@ -145,7 +145,7 @@ class Feed:
             await asyncio.wait({before})
         self._running, self._queued = self._queued, None
         until = self._loop.time() + self._connection.options.connect_timeout_ms / 1000
-        begun_ms = self._environment.now_ms()
+        begun_ms = self._environment.monotonic_ms()
         if begun_ms - self._proved_ms > self._deleted_life_ms // 2:
             self._build_again()
         gaps = self.applier.gaps
@@ -167,7 +167,7 @@ class Feed:
             self._consumer.ignore()
         self.copy.clear()
         self._ages.clear()
-        self._proved_ms = self._environment.now_ms()
+        self._proved_ms = self._environment.monotonic_ms()
         self._broken.set()
         for missed in self._on_missed:
             missed()
@@ -268,7 +268,7 @@ class Feed:
     def _prove(self) -> None:
         """Find out that the copy is current if that was not known for some time: an idle process reads nothing."""
         is_looking = self._queued is not None or (self._running is not None and not self._running.done())
-        if not is_looking and self._environment.now_ms() - self._proved_ms > self._deleted_life_ms // _PROOFS:
+        if not is_looking and self._environment.monotonic_ms() - self._proved_ms > self._deleted_life_ms // _PROOFS:
             self._queued = self._looking(self._running)
 
     async def _consume(self) -> None:

@@ -92,7 +92,7 @@ class LeaseSession:
         """Acquire a lease, or raise LeaseHeld."""
         async with self._changing:
             self._require_open()
-            if self._environment.now_ms() >= self._valid_until_ms:
+            if self._environment.monotonic_ms() >= self._valid_until_ms:
                 self._lapse()
             for _ in range(_HEARTBEATS):
                 lease = await self._acquire(name, holder)
@@ -100,7 +100,7 @@ class LeaseSession:
                     break
             else:
                 raise Unavailable(f"lease {name} was changed by others {_HEARTBEATS} times")
-        if self._environment.now_ms() >= self._valid_until_ms:
+        if self._environment.monotonic_ms() >= self._valid_until_ms:
             # The reply took longer than the lease lives.
             self._lapse()
         return lease
@@ -121,7 +121,7 @@ class LeaseSession:
                     return None
                 raise LeaseHeld(name, document.holder, key)
             version = record.version
-        begun_ms = self._environment.now_ms()
+        begun_ms = self._environment.monotonic_ms()
         life = self._begin_life()
         self.start_expiry()
         write = self._writer.next_write()
@@ -200,7 +200,7 @@ class LeaseSession:
     async def _beat(self) -> None:
         """Renew the own session every third of its lifetime, and end the sessions that have expired."""
         while True:
-            await self._environment.sleep_until(self._environment.now_ms() + self._ttl_ms // _HEARTBEATS)
+            await self._environment.sleep(self._ttl_ms // _HEARTBEATS)
             try:
                 async with self._changing:
                     await self._renew()
@@ -220,7 +220,7 @@ class LeaseSession:
             self._life = None
             await self._writes.end_life(life, self._is_own(life))
             return
-        begun_ms = self._environment.now_ms()
+        begun_ms = self._environment.monotonic_ms()
         write = self._writer.next_write()
         message = self._writes.heartbeat(life, write)
         try:
@@ -243,12 +243,10 @@ class LeaseSession:
     async def _expire(self) -> None:
         """Drop the leases here, before other processes can acquire them, when no heartbeat succeeded in time."""
         while True:
-            now_ms = self._environment.now_ms()
             # A lease acquired in the meantime extends the session beyond this time.
-            await self._environment.sleep_until(
-                self._valid_until_ms if self._held else now_ms + self._ttl_ms // _HEARTBEATS
-            )
-            if self._held and self._environment.now_ms() >= self._valid_until_ms:
+            left_ms = self._valid_until_ms - self._environment.monotonic_ms()
+            await self._environment.sleep(left_ms if self._held else self._ttl_ms // _HEARTBEATS)
+            if self._held and self._environment.monotonic_ms() >= self._valid_until_ms:
                 self._lapse()
 
     def _lapse(self) -> None:

@@ -97,7 +97,7 @@ class SessionTable:
         if heartbeat.format != SESSION_FORMAT:
             raise UnknownFormat(f"session {life}", heartbeat.format)
         ttl_ms = None if heartbeat.is_ended else heartbeat.ttl_ms
-        self._lives[life] = Life(sequence, self._environment.now_ms(), ttl_ms)
+        self._lives[life] = Life(sequence, self._environment.monotonic_ms(), ttl_ms)
 
     def get(self, life: str) -> Life | None:
         """Return what is known of a life, or None."""
@@ -105,7 +105,7 @@ class SessionTable:
 
     def expired(self) -> Iterator[tuple[str, Life]]:
         """Return the lives whose next heartbeat did not come in time."""
-        now_ms = self._environment.now_ms()
+        now_ms = self._environment.monotonic_ms()
         for name, life in tuple(self._lives.items()):
             if life.ttl_ms is not None and life.seen_ms + life.ttl_ms <= now_ms:
                 yield name, life

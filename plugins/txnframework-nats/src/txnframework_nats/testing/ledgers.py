@@ -36,15 +36,20 @@ class PassingEnvironment:
 
     def __init__(self, environment: VirtualEnvironment) -> None:
         self.now_ms = environment.now_ms
+        self.monotonic_ms = environment.monotonic_ms
         self.random_bits = environment.random_bits
         self.process_name = environment.process_name
         self._environment = environment
 
     async def sleep_until(self, at_ms: int) -> None:
         """Return when the virtual clock reaches ``at_ms``, or when as much real time has passed."""
-        waiting = asyncio.ensure_future(self._environment.sleep_until(at_ms))
+        await self.sleep(at_ms - self.now_ms())
+
+    async def sleep(self, duration_ms: int) -> None:
+        """Return when the virtual time, or the real time, has advanced by ``duration_ms``."""
+        waiting = asyncio.ensure_future(self._environment.sleep(duration_ms))
         try:
-            await asyncio.wait((waiting,), timeout=max(0, at_ms - self.now_ms()) / 1_000)
+            await asyncio.wait((waiting,), timeout=max(0, duration_ms) / 1_000)
         finally:
             waiting.cancel()
 

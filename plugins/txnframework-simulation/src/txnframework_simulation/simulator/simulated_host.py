@@ -186,6 +186,14 @@ class SkewedEnvironment:
             if self.now_ms() >= at_ms:
                 return
 
+    def monotonic_ms(self) -> int:
+        """Return the time of the world: the clock of this machine may be set, its monotonic clock may not."""
+        return self._world.monotonic_ms()
+
+    async def sleep(self, duration_ms: int) -> None:
+        """Return when ``duration_ms`` have passed in the world."""
+        await self._world.sleep(duration_ms)
+
     def random_bits(self, count: int) -> int:
         """Return bits from the world's seeded source."""
         return self._world.random_bits(count)

@@ -154,12 +154,12 @@ class Admission:
 
     def begin(self) -> None:
         """Record the begin of a batch, from which ``maxTriggerDelay`` is counted."""
-        self._begun_ms = self.host.environment.now_ms()
+        self._begun_ms = self.host.environment.monotonic_ms()
         self._too_few = None
 
     async def enough(self, starts: Ends, ends: Ends, messages_min: int) -> bool:
         """Return whether ``messages_min`` messages wait, or the last batch began ``maxTriggerDelay`` ago."""
-        if self.host.environment.now_ms() - self._begun_ms >= self.options.max_trigger_delay_ms:
+        if self.host.environment.monotonic_ms() - self._begun_ms >= self.options.max_trigger_delay_ms:
             return True
         if self._too_few == (starts, ends):
             # Spark asks again every few milliseconds, and nothing has changed.

@@ -148,7 +148,7 @@ async def _lease_all(taker: TakeOverRequest, segments: Sequence[str], subscripti
     The lease of an earlier run is not waited for: its process may be dead with a session that has not expired, or may
     live on. The epoch has fenced it already. Safety does not depend on the lease.
     """
-    deadline_ms = taker.host.environment.now_ms() + taker.timeout_ms
+    deadline_ms = taker.host.environment.monotonic_ms() + taker.timeout_ms
     for segment in segments:
         while True:
             try:
@@ -159,7 +159,7 @@ async def _lease_all(taker: TakeOverRequest, segments: Sequence[str], subscripti
             except LeaseHeld as error:
                 if error.holder.startswith(HOLDER_PREFIX):
                     break
-                if taker.host.environment.now_ms() >= deadline_ms:
+                if taker.host.environment.monotonic_ms() >= deadline_ms:
                     raise SubscriptionOwnedElsewhere(segment, subscription, error.holder) from error
                 await Backoff(taker.host.environment, _WAIT_MS, _WAIT_MS).pause(1)
 
