@@ -80,6 +80,33 @@ replace = "    await forget_everything()\\n"
 """
 
 
+@pytest.mark.parametrize("folder", ["", "scenarios/", "/elsewhere/"])
+def test_scenarios_in_files(folder: str, tmp_path: Path) -> None:
+    """Their paths are absolute, or relative to the folder of the table."""
+    table = tmp_path / "mutants.toml"
+    table.write_text(_BROKEN.replace('"chain"', f'"chain", "{folder}mine.toml"'), encoding="utf-8")
+    assert mutants(table)[0].scenarios == ("chain", str(tmp_path / f"{folder}mine.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("seeds = 3\n", "expected tables [[mutant]] with name, rule, scenarios and edits"),
+        ("mutant = 3\n", "expected tables [[mutant]] with name, rule, scenarios and edits"),
+        ("[[mutant]]\n", "expected tables [[mutant]] with name, rule, scenarios and edits"),
+        ("[[mutant]\n", ""),
+        (_BROKEN.replace("rule =", "rules ="), ""),
+    ],
+)
+def test_a_file_that_is_no_table(text: str, reason: str, tmp_path: Path) -> None:
+    """One sentence names the file, such as that of a scenario."""
+    table = tmp_path / "mutants.toml"
+    table.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidInput) as caught:
+        select_mutants([], table)
+    assert str(caught.value).startswith(f"{table} is not a table of mutants: {reason}")
+
+
 def test_an_edit_that_does_not_run(tmp_path: Path) -> None:
     """A mutant whose code raises NameError is not counted as detected."""
     table = tmp_path / "mutants.toml"

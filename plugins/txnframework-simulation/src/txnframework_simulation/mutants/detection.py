@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -38,8 +39,18 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def mutants(table: Path = TABLE) -> tuple[Mutant, ...]:
-    """Return all mutants of a table, in the order of the file."""
-    return tuple(msgspec.convert({**one, "table": table}, Mutant) for one in read_table(table).values())
+    """
+    Return all mutants of a table, in the order of the file.
+
+    :raises InvalidInput: the file is not a table of mutants.
+    """
+    try:
+        return tuple(msgspec.convert({**one, "table": table}, Mutant) for one in read_table(table).values())
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InvalidInput(f"{table} is not a table of mutants: {error}") from error
+    except (KeyError, TypeError, AttributeError) as error:
+        expected = "expected tables [[mutant]] with name, rule, scenarios and edits"
+        raise InvalidInput(f"{table} is not a table of mutants: {expected}") from error
 
 
 def select_mutants(names: Sequence[str], table: Path = TABLE) -> tuple[Mutant, ...]:

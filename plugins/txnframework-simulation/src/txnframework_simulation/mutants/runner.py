@@ -64,12 +64,12 @@ class _Finder(MetaPathFinder):
 
 
 def read_table(file: Path = TABLE) -> dict[str, dict[str, Any]]:
-    """Return the mutants of a file, by name; scenarios that are files are in the same folder."""
+    """Return the mutants of a file, by name; the paths of scenarios are relative to its folder."""
     with file.open("rb") as opened:
         found = {one["name"]: one for one in tomllib.load(opened)["mutant"]}
     for one in found.values():
         names = one["scenarios"]
-        one["scenarios"] = [str(file.with_name(name)) if name.endswith(".toml") else name for name in names]
+        one["scenarios"] = [str(file.parent / name) if name.endswith(".toml") else name for name in names]
     return found
 
 
