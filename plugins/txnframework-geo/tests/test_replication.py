@@ -8,6 +8,7 @@ import pytest
 from geo_world import World, run, torn
 
 from txnframework.broker import OpenSegment
+from txnframework.model.key_hashes import key_hash
 from txnframework.model.layout import Layout
 from txnframework.model.positions import Position
 from txnframework_geo import ID_HEADER, PATH_HEADER, Replication, Replicator, Stage, Step, _source, is_replicated
@@ -366,5 +367,25 @@ def test_where_consumers_start_after_a_failover() -> None:
             assert origins - done == waiting
             lag = await target.lag(left, "billing")
             assert lag.messages < len(done) + len(waiting)
+
+    run(work())
+
+
+def test_the_lag_is_that_of_the_oldest_message() -> None:
+    """It may be in any segment, also behind a first segment whose messages are newer."""
+    world = World()
+    keys = sorted((b"%d" % number for number in range(9)), key=key_hash)
+
+    async def work() -> None:
+        await world.begin()
+        async with world.source.open() as source, world.target.open() as target:
+            replicator = world.replicator(source, target)
+            assert await replicator.lag() == (0, 0)
+            await world.send(source, key=keys[-1])
+            await world.source.advance(5_000)
+            await world.send(source, key=keys[0])
+            messages, age_ms = await replicator.lag()
+            assert messages == 8
+            assert age_ms >= 5_000
 
     run(work())

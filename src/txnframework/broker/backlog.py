@@ -139,13 +139,31 @@ class Backlog:
             async with self._visit(str(layout.name_of(segment_id))) as opened:
                 found.segments.append(await _counts_of(opened))
                 for name, cursor in cursors.items():
-                    counts = found.subscriptions[name]
-                    if messages := (await lag_of(opened, cursor)).messages:
-                        counts.messages += messages
-                        sent_ms = await self._oldest_sent_ms(opened, cursor)
-                        known = [one for one in (counts.oldest_sent_ms, sent_ms) if one is not None]
-                        counts.oldest_sent_ms = min(known, default=None)
+                    await self._add(found.subscriptions[name], opened, cursor)
         return found
+
+    async def counts(self, layout: Layout, subscription: str) -> SubscriptionCounts:
+        """
+        Return the numbers of one subscription, over all segments.
+
+        :raises SubscriptionNotFound: the topic does not list the subscription.
+        """
+        _require_listed(layout, subscription)
+        found = SubscriptionCounts()
+        for segment_id in layout.made():
+            # The cursor first, as for ``lag``.
+            cursor = await cursor_on(self._store, layout, segment_id, subscription)
+            async with self._visit(str(layout.name_of(segment_id))) as opened:
+                await self._add(found, opened, cursor)
+        return found
+
+    async def _add(self, counts: SubscriptionCounts, opened: OpenSegment, cursor: Cursor) -> None:
+        """Add the numbers of one segment to those of a subscription."""
+        if messages := (await lag_of(opened, cursor)).messages:
+            counts.messages += messages
+            sent_ms = await self._oldest_sent_ms(opened, cursor)
+            known = [one for one in (counts.oldest_sent_ms, sent_ms) if one is not None]
+            counts.oldest_sent_ms = min(known, default=None)
 
     async def sizes(self, layout: Layout) -> dict[str, BacklogSize]:
         """Return the size of each subscription's backlog, without reading messages."""

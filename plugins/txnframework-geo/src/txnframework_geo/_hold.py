@@ -68,17 +68,18 @@ class Hold:
 
     async def lag(self) -> tuple[int, int]:
         """
-        Return how many messages the target does not have, and for how many ms the first of them has been stored.
+        Return how many messages the target does not have, and for how many ms the oldest of them has been stored.
 
         Messages of open transactions are not counted. What was copied before a late message of its segment is counted.
         """
-        messages, oldest_ms = 0, None
-        for topic in await self._topics.names():
-            messages += (await self._client.lag(topic, self._name)).messages
-            for first in await self._client.peek(topic, self._name):
-                oldest_ms = first.published_ms if oldest_ms is None else min(oldest_ms, first.published_ms)
+        backlog = self._client.host.backlog
+        layouts = [await self._client.layout(topic) for topic in await self._topics.names()]
+        found = [await backlog.counts(layout, self._name) for layout in layouts]
+        # Messages of aborted transactions may be counted, and have no age.
+        oldest_ms = min((one.oldest_sent_ms for one in found if one.oldest_sent_ms is not None), default=None)
         if oldest_ms is None:
             return 0, 0
+        messages = sum(one.messages for one in found)
         return messages, max(0, self._client.host.environment.now_ms() - oldest_ms)
 
     async def backlog(self) -> int:

@@ -138,7 +138,7 @@ class Replicator:
 
     async def lag(self) -> tuple[int, int]:
         """
-        Return how many messages the target does not have, and for how many ms the first of them has been stored.
+        Return how many messages the target does not have, and for how many ms the oldest of them has been stored.
 
         Messages of open transactions are not counted.
 
