@@ -23,6 +23,7 @@ import txnframework_memory.plugin
 import txnframework_metadata.plugin
 from txnframework import Client
 from txnframework.client import LoopThread
+from txnframework.model.names import TopicName
 from txnframework.plugin import load_plugins
 from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.server import ServerOptions, serving
@@ -128,6 +129,12 @@ class World:
     def topic(self, name: str) -> str:
         """Return the framework's name of a topic."""
         return f"{self.domain}://public/default/{name}"
+
+    def migrate(self, name: str) -> None:
+        """Migrate a topic of the gateway to the other domain; clients of the gateway keep its name."""
+        other = "persistent" if self.domain == "topic" else "topic"
+        before, after = (TopicName(domain, "public", "default", name) for domain in (self.domain, other))
+        self.run(self.client.topics.migrations.migrate(before, after))
 
     def connect(self, url: str = "", **options: Any) -> pulsar.Client:
         """Return a Pulsar client, which the end of the test closes."""

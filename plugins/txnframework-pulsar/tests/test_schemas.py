@@ -57,6 +57,16 @@ def test_versions(world: World) -> None:
     assert get(wire, b"x" * 100).error_code == pb.TOPIC_NOT_FOUND
 
 
+def test_a_topic_that_migrates_keeps_its_schemas(world: World) -> None:
+    """Stored messages name their versions, and consumers ask for them."""
+    wire = opened(world)
+    first, second = (create(wire, schema(one)).schema_version for one in (b"one", b"two"))
+    world.migrate("orders")
+    assert get(wire, first).schema == schema(b"one")
+    assert create(wire, schema(b"two")).schema_version == second
+    assert create(wire, schema(b"three")).schema_version > second
+
+
 def test_what_is_not_stored(world: World) -> None:
     """Bytes have no schema; one that is too large is refused; those of an earlier topic of this name are gone."""
     wire = opened(world)

@@ -74,6 +74,19 @@ def test_taking_exclusive_access(world: World) -> None:
     assert again.topic_epoch == taken, "nobody else had access since"
 
 
+def test_a_topic_that_migrates_keeps_its_epoch(world: World) -> None:
+    """A producer that was replaced before cannot come back after."""
+    first, second = opened(world), opened(world)
+    epoch = produce(first, pb.Producer.EXCLUSIVE, producer_name="first").topic_epoch
+    taken = produce(second, pb.Producer.EXCLUSIVE_WITH_FENCING, producer_name="second").topic_epoch
+    close(second)
+    world.migrate("orders")
+    replaced = {"producer_name": "first", "topic_epoch": epoch, "epoch": 1}
+    assert produce(opened(world), pb.Producer.EXCLUSIVE, "error", **replaced).error == pb.PRODUCER_FENCED
+    again = produce(second, pb.Producer.EXCLUSIVE, producer_name="second", topic_epoch=taken, epoch=1)
+    assert again.topic_epoch == taken
+
+
 def test_another_life_of_the_topic(world: World) -> None:
     wire = opened(world)
     epoch = produce(wire, pb.Producer.EXCLUSIVE).topic_epoch

@@ -121,6 +121,11 @@ class Layout:
         """Return whether this topic has this life, or had it before a migration, under this name or another one."""
         return life == self.life or (self.origin is not None and any(life == one for _, one in self.origin.formers))
 
+    @property
+    def created_as(self) -> tuple[TopicName, int]:
+        """The name and the life that the topic was created with, which migrations do not change."""
+        return (self.topic, self.life) if self.origin is None else self.origin.formers[0]
+
     def is_adopted(self, segment_id: int) -> bool:
         """Return whether a segment is one of the topic that this topic migrated from."""
         return self.origin is not None and segment_id <= self.origin.last_segment

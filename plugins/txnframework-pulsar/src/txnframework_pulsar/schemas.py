@@ -25,7 +25,7 @@ _NOT_STORED = frozenset({BYTES_TYPE, AUTO_CONSUME_TYPE})
 
 
 class _Stored(Document):
-    """``life``: the life of the topic that the schema belongs to."""
+    """``life``: the first life of the topic that the schema belongs to."""
 
     life: int
     type: int
@@ -36,7 +36,7 @@ class _Stored(Document):
 
 class Schemas:
     """
-    Stores the schemas of topics; a schema that is stored already keeps its version.
+    Stores the schemas of topics; a schema that is stored already keeps its version, also when the topic migrates.
 
     Whether a new schema fits the earlier ones is not checked: clients read each message by the version that it names.
     """
@@ -49,7 +49,7 @@ class Schemas:
         """Answer with a schema of a topic: the one of a version, or the latest."""
         topic = self._topics.named(asked.topic)
         layout = await self._client.layout(topic)
-        stored = await self._all(topic, layout)
+        stored = await self._all(layout)
         number = len(stored) - 1
         if asked.schema_version:
             number = int.from_bytes(asked.schema_version, "big")
@@ -77,13 +77,14 @@ class Schemas:
             return b""
         if len(schema.schema_data) > SCHEMA_BYTES_MAX:
             raise Refused(pb.INCOMPATIBLE_SCHEMA, f"a schema has at most {SCHEMA_BYTES_MAX} bytes")
-        wanted = _of_wire(schema, layout.life)
+        origin, life = layout.created_as
+        wanted = _of_wire(schema, life)
         store = self._client.host.metadata
         while True:
             # Schemas are only added, so a version that was found stays. Of two processes that add one at a time, the
             # one that is refused reads again.
-            records = await self._records(topic)
-            stored = [one for one in (decode(_Stored, one) for one in records) if one.life == layout.life]
+            records = await self._records(origin)
+            stored = [one for one in (decode(_Stored, one) for one in records) if one.life == life]
             for number, one in enumerate(stored):
                 if (one.type, one.data) == (wanted.type, wanted.data):
                     return _version(number)
@@ -94,14 +95,14 @@ class Schemas:
             number = len(stored)
             expected = records[number].version if number < len(records) else Expect.ABSENT
             try:
-                await store.put(Put(_key(topic, number), encode(wanted), expected))
+                await store.put(Put(_key(origin, number), encode(wanted), expected))
             except (VersionMismatch, OutcomeUnknown):
                 continue
             return _version(number)
 
-    async def _all(self, topic: TopicName, layout: Layout) -> list[_Stored]:
-        records = await self._records(topic)
-        return [one for one in (decode(_Stored, one) for one in records) if one.life == layout.life]
+    async def _all(self, layout: Layout) -> list[_Stored]:
+        origin, life = layout.created_as
+        return [one for one in (decode(_Stored, one) for one in await self._records(origin)) if one.life == life]
 
     async def _records(self, topic: TopicName) -> tuple[Record, ...]:
         """Return the records in the order of their versions; those of an earlier life of the topic come last."""

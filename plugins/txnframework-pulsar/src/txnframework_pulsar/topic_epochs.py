@@ -18,7 +18,11 @@ class _Epoch(Document):
 
 
 class TopicEpochs:
-    """Stores the last epoch of each topic, so that a producer that was replaced is recognised by any gateway."""
+    """
+    Stores the last epoch of each topic, so that a producer that was replaced is recognised by any gateway.
+
+    A topic has the name and the life that it was created with, so a migration keeps its epoch.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client

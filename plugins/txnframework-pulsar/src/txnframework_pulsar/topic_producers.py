@@ -146,8 +146,8 @@ class TopicProducers:
                 elif mode == pb.Producer.EXCLUSIVE and (known.by_name or known.waiting):
                     raise Refused(pb.PRODUCER_FENCED, f"{topic} has other producers")
                 if not known.by_name and (mode != pb.Producer.WAIT_FOR_EXCLUSIVE or not known.waiting):
-                    return await self._become_sole(known, topic, layout, handle, command)
-            return await self._wait_for_turn(known, topic, layout, handle, command, waits)
+                    return await self._become_sole(known, layout, handle, command)
+            return await self._wait_for_turn(known, layout, handle, command, waits)
         finally:
             known.opening -= 1
             self._drop_if_unused(str(topic), known)
@@ -155,7 +155,6 @@ class TopicProducers:
     async def _wait_for_turn(
         self,
         known: _Connected,
-        topic: TopicName,
         layout: Layout,
         handle: ProducerHandle,
         command: pb.Producer,
@@ -170,7 +169,7 @@ class TopicProducers:
                 async with known.turn:
                     if not known.by_name:
                         known.waiting.remove(place)
-                        return await self._become_sole(known, topic, layout, handle, command)
+                        return await self._become_sole(known, layout, handle, command)
                     # Another producer came first, with fencing: wait for its end.
                     known.waiting.remove(place)
                     place = asyncio.get_running_loop().create_future()
@@ -183,15 +182,15 @@ class TopicProducers:
             raise
 
     async def _become_sole(
-        self, known: _Connected, topic: TopicName, layout: Layout, handle: ProducerHandle, command: pb.Producer
+        self, known: _Connected, layout: Layout, handle: ProducerHandle, command: pb.Producer
     ) -> int:
         # The name is taken before the epoch is stored, so that no other producer is admitted meanwhile.
         known.by_name[handle.opened.name] = known.sole = handle
         asked = command.topic_epoch if command.HasField("topic_epoch") else None
-        return await self._epochs.next(topic, layout.life, asked)
+        return await self._epochs.next(*layout.created_as, asked)
 
     async def _check_epoch(self, topic: TopicName, layout: Layout, command: pb.Producer) -> None:
-        if command.HasField("topic_epoch") and command.topic_epoch < await self._epochs.last(topic, layout.life):
+        if command.HasField("topic_epoch") and command.topic_epoch < await self._epochs.last(*layout.created_as):
             raise Refused(pb.PRODUCER_FENCED, f"another producer got exclusive access to {topic}")
 
     async def _replace(self, known: _Connected, topic: str, handle: ProducerHandle, *, generated: bool) -> None:
