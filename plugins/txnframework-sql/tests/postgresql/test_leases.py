@@ -22,6 +22,7 @@ from txnframework_sql.steps.statements import NewNumber, RecordChange
 if TYPE_CHECKING:
     from conftest import Stores
 
+HOUR_MS = 3_600_000
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
@@ -88,9 +89,10 @@ def test_kept_while_every_append_waits(stores: Stores) -> None:
     """Appends that wait for the locks of more ledgers than there are connections do not block heartbeats."""
 
     async def test() -> None:
-        environment, shared = SystemEnvironment(), {"session_ttl_ms": 2_000, "connections_max": 4}
+        environment, shared = SystemEnvironment(), {"session_ttl_ms": 6_000, "connections_max": 4}
+        patient = {"connections_max": 4, "lock_timeout_ms": HOUR_MS, "statement_timeout_ms": HOUR_MS}
         metadata = await open_metadata_store(stores.url, environment, MetadataOptions(**shared))  # type: ignore[arg-type]
-        store = await open_ledger_store(stores.url, environment, LedgerOptions(connections_max=4), None)
+        store = await open_ledger_store(stores.url, environment, LedgerOptions(**patient), None)
         ledgers = [await store.create(f"ledger-{number}") for number in range(5)]
         lease = await metadata.acquire_lease("name", "one")
         raw, other = await asyncpg.connect(stores.url), await asyncpg.connect(stores.url)
@@ -98,7 +100,7 @@ def test_kept_while_every_append_waits(stores: Stores) -> None:
             await raw.execute("SELECT FROM managed_ledgers FOR UPDATE")
             appends = [asyncio.create_task(ledger.append((Append(b"a"),), None)) for ledger in ledgers]
             lost = asyncio.create_task(lease.lost())
-            held = asyncio.create_task(renewed(other, 4))
+            held = asyncio.create_task(renewed(other, 2))
             await asyncio.wait((lost, held), return_when=asyncio.FIRST_COMPLETED)
             assert not lost.done()
             assert not any(append.done() for append in appends)
