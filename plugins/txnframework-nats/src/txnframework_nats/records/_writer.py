@@ -113,7 +113,7 @@ class Writer:
         self._environment = environment
         self._attempts_max = options.attempts_max
         # Shorter than the message of a deletion is kept: the history of a subject must not begin again meanwhile.
-        self._patience_s = min(options.connect_timeout_ms, options.deleted_life_ms // 2) / 1000
+        self._patience_ms_max = options.deleted_life_ms // 2
         self.deleted_life = f"{options.deleted_life_ms // 1000}s"
         self._client = f"{environment.random_bits(_CLIENT_BITS):016x}"
         self._writes = count(1)
@@ -210,7 +210,8 @@ class Writer:
         )
         is_repeatable = EXPECTED_SUBJECT_HEADER not in own.headers or _is_check(own)
         rest = len(messages) - 1 - at
-        until = self._loop.time() + self._patience_s
+        patience_ms = min(self._connection.options.connect_timeout_ms, self._patience_ms_max)
+        until = self._loop.time() + patience_ms / 1000
         while True:
             found: LastMessage | None = None
             try:

@@ -10,6 +10,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar
 
+from msgspec.structs import replace
+
 from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import Key
@@ -30,8 +32,8 @@ from txnframework_nats.testing._proxies import ClientProxy
 from txnframework_nats.testing.servers.nats import shared_cluster_hosts, shared_hosts
 
 CONNECT_TIMEOUT_MS = 500
-"""How long an operation waits for a lost connection in these tests."""
-OPENING_ATTEMPTS = 20
+"""How long an operation of a client that was cut off waits for the lost connection in these tests."""
+PATIENCE_MS = 60_000
 SESSION_TTL_MS = 6_000
 
 _STEPS_OF_A_SESSION = 24
@@ -115,21 +117,19 @@ class NatsMetadataHarness(
                 yield store
             finally:
                 del self._proxies[store]
+                _limit(store, CONNECT_TIMEOUT_MS)
                 with suppress(Unavailable):
                     await store.close()
 
     async def _open_store(self, url: str) -> NatsMetadataStore:
-        """Open a store; opening is retried, because a server beside other tests may need longer."""
+        """Open a store that is patient until it is cut off, because a server beside other tests may need longer."""
         options = MetadataOptions(
-            connect_timeout_ms=CONNECT_TIMEOUT_MS,
+            connect_timeout_ms=PATIENCE_MS,
             request_timeout_ms=20 * CONNECT_TIMEOUT_MS,
             session_ttl_ms=SESSION_TTL_MS,
             replicas=self.replicas,
             sync_always=True,
         )
-        for _ in range(OPENING_ATTEMPTS - 1):
-            with suppress(Unavailable):
-                return await open_metadata_store(url, self.environment, options)
         return await open_metadata_store(url, self.environment, options)
 
     async def settle(self) -> None:
@@ -150,6 +150,7 @@ class NatsMetadataHarness(
         assert isinstance(opened, NatsMetadataStore)
         self._proxies[opened].is_cut = True
         self._proxies[opened].proxy.cut()
+        _limit(opened, CONNECT_TIMEOUT_MS)
         await opened.abandon()
         for _ in range(_STEPS_OF_A_SESSION):
             await self.environment.advance(2 * SESSION_TTL_MS // _STEPS_OF_A_SESSION)
@@ -159,6 +160,7 @@ class NatsMetadataHarness(
         """Lose the next reply, then the connection."""
         assert isinstance(opened, NatsMetadataStore)
         self._proxies[opened].cut()
+        _limit(opened, CONNECT_TIMEOUT_MS)
 
     async def restore(self, opened: IMetadataStore) -> None:
         """Reconnect, and return when the connection is open."""
@@ -168,7 +170,8 @@ class NatsMetadataHarness(
             while True:
                 with suppress(TxnFrameworkError):
                     await opened.get(Key("/settle"))
-                    return
+                    break
+        _limit(opened, PATIENCE_MS)
 
     async def destroy(self) -> None:
         """Delete the stream."""
@@ -184,6 +187,10 @@ class NatsClusterMetadataHarness(NatsMetadataHarness):
     def hosts() -> str:
         """Return the servers to test with."""
         return shared_cluster_hosts()
+
+
+def _limit(store: NatsMetadataStore, connect_timeout_ms: int) -> None:
+    store.connection.options = replace(store.connection.options, connect_timeout_ms=connect_timeout_ms)
 
 
 def _reporting_calls(proxied: ClientProxy, method: Callable[..., Any], writes: bool) -> Callable[..., Any]:
