@@ -112,7 +112,8 @@ def test_the_wait_for_a_commit_is_timed(stores: Stores) -> None:
             txn = writer.transaction(outlives_client=True)
             await txn.begin()
             await orders.send(b"waited for", txn=txn)
-            # Decided and not settled: one that is settled before somebody looks leaves nothing to tell the time by.
+            # Seen before its end: one that is settled before somebody looks leaves nothing to tell the time by.
+            assert sum((await looking.undecided("orders")).values()) == 1
             await (await writer.host.coordinator()).end(End(txn.id, Action.COMMIT))
             assert (await consumer.receive()).value == b"waited for"
             assert value(metrics, "txnframework_commit_to_visible_seconds_count", topic=ORDERS) == 1
