@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
@@ -74,6 +74,9 @@ class Entries(Protocol):
     ) -> tuple[Appended, ...]:
         """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
 
+    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
+        """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
+
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""
 
@@ -82,14 +85,6 @@ class Entries(Protocol):
 
     async def close(self) -> None:
         """Wait for the running operations; each still returns its true result."""
-
-
-@runtime_checkable
-class ColocatedEntries(Entries, Protocol):
-    """Entries in a database that writes records in the same step."""
-
-    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
-        """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
 
 
 class EntrySteps:
@@ -104,6 +99,10 @@ class EntrySteps:
     ) -> tuple[Appended, ...]:
         """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
         return await self._executor.write(lambda: appends.append(managed, entries, ledger_id, now_ms, self._options))
+
+    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
+        """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
+        return await self._executor.write(lambda: appends.append_intended(managed, request, now_ms, self._options))
 
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""

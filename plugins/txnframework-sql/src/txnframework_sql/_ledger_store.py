@@ -37,14 +37,14 @@ from txnframework.model import (
 )
 from txnframework.plugin import Provider, StoreContext
 from txnframework_sql._backends import check_url, open_database
-from txnframework_sql._database import ColocatedEntries, Database, Entries
+from txnframework_sql._database import Database, Entries
 from txnframework_sql._options import LedgerOptions, for_postgresql, for_sqlite, with_defaults
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps import appends, ledgers, reads, retention, store_copy
 from txnframework_sql.steps.identities import known_ledger_identity, ledger_identity, take_ledger_identity
 from txnframework_sql.steps.ledgers import LedgerRef
-from txnframework_sql.steps.statements import Executor, LedgerChange, Steps
+from txnframework_sql.steps.statements import LedgerChange, Steps
 
 T = TypeVar("T")
 
@@ -52,13 +52,13 @@ T = TypeVar("T")
 _PRODUCERS_A_TRIM = 100
 
 
-@implementer(IManagedLedger)
+@implementer(IColocatedLedger)
 class SqlManagedLedger:
     """A handle of a managed ledger; any number of handles in any number of processes may append and read."""
 
     def __init__(
         self,
-        executor: Executor,
+        executor: Database,
         entries: Entries,
         watches: Watches,
         environment: Environment,
@@ -66,6 +66,7 @@ class SqlManagedLedger:
         managed: LedgerRef,
     ) -> None:
         self.name = managed.name
+        self.location: object = executor.location
         self._executor = executor
         self._entries = entries
         self._watches = watches
@@ -83,6 +84,12 @@ class SqlManagedLedger:
         now_ms = self._environment.now_ms()
         self._require_open()
         return await self._entries.append(self.managed, entries, ledger_id, now_ms)
+
+    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
+        """Write a write operation and append its entries, in one step."""
+        now_ms = self._environment.now_ms()
+        self._require_open()
+        return await self._entries.append_intended(self.managed, request, now_ms)
 
     async def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the valid copy of this sequence, or None."""
@@ -203,31 +210,6 @@ class SqlManagedLedger:
             raise Closed(f"ledger {self.name} was closed")
 
 
-@implementer(IColocatedLedger)
-class SqlColocatedLedger(SqlManagedLedger):
-    """A handle of a managed ledger in a database that may also have the records."""
-
-    _entries: ColocatedEntries
-
-    def __init__(
-        self,
-        executor: Database,
-        entries: ColocatedEntries,
-        watches: Watches,
-        environment: Environment,
-        options: LedgerOptions,
-        managed: LedgerRef,
-    ) -> None:
-        super().__init__(executor, entries, watches, environment, options, managed)
-        self.location: object = executor.location
-
-    async def append_intended(self, request: IntendedAppend) -> IntendedAppended:
-        """Write a write operation and append its entries, in one step."""
-        now_ms = self._environment.now_ms()
-        self._require_open()
-        return await self._entries.append_intended(self.managed, request, now_ms)
-
-
 @implementer(ICopyableLedgerStore, IRestorable)
 class SqlLedgerStore:
     """Managed ledgers in a SQL database that several processes use at the same time; confirmed writes are on disk."""
@@ -313,10 +295,6 @@ class SqlLedgerStore:
             await self.database.close()
 
     def _handle(self, managed: LedgerRef) -> SqlManagedLedger:
-        if isinstance(self._entries, ColocatedEntries):
-            return SqlColocatedLedger(
-                self.database, self._entries, self._watches, self._environment, self._options, managed
-            )
         return SqlManagedLedger(self.database, self._entries, self._watches, self._environment, self._options, managed)
 
 

@@ -10,7 +10,6 @@ from txnframework.interfaces import (
     ICoCommitStore,
     IColocatedStore,
     ICopyableMetadataStore,
-    ICrossPartitionStore,
     IDatabaseTransaction,
     IDurableStore,
     ILease,
@@ -52,7 +51,7 @@ _NUMBER_MAX = 2**62
 _AFTER_LEASES = "/lease0"
 
 
-@implementer(ICrossPartitionStore, ICoCommitStore, ICopyableMetadataStore, ISharedStore, IDurableStore, IRestorable)
+@implementer(IColocatedStore, ICoCommitStore, ICopyableMetadataStore, ISharedStore, IDurableStore, IRestorable)
 class SqlMetadataStore:
     """
     Records in a SQL database that several processes use at the same time.
@@ -72,6 +71,7 @@ class SqlMetadataStore:
         self.identity = identity
         self.session = f"session-{environment.random_bits(64):016x}"
         self.database = database
+        self.location: object = database.location
         self._watches = Watches(database, lambda watches: database.wake_ups(watches, environment))
         self._records = database.records(options)
         self._joins = database.joins(environment, options)
@@ -167,16 +167,6 @@ class SqlMetadataStore:
         await self.database.close()
 
 
-@implementer(IColocatedStore)
-class SqliteMetadataStore(SqlMetadataStore):
-    """Records in a SQLite file, which may also have the ledgers."""
-
-    @property
-    def location(self) -> object:
-        """What it shares with the ledgers of the same file, if they use the same connection."""
-        return self.database.location
-
-
 @implementer(INotifyingStore)
 class PostgresqlMetadataStore(SqlMetadataStore):
     """Records in a PostgreSQL database, which notifies all listeners of every commit."""
@@ -192,7 +182,7 @@ def _holds_leases(target: Key | KeyRange | IndexRange) -> bool:
 def metadata_providers() -> list[Provider[StoreContext, IMetadataStore]]:
     """Return the providers ``sqlite`` and ``postgresql``."""
     return [
-        Provider("sqlite", _open, SqliteMetadataStore, options=for_sqlite(MetadataOptions), check_url=check_url),
+        Provider("sqlite", _open, SqlMetadataStore, options=for_sqlite(MetadataOptions), check_url=check_url),
         Provider(
             "postgresql", _open, PostgresqlMetadataStore, options=for_postgresql(MetadataOptions), check_url=check_url
         ),
@@ -227,5 +217,5 @@ async def open_metadata_store(
     except BaseException:
         await database.close()
         raise
-    store = PostgresqlMetadataStore if is_postgresql(url) else SqliteMetadataStore
+    store = PostgresqlMetadataStore if is_postgresql(url) else SqlMetadataStore
     return store(database, environment, options, found, clock)

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from txnframework.errors import InvalidInput
-from txnframework.model import Append
-from txnframework.model.metadata import Expect, Key, Put
+from txnframework.interfaces import IColocatedLedger
+from txnframework.model import Append, Check, Expect, IndexEntry, IntendedAppend, Key, Put
+from txnframework.model.records import WriteOperation
 from txnframework_sql.command import sql
 
 if TYPE_CHECKING:
@@ -57,6 +58,12 @@ def test_what_is_granted_is_enough(stores: Stores) -> None:
                 await (await store.acquire_lease("mine", "me")).release()
                 ledger = await ledgers.create("segment")
                 await ledger.append((Append(b"data"),), None)
+                header = Check(Key("/a"), await store.put(Put(Key("/a"), b"2", Expect.ANY)))
+                intent = WriteOperation(branch=0, segment="segment", ledger=0, after="0:0")
+                assert IColocatedLedger.providedBy(ledger)
+                await ledger.append_intended(
+                    IntendedAppend((Append(b"more"),), header, Key("/b"), (IndexEntry("by", b"k"),), intent)
+                )
                 await ledger.close()
                 await ledgers.delete("segment", None)
 

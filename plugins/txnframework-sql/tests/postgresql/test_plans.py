@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from txnframework.interfaces import IAtomicBatchStore, ILedgerStore, IMetadataStore
+from txnframework.interfaces import IAtomicBatchStore, IColocatedLedger, ILedgerStore, IMetadataStore
 from txnframework.model import (
     EARLIEST,
     Append,
     Batch,
+    Check,
     EntryRange,
     Expect,
     IndexEntry,
     IndexRange,
+    IntendedAppend,
     Key,
     KeyRange,
     Limit,
     ProducerSequence,
     Put,
 )
+from txnframework.model.records import WriteOperation
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -58,6 +61,7 @@ async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
     """Perform every frequent operation in the middle of the data; ``first``: the next sequence."""
     assert IAtomicBatchStore.providedBy(store)
     ledger = await ledgers.open("a")
+    assert IColocatedLedger.providedBy(ledger)
     for number in range(TIMES):
         keys = [Key(f"/{500 + number + place:06d}", "p") for place in range(4)]
         await asyncio.gather(*(store.get(key) for key in keys * 4))
@@ -70,6 +74,10 @@ async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
         (appended,) = await ledger.append((entry,), None)
         await ledger.append((entry,), None)
         await ledger.read(EntryRange(EARLIEST, appended.position), Limit(3))
+        header = Check(keys[0], await store.put(Put(keys[0], b"", Expect.ANY)))
+        intent = WriteOperation(branch=0, segment="a", ledger=0, after="0:0")
+        request = IntendedAppend((Append(b"x"),), header, Key("/op", "p"), (IndexEntry("op", b"k"),), intent)
+        await asyncio.gather(*(ledger.append_intended(request) for _ in range(4)))
 
 
 async def figures(raw: asyncpg.Connection[asyncpg.Record]) -> dict[str, asyncpg.Record]:

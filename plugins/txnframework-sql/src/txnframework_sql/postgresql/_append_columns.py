@@ -8,17 +8,29 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID
+from txnframework.model import (
+    Append,
+    Appended,
+    Branch,
+    IntendedAppend,
+    IntendedAppended,
+    Position,
+    ProducerSequence,
+    TxnID,
+)
 from txnframework_sql.postgresql._connection import Row
+from txnframework_sql.postgresql._intent_columns import IntentColumns
 from txnframework_sql.steps.ledgers import LedgerRef
+from txnframework_sql.steps.statements import Change, LedgerChange
 
 
 class AppendCall(NamedTuple):
-    """One call of ``append``."""
+    """One call of ``append``, or of ``append_intended`` with the entries of its ``request``."""
 
     entries: tuple[Append, ...]
     ledger_id: int | None
     now_ms: int
+    request: IntendedAppend | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -26,10 +38,12 @@ class PendingCall:
     """A running call, and the known positions of its stored entries."""
 
     call: AppendCall
-    future: asyncio.Future[tuple[Appended, ...]]
+    future: asyncio.Future[Any]
     found: dict[int, Appended] = field(default_factory=dict)
     """By their number in the call; these entries are not sent again."""
-    answer: tuple[Appended, ...] | Exception | None = None
+    answer: tuple[Appended, ...] | IntendedAppended | Exception | None = None
+    must_wait: bool = False
+    """The header of its request is locked by another transaction, or cannot be checked by the statement."""
 
     def answer_if_whole(self) -> None:
         if self.answer is None and len(self.found) == len(self.call.entries):
@@ -155,6 +169,8 @@ class SharedAppend:
         self._copies: list[tuple[int, int, int, str, int, int, str | None, int | None, int]] = []
         self._producers: list[tuple[int, str, int, int]] = []
         self._numbers: list[tuple[int, int, str]] = []
+        self._intents = IntentColumns()
+        self._intent_places: dict[PendingCall, int] = {}
         for place, group in enumerate(groups, 1):
             self._add(place, group)
 
@@ -162,20 +178,38 @@ class SharedAppend:
         """Return the columns for ledgers, and those for all else that is in the ledgers."""
         ledgers = _transposed(self._ledgers, 5)
         entries, copies = _transposed(self._entries, 4), _transposed(self._copies, 9)
-        return ledgers, (*entries, *copies, *_transposed(self._producers, 4), *_transposed(self._numbers, 3))
+        others = (*entries, *copies, *_transposed(self._producers, 4), *_transposed(self._numbers, 3))
+        return ledgers, (*others, *_transposed(self._intents.rows(), 11))
 
-    def record(self, ledger_ids: Sequence[int], entry_ids: Sequence[int]) -> list[LedgerGroup]:
-        """Answer the calls of the ledgers that were appended to; return the other groups."""
+    def record(self, answer: Row) -> tuple[list[LedgerGroup], list[Change]]:
+        """Answer the calls of the ledgers that were appended to; return the other groups, and all changes."""
+        ledger_ids, entry_ids, *intents = answer
+        self._intents.answer(*intents)
         left: list[LedgerGroup] = []
+        changes: list[Change] = [LedgerChange(group.managed.id) for group in self._groups]
         for group, ledger_id, entry_id in zip(self._groups, ledger_ids, entry_ids, strict=True):
             if not ledger_id:
+                self._record_left(group)
                 left.append(group)
                 continue
             for one in group.pending:
                 after = entry_id + len(one.call.entries)
-                one.answer = tuple(Appended(Position(ledger_id, number)) for number in range(entry_id, after))
+                appended = tuple(Appended(Position(ledger_id, number)) for number in range(entry_id, after))
                 entry_id = after
-        return left
+                one.answer = appended
+                if one in self._intent_places:
+                    place = self._intent_places[one]
+                    one.answer = self._intents.written(place, ledger_id, appended)
+                    changes.append(self._intents.change(one.answer, place))
+        return left, changes
+
+    def _record_left(self, group: LedgerGroup) -> None:
+        """Answer the calls whose headers are not as expected, and note those whose headers were not checked."""
+        for one in group.pending:
+            if one in self._intent_places:
+                place = self._intent_places[one]
+                one.answer = self._intents.refusal(place)
+                one.must_wait = not self._intents.is_header_known(place)
 
     def _add(self, place: int, group: LedgerGroup) -> None:
         ledger_id: int | None = None
@@ -186,6 +220,8 @@ class SharedAppend:
             call = one.call
             self.now_ms = max(self.now_ms, call.now_ms)
             ledger_id = ledger_id if call.ledger_id is None else call.ledger_id
+            if call.request is not None:
+                self._intent_places[one] = self._intents.add(place, entries, call.request)
             for entry in call.entries:
                 size += len(entry.data)
                 messages += entry.messages

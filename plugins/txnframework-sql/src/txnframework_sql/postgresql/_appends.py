@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 from txnframework.errors import (
     Closed,
@@ -14,7 +15,6 @@ from txnframework.errors import (
     OutcomeUnknown,
     TxnFrameworkError,
 )
-from txnframework.model import Appended
 from txnframework_sql._database import EntrySteps, copy_error
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._append_columns import (
@@ -26,7 +26,7 @@ from txnframework_sql.postgresql._append_columns import (
     group_size,
 )
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.postgresql._payloads import payloads
+from txnframework_sql.postgresql._payloads import BYTES_MAX, PAYLOADS_MAX, payloads
 from txnframework_sql.postgresql._schema import APPEND_ENTRIES, APPEND_TO_LEDGERS
 from txnframework_sql.steps.ledgers import LedgerRef
 from txnframework_sql.steps.statements import LedgerChange
@@ -52,6 +52,9 @@ class Appends:
     The groups of many ledgers share a statement, which is one round trip and one commit. It waits for no ledger's lock.
     It leaves out the ledgers that are locked, or to which more than an addition of rows is to be done. Each of those is
     sent apart, as is a group that no other ledger's group accompanies.
+
+    Write operations are in the same statement as their entries. It waits for no header. It leaves out the ledgers of
+    those operations whose headers are locked or not as expected. The other calls for these ledgers are then sent apart.
     """
 
     def __init__(self, executor: PostgresqlExecutor, steps: EntrySteps, options: LedgerOptions) -> None:
@@ -71,8 +74,8 @@ class Appends:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    async def append(self, managed: LedgerRef, call: AppendCall) -> tuple[Appended, ...]:
-        """Append durably, in order, adjacent; see IManagedLedger."""
+    async def append(self, managed: LedgerRef, call: AppendCall) -> Any:
+        """Append durably, in order, adjacent; see IManagedLedger, or IColocatedLedger for a call with a request."""
         self._require_open()
         async with self._slots:
             self._require_open()
@@ -139,9 +142,19 @@ class Appends:
     async def _perform_apart(self, group: LedgerGroup) -> None:
         try:
             async with self._slots_apart, self._pool.append_slots:
-                await self._send_until_answered(group.managed, group.pending)
+                if any(one.call.request is not None for one in group.pending):
+                    await self._send_intended(group)
+                else:
+                    await self._send_until_answered(group.managed, group.pending)
         finally:
             self._finish((group,))
+
+    async def _perform_alone(self, managed: LedgerRef, one: PendingCall) -> None:
+        try:
+            async with self._slots_apart, self._pool.append_slots:
+                await self._send_alone(managed, one)
+        finally:
+            _resolve(one)
 
     def _take(self) -> tuple[list[LedgerGroup], list[LedgerGroup]]:
         """Return the groups of one statement, and those that must be sent apart; their ledgers are in progress then."""
@@ -172,22 +185,18 @@ class Appends:
         """Answer the callers, and let the next groups of these ledgers begin."""
         for managed, pending in groups:
             for one in pending:
-                if one.future.done():
-                    continue
-                if one.answer is None:
-                    # The event loop is ending: no caller may wait forever.
-                    one.future.cancel()
-                elif isinstance(one.answer, Exception):
-                    one.future.set_exception(one.answer)
-                else:
-                    one.future.set_result(one.answer)
+                _resolve(one)
             waiting = self._behind.pop(managed.id)
             if waiting[1]:
                 self._ready[managed.id] = waiting
         self._start()
 
-    async def _send_shared(self, groups: Sequence[LedgerGroup]) -> Sequence[LedgerGroup]:
-        """Send groups as one statement; return those that must be sent apart. All others are answered."""
+    async def _send_shared(self, groups: Sequence[LedgerGroup], waits: bool = False) -> Sequence[LedgerGroup]:
+        """
+        Send groups as one statement; return those that must be sent apart. All others are answered.
+
+        :param waits: wait for the lock of the only group's ledger.
+        """
         shared = SharedAppend(groups)
         ledgers, others = shared.columns()
         changes = tuple(LedgerChange(group.managed.id) for group in groups)
@@ -197,8 +206,11 @@ class Appends:
             *self._limits(),
             *ledgers[2:],
             *others,
+            waits,
             self._pool.channel,
             payloads(changes),
+            BYTES_MAX,
+            PAYLOADS_MAX,
         )
         try:
             rows = await self._pool.run(lambda connection: connection.write(APPEND_TO_LEDGERS.call, *arguments))
@@ -210,8 +222,27 @@ class Appends:
                 self._executor.changed(changes)
             _answer_all((one for group in groups for one in group.pending), error)
             return ()
-        self._executor.changed(changes)
-        return shared.record(*rows[0])
+        left, done = shared.record(rows[0])
+        self._executor.changed(tuple(done))
+        return left
+
+    async def _send_intended(self, group: LedgerGroup) -> None:
+        """Send calls of which some have write operations until all are answered, or wait for a header by themselves."""
+        managed, pending = group
+        # A single call may have entries that no statement for several calls takes.
+        by_statement = bool(group_size((pending[0].call,), 1, self._options.group_bytes_max))
+        while by_statement and (left := [one for one in pending if one.answer is None]):
+            if not await self._send_shared((LedgerGroup(managed, left),), waits=True):
+                return
+            for one in left:
+                if one.must_wait:
+                    # The others do not wait with it. Its branch has no other call meanwhile.
+                    pending.remove(one)
+                    self._run(self._perform_alone(managed, one))
+            by_statement = any(one.must_wait or one.answer is not None for one in left)
+        for one in pending:
+            if one.answer is None:
+                await self._send_alone(managed, one)
 
     def _limits(self) -> tuple[int, ...]:
         window = self._options.deduplication_window_sequences
@@ -274,9 +305,25 @@ class Appends:
         """Append entry by entry, in a transaction, for calls that replace a copy or have sequences out of order."""
         call = one.call
         try:
-            one.answer = await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms)
+            if call.request is None:
+                one.answer = await self._steps.append(managed, call.entries, call.ledger_id, call.now_ms)
+            else:
+                one.answer = await self._steps.append_intended(managed, call.request, call.now_ms)
         except Exception as error:  # The caller receives it.
             one.answer = error
+
+
+def _resolve(one: PendingCall) -> None:
+    """Answer a caller."""
+    if one.future.done():
+        return
+    if one.answer is None:
+        # The event loop is ending: no caller may wait forever.
+        one.future.cancel()
+    elif isinstance(one.answer, Exception):
+        one.future.set_exception(one.answer)
+    else:
+        one.future.set_result(one.answer)
 
 
 def _answer_all(pending: Iterable[PendingCall], error: Exception) -> None:

@@ -99,8 +99,8 @@ class PostgresqlDatabase(PostgresqlExecutor):
 
     @property
     def location(self) -> object:
-        """The pool of connections to the schema."""
-        return self.pool
+        """The schema on its server, which every connection of this login can change."""
+        return self.pool.server, self.pool.schema
 
     def entries(self, options: LedgerOptions) -> PostgresqlEntries:
         """Return the operations that append and read entries, by one statement each."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from txnframework.errors import LedgerNotFound, TxnFrameworkError
-from txnframework.model import Append, Appended, EntryRange, LedgerEntry, Limit, Position, Tail
+from txnframework.model import (
+    Append,
+    Appended,
+    EntryRange,
+    IntendedAppend,
+    IntendedAppended,
+    LedgerEntry,
+    Limit,
+    Position,
+    Tail,
+)
 from txnframework_sql._database import EntrySteps
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._append_columns import AppendCall
@@ -45,7 +55,14 @@ class PostgresqlEntries:
         self, managed: LedgerRef, entries: tuple[Append, ...], ledger_id: int | None, now_ms: int
     ) -> tuple[Appended, ...]:
         """Append durably, in order, adjacent, to ledger ``ledger_id`` only."""
-        return await self._appends.append(managed, AppendCall(entries, ledger_id, now_ms))
+        appended: tuple[Appended, ...] = await self._appends.append(managed, AppendCall(entries, ledger_id, now_ms))
+        return appended
+
+    async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
+        """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
+        call = AppendCall(request.entries, None, now_ms, request)
+        done: IntendedAppended = await self._appends.append(managed, call)
+        return done
 
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag."""

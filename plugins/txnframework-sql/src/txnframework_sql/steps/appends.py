@@ -8,10 +8,21 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, case, delete, func, insert, select, update
 
 from txnframework.errors import LedgerClosed, LedgerSealed
-from txnframework.model import Append, Appended, Branch, Position, ProducerSequence, TxnID, WindowState
+from txnframework.model import (
+    Append,
+    Appended,
+    Branch,
+    IntendedAppend,
+    IntendedAppended,
+    Position,
+    ProducerSequence,
+    TxnID,
+    WindowState,
+)
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.schema import entries, highest_txn_numbers, ledger_segments, place_of, producer_copies
 from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of, locked_end_of, open_next
+from txnframework_sql.steps.records import locked_version, put_next, require_version
 from txnframework_sql.steps.statements import (
     LedgerChange,
     Row,
@@ -143,6 +154,18 @@ def append(
         # In the same commit, so that a reader of the full ledger's last entry finds the next ledger open.
         yield from open_next(managed, Position(end.ledger_id, totals.entries - 1), totals.appended_ms)
     return tuple(appended)
+
+
+def append_intended(
+    managed: LedgerRef, request: IntendedAppend, now_ms: int, options: LedgerOptions
+) -> Steps[IntendedAppended]:
+    """Write a write operation and append its entries; the header is locked before the ledger, as everywhere."""
+    key = request.check.key
+    require_version(key, request.check.expected, (yield from locked_version(key)))
+    operation = request.operation_at((yield from locked_end_of(managed)).tail)
+    appended = yield from append(managed, request.entries, None, now_ms, options)
+    record = yield from put_next(request.put_of(operation))
+    return IntendedAppended(appended, operation, record)
 
 
 def is_full(ledger_entries: int, ledger_bytes: int, options: LedgerOptions) -> bool:

@@ -46,6 +46,8 @@ _AT = (records.c.path == bindparam("at_path"), records.c.partition == bindparam(
 _GET = select(records.c.value, records.c.version).where(*_AT)
 # Locked, because the write is decided by it.
 _HEAD = select(records.c.version, records.c.indexes).where(*_AT).with_for_update()
+# Locked against changes, but not against other checks.
+_CHECKED = select(records.c.version).where(*_AT).with_for_update(read=True)
 _HEADS = (
     select(records.c.path, records.c.version, records.c.indexes)
     .where(
@@ -272,8 +274,9 @@ def _heads(keys: Sequence[Key]) -> Steps[dict[Key, _Head]]:
 
 
 def locked_version(key: Key) -> Steps[int | None]:
-    """Return the version of a record, or None, and exclude a change of it until the end of the transaction."""
-    return (yield from _head(key))[0]
+    """Return the version of a record, or None; an existing one is not changed until the transaction ends."""
+    found = yield from row(_CHECKED, at_path=key.path, at_partition=partition_of(key))
+    return None if found is None else int(found[0])
 
 
 def require_version(key: Key, expected: Expected, actual: int | None) -> None:

@@ -17,10 +17,11 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
-from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.interfaces import IColocatedStore, ILedgerStore, IMetadataStore
 from txnframework.model import Key
 from txnframework.testing import (
     CoCommitting,
+    Colocated,
     Crashing,
     Disconnecting,
     Expiring,
@@ -298,6 +299,7 @@ class PostgresLedgerHarness(
     Crashing[ILedgerStore],
     Disconnecting[ILedgerStore],
     Misleading[ILedgerStore],
+    Colocated,
 ):
     """Opens ledger stores on one database, each with its own connections, like several processes."""
 
@@ -325,6 +327,23 @@ class PostgresLedgerHarness(
             finally:
                 del self._clients[store]
                 await store.close()
+
+    @asynccontextmanager
+    async def open_with_records(self) -> AsyncIterator[tuple[ILedgerStore, IColocatedStore]]:
+        """Open a client of ledgers and records, each with its own connections."""
+        async with self._database.client() as client:
+            options = MetadataOptions(**_OWN)
+            records = await open_metadata_store(client.url, self.environment, options)
+            try:
+                ledgers = await open_ledger_store(client.url, self.environment, LedgerOptions(**_OWN), records.identity)
+                self._clients[ledgers] = client
+                try:
+                    yield ledgers, records
+                finally:
+                    del self._clients[ledgers]
+                    await ledgers.close()
+            finally:
+                await records.close()
 
     async def settle(self) -> None:
         """Wait for answers and notifications."""

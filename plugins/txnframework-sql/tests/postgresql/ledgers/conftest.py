@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from txnframework.environment import SystemEnvironment
-from txnframework.interfaces import ILedgerStore
+from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.testing.servers.databases import fresh_database
 
@@ -34,8 +34,18 @@ class Ledgers:
         # Made with the records, to which they then belong.
         records = await open_metadata_store(self.url, environment, MetadataOptions(**PATIENT))
         await records.close()
-        chosen = LedgerOptions(share_connection=False, **{**PATIENT, **options})
+        chosen = LedgerOptions(**{"share_connection": False, **PATIENT, **options})
         store = await open_ledger_store(self.url, environment, chosen, None)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    @asynccontextmanager
+    async def records(self, *, share_connection: bool = False) -> AsyncIterator[IMetadataStore]:
+        """Open the records."""
+        chosen = MetadataOptions(share_connection=share_connection, **PATIENT)
+        store = await open_metadata_store(self.url, SystemEnvironment(), chosen)
         try:
             yield store
         finally:

@@ -1,8 +1,12 @@
--- Append the entries of several managed ledgers, for each ledger all or none, in one transaction; see _appends.py.
+-- Append the entries of several managed ledgers, for each ledger all or none, in one transaction, with the write
+-- operations that announce some of them; see _appends.py.
 --
--- Only appends that just add rows are performed here. Every other ledger is left as it is, for append_entries: one that
--- is locked, gone, sealed or full, has another open ledger than the named one, or may hold an earlier copy. No step waits
--- for the lock of a ledger. So one locked ledger delays no other, and two calls never wait for each other's ledgers.
+-- Only appends that just add rows are performed here. Every other ledger is left as it is, for append_entries or for
+-- steps: one that is locked, gone, sealed or full, has another open ledger than the named one, or may hold an earlier
+-- copy. So is a ledger with an operation whose header is locked, or is not at its expected version. No step waits for the
+-- lock of a header, or of one ledger of several. So one locked row delays no other ledger, and two calls never wait for
+-- each other's rows. With ``waits``, there is one ledger, whose lock is waited for. Headers are locked before ledgers, and
+-- no transaction that holds a ledger waits for a header.
 --
 -- This is a function and not one statement with several parts, for the reason that append_entries.sql gives.
 --
@@ -13,10 +17,17 @@
 --     names (of its producer), firsts to sequences_through
 --   a ledger's producer: producer_ledgers, producers, lowest (its first sequence), added (the number of its sequences)
 --   a ledger's coordinator: number_ledgers, coordinators, numbers
+--   a write operation: intent_ledgers, intent_numbers (of its first entry), header_paths, header_partitions,
+--     header_versions (expected), prefixes and prefix_partitions (of its record), lists (the record's own list of its
+--     index entries), heads, middles and tails (its JSON before the ledger, between ledger and position, and after the
+--     position)
 --
--- ``payloads`` are sent as notifications; see _payloads.py.
+-- ``payloads`` are sent as notifications, and others for the operations' records; see _payloads.py.
 --
--- Answer: the position of each ledger's first entry; ledger id 0: nothing was appended to it.
+-- Answers:
+--   the position of each ledger's first entry; ledger id 0: nothing was appended to it
+--   for each write operation: the version of its header (NULL: locked by another transaction, or absent), the number of
+--     its record, which is also the version (NULL: not written), and the position in it
 CREATE FUNCTION schema_of_store.{name}(
     managed_ids bigint[], of_ledger_ids bigint[], now_ms bigint,
     entries_max bigint, bytes_max bigint, deduplication_window bigint, forget_every bigint,
@@ -26,8 +37,13 @@ CREATE FUNCTION schema_of_store.{name}(
     lasts bigint[], txns text[], branches bigint[], sequences_through bigint[],
     producer_ledgers bigint[], producers text[], lowest bigint[], added bigint[],
     number_ledgers bigint[], coordinators bigint[], numbers text[],
-    channel text, payloads text[]
-) RETURNS TABLE (ledger_ids bigint[], entry_ids bigint[]) LANGUAGE plpgsql
+    intent_ledgers bigint[], intent_numbers bigint[], header_paths text[], header_partitions text[],
+    header_versions bigint[], prefixes text[], prefix_partitions text[], lists text[],
+    heads bytea[], middles bytea[], tails bytea[],
+    waits boolean, channel text, payloads text[], payload_bytes_max bigint, payloads_max bigint
+) RETURNS TABLE (
+    ledger_ids bigint[], entry_ids bigint[], found_versions bigint[], record_numbers bigint[], afters text[]
+) LANGUAGE plpgsql
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $function$
 #variable_conflict use_column
@@ -36,17 +52,44 @@ DECLARE
     starts bigint[];
     befores bigint[];
     times bigint[];
-    heads bigint[];
+    throughs bigint[];
     overlapping bigint[];
     grown record;
     at bigint;
+    last_positions text[];
+    refused bigint[];
+    paths text[];
+    change text;
+    payload text := '';
+    is_too_long boolean := false;
 BEGIN
+    IF cardinality(intent_ledgers) > 0 THEN
+        -- Until the commit, no other transaction changes these headers: the check of an operation holds as long.
+        SELECT array_agg(held.version ORDER BY i.at),
+                array_agg(i.ledger) FILTER (WHERE held.version IS DISTINCT FROM i.expected)
+            INTO found_versions, refused
+            FROM unnest(intent_ledgers, header_paths, header_partitions, header_versions) WITH ORDINALITY
+                AS i (ledger, path, partition, expected, at)
+            LEFT JOIN LATERAL (
+                SELECT r.version FROM schema_of_store.records r
+                WHERE r.path = i.path AND r.partition = i.partition FOR SHARE SKIP LOCKED
+            ) held ON true;
+        FOREACH at IN ARRAY coalesce(refused, '{}') LOOP
+            managed_ids[at] := NULL;
+        END LOOP;
+    END IF;
+    IF waits THEN
+        PERFORM FROM schema_of_store.managed_ledgers m WHERE m.id = managed_ids[1] FOR NO KEY UPDATE;
+    END IF;
+
     -- Positions and copies are decided under these locks. Until they are released, every other append, roll, seal,
     -- delete or trim of these ledgers waits.
-    SELECT array_agg(coalesce(held.open_ledger_id, 0) ORDER BY w.at) INTO opens
+    SELECT array_agg(coalesce(held.open_ledger_id, 0) ORDER BY w.at),
+            array_agg(held.last_ledger_id || ':' || held.last_entry_id ORDER BY w.at)
+        INTO opens, last_positions
         FROM unnest(managed_ids, of_ledger_ids) WITH ORDINALITY AS w (id, of_ledger_id, at)
         LEFT JOIN LATERAL (
-            SELECT m.open_ledger_id, m.sealed FROM schema_of_store.managed_ledgers m
+            SELECT m.open_ledger_id, m.sealed, m.last_ledger_id, m.last_entry_id FROM schema_of_store.managed_ledgers m
             WHERE m.id = w.id AND m.name IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED
         ) held ON held.sealed = 0 AND held.open_ledger_id = coalesce(w.of_ledger_id, held.open_ledger_id);
 
@@ -64,7 +107,7 @@ BEGIN
     IF cardinality(producers) > 0 THEN
         SELECT array_agg(coalesce(newest.through, 0) ORDER BY p.at),
                 array_agg(p.ledger) FILTER (WHERE newest.last >= p.lowest)
-            INTO heads, overlapping
+            INTO throughs, overlapping
             FROM unnest(producer_ledgers, producers, lowest) WITH ORDINALITY AS p (ledger, producer, lowest, at)
             LEFT JOIN LATERAL (
                 SELECT c.last, c.sequences_through AS through FROM schema_of_store.producer_copies c
@@ -98,13 +141,13 @@ BEGIN
                 managed_id, producer, last, first, ledger_id, entry_id, txn, branch, sequences_through, appended_ms
             )
             SELECT managed_ids[c.ledger], c.name, c.last, c.first, opens[c.ledger], starts[c.ledger] + c.number, c.txn,
-                c.branch, heads[c.producer] + c.through, times[c.ledger]
+                c.branch, throughs[c.producer] + c.through, times[c.ledger]
             FROM unnest(copy_ledgers, copy_numbers, copy_producers, names, firsts, lasts, txns, branches, sequences_through)
                 AS c (ledger, number, producer, name, first, last, txn, branch, through)
             WHERE opens[c.ledger] > 0;
         FOR grown IN
             SELECT managed_ids[p.ledger] AS managed_id, p.producer, p.added, p.before + p.added - deduplication_window AS old
-            FROM unnest(producer_ledgers, producers, added, heads) AS p (ledger, producer, added, before)
+            FROM unnest(producer_ledgers, producers, added, throughs) AS p (ledger, producer, added, before)
             WHERE opens[p.ledger] > 0 AND p.before / forget_every < (p.before + p.added) / forget_every
         LOOP
             -- As append_entries does.
@@ -132,6 +175,52 @@ BEGIN
         )
         ORDER BY t.coordinator
         ON CONFLICT (coordinator) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number;
+
+    IF cardinality(intent_ledgers) > 0 THEN
+        SELECT array_agg(n.number ORDER BY n.at),
+                array_agg(n.prefix || '/' || lpad(n.number::text, 20, '0') ORDER BY n.at),
+                array_agg(n.after ORDER BY n.at)
+            INTO record_numbers, paths, afters
+            FROM (
+                SELECT i.at, i.prefix,
+                    CASE WHEN opens[i.ledger] > 0 THEN nextval('schema_of_store.txnframework_numbers') END AS number,
+                    CASE WHEN starts[i.ledger] + i.number = 0 THEN last_positions[i.ledger]
+                        ELSE opens[i.ledger] || ':' || (starts[i.ledger] + i.number - 1) END AS after
+                FROM unnest(intent_ledgers, intent_numbers, prefixes) WITH ORDINALITY AS i (ledger, number, prefix, at)
+            ) n;
+        -- If a record was written with such a number in its whole key, the key is not unique. The client repeats the
+        -- call, which then takes the next numbers.
+        INSERT INTO schema_of_store.records (path, partition, version, indexes, value)
+            SELECT i.path, i.partition, i.number, i.list,
+                i.head || convert_to(opens[i.ledger]::text, 'UTF8') || i.middle || convert_to(i.after, 'UTF8') || i.tail
+            FROM unnest(intent_ledgers, record_numbers, paths, prefix_partitions, lists, heads, middles, afters, tails)
+                AS i (ledger, number, path, partition, list, head, middle, after, tail)
+            WHERE i.number IS NOT NULL;
+        INSERT INTO schema_of_store.index_entries (index_name, key, path, partition)
+            SELECT e.pair ->> 0, decode(e.pair ->> 1, 'hex'), i.path, i.partition
+            FROM unnest(record_numbers, paths, prefix_partitions, lists) AS i (number, path, partition, list)
+            CROSS JOIN LATERAL jsonb_array_elements(i.list::jsonb) AS e (pair)
+            WHERE i.number IS NOT NULL;
+        -- As apply_batches does.
+        FOR place IN 1 .. cardinality(paths) LOOP
+            CONTINUE WHEN record_numbers[place] IS NULL;
+            change := '[' || to_json(paths[place]) || ','
+                || CASE WHEN prefix_partitions[place] = paths[place] THEN 'null' ELSE to_json(prefix_partitions[place])::text END
+                || ',null,' || coalesce(lists[place], 'null') || ']';
+            is_too_long := is_too_long OR octet_length(change) + 2 > payload_bytes_max;
+            IF payload <> '' AND octet_length(payload) + octet_length(change) + 3 > payload_bytes_max THEN
+                payloads := payloads || ('[' || payload || ']');
+                payload := '';
+            END IF;
+            payload := CASE WHEN payload = '' THEN change ELSE payload || ',' || change END;
+        END LOOP;
+        IF payload <> '' THEN
+            payloads := payloads || ('[' || payload || ']');
+        END IF;
+        IF is_too_long OR cardinality(payloads) > payloads_max THEN
+            payloads := ARRAY['*'];
+        END IF;
+    END IF;
 
     PERFORM pg_notify(channel, p.payload) FROM unnest(payloads) AS p (payload);
     RETURN NEXT;

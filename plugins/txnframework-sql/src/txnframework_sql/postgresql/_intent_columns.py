@@ -1,0 +1,88 @@
+"""Write operations as the columns of a statement that also appends their entries, and the decoding of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from txnframework.errors import VersionMismatch
+from txnframework.model import Appended, IntendedAppend, IntendedAppended, Key, Position, Record, Tail
+from txnframework.model.records import WriteOperation, encode
+from txnframework_sql.steps.records import encode_indexes
+from txnframework_sql.steps.statements import RecordChange, partition_of
+
+_LEDGER, _AFTER = b'"ledger":0', b'"after":""'
+
+
+class IntentColumns:
+    """The requests of one statement; see ``functions/append_to_ledgers.sql``."""
+
+    def __init__(self) -> None:
+        self._requests: list[IntendedAppend] = []
+        self._rows: list[tuple[Any, ...]] = []
+        self._found: Sequence[tuple[int | None, int | None, str | None]] = ()
+
+    def add(self, ledger: int, first: int, request: IntendedAppend) -> int:
+        """Add the request of a call whose first entry has the number ``first`` in its ledger; return its place."""
+        check, prefix = request.check, request.prefix
+        expected = check.expected if isinstance(check.expected, int) else None
+        self._rows.append(
+            (
+                *(ledger, first, check.key.path, partition_of(check.key), expected),
+                *(prefix.path, partition_of(prefix), encode_indexes(frozenset(request.indexes))),
+                *split_document(request.operation),
+            )
+        )
+        self._requests.append(request)
+        return len(self._requests) - 1
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return one row for each request."""
+        return self._rows
+
+    def answer(
+        self, versions: Sequence[int | None] | None, numbers: Sequence[int | None] | None, afters: Sequence[str] | None
+    ) -> None:
+        """Take the results of the statement, one for each request; None: of none."""
+        nothing = [None] * len(self._requests)
+        self._found = tuple(zip(versions or nothing, numbers or nothing, afters or nothing, strict=True))
+
+    def written(self, place: int, ledger_id: int, appended: tuple[Appended, ...]) -> IntendedAppended:
+        """Return the result of a request that was performed."""
+        request, (_, number, after) = self._requests[place], self._found[place]
+        assert number is not None
+        assert after is not None
+        operation = request.operation_at(Tail(Position.parse(after), ledger_id, False))
+        key = Key(f"{request.prefix.path}/{number:020d}", partition_of(request.prefix))
+        return IntendedAppended(appended, operation, Record(key, encode(operation), number))
+
+    def refusal(self, place: int) -> VersionMismatch | None:
+        """Return the error of a request whose header was not as expected; None: the header may be as expected."""
+        check, version = self._requests[place].check, self._found[place][0]
+        if version is None or not isinstance(check.expected, int) or version == check.expected:
+            return None
+        return VersionMismatch(check.key, version)
+
+    def is_header_known(self, place: int) -> bool:
+        """Return whether the statement could lock the header, and compare its version."""
+        return self._found[place][0] is not None and isinstance(self._requests[place].check.expected, int)
+
+    def change(self, written: IntendedAppended, place: int) -> RecordChange:
+        """Return the change of a request that was performed."""
+        key = written.record.key
+        return RecordChange(key.path, partition_of(key), frozenset(self._requests[place].indexes))
+
+
+def split_document(operation: WriteOperation) -> tuple[bytes, bytes, bytes]:
+    """
+    Return the JSON of an operation before the ledger, between ledger and position, and after the position.
+
+    In a text within the JSON, quotation marks are escaped. So the names of the two fields occur once.
+    """
+    head, ledger, rest = encode(replace(operation, ledger=0, after="")).partition(_LEDGER)
+    middle, after, tail = rest.partition(_AFTER)
+    assert ledger
+    assert after
+    return head + _LEDGER[:-1], middle + _AFTER[:-1], _AFTER[-1:] + tail

@@ -1,0 +1,91 @@
+"""First appends of transactions in a database of PostgreSQL, for several tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from txnframework.interfaces import IColocatedLedger, IColocatedStore, ILedgerStore
+from txnframework.model import (
+    EARLIEST,
+    Append,
+    Check,
+    EntryRange,
+    Expect,
+    IndexEntry,
+    IndexRange,
+    IntendedAppend,
+    Key,
+    Limit,
+    Put,
+    Record,
+)
+from txnframework.model.records import WriteOperation
+
+if TYPE_CHECKING:
+    from conftest import Ledgers
+
+EVERYTHING = IndexRange("by-segment", b"", b"\xff")
+ALL = Limit(10_000)
+
+
+def header_key(txn: int) -> Key:
+    return Key(f"/txn/{txn:04d}", f"{txn:04d}")
+
+
+def prefix_of(txn: int) -> Key:
+    return Key(f"/txn-op/{txn:04d}", f"{txn:04d}")
+
+
+def request(
+    txn: int, version: int, ledger: IColocatedLedger, *entries: Append, indexes: Sequence[IndexEntry] = ()
+) -> IntendedAppend:
+    """Return the first append of a transaction to a ledger."""
+    operation = WriteOperation(branch=0, segment=ledger.name, ledger=0, after=str(EARLIEST))
+    found = (IndexEntry("by-segment", ledger.name.encode()), *indexes)
+    return IntendedAppend(entries or (Append(b"x"),), Check(header_key(txn), version), prefix_of(txn), found, operation)
+
+
+class Both(NamedTuple):
+    """A client of ledgers and records."""
+
+    store: ILedgerStore
+    records: IColocatedStore
+
+    async def begin(self, *txns: int) -> list[int]:
+        """Write the headers of transactions; return their versions."""
+        puts = (self.records.put(Put(header_key(txn), b"open", Expect.ABSENT)) for txn in txns)
+        return list(await asyncio.gather(*puts))
+
+    async def create(self, *names: str) -> list[IColocatedLedger]:
+        ledgers = [await self.store.create(name) for name in names]
+        return [ledger for ledger in ledgers if IColocatedLedger.providedBy(ledger)]
+
+    async def operations(self) -> list[Record]:
+        return [*(await self.records.scan_index(EVERYTHING, 10_000)).records]
+
+
+@asynccontextmanager
+async def opened(ledgers: Ledgers, *, is_shared: bool = False, **options: Any) -> AsyncIterator[Both]:
+    """Open ledgers and records like another process; ``is_shared``: with the same connections."""
+    async with (
+        ledgers.opened(share_connection=is_shared, **options) as store,
+        ledgers.records(share_connection=is_shared) as records,
+    ):
+        assert IColocatedStore.providedBy(records)
+        yield Both(store, records)
+
+
+async def entries_of(ledger: IColocatedLedger) -> list[bytes]:
+    tail = await ledger.tail()
+    return [one.data for one in await ledger.read(EntryRange(EARLIEST, tail.last_confirmed), ALL)]
+
+
+async def outcomes(*calls: Any) -> list[Any]:
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def kinds(answers: Sequence[object]) -> list[type]:
+    return [type(answer) for answer in answers]

@@ -1,0 +1,205 @@
+"""First appends beside locks, ends of transactions and lost replies."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from first_appends import (
+    Both,
+    entries_of,
+    header_key,
+    kinds,
+    opened,
+    outcomes,
+    request,
+)
+
+from txnframework.errors import LedgerSealed, OutcomeUnknown, VersionMismatch
+from txnframework.model import (
+    Append,
+    Batch,
+    Expect,
+    IntendedAppended,
+    Key,
+    ProducerSequence,
+    Put,
+)
+from txnframework_sql.testing.postgresql import PostgresLedgerHarness
+
+if TYPE_CHECKING:
+    from conftest import Ledgers
+
+
+def test_a_locked_header_delays_no_others(ledgers: Ledgers) -> None:
+    """A call waits for its own header only: others continue meanwhile, also for the same ledger."""
+
+    async def test() -> None:
+        async with opened(ledgers) as both:
+            made = await both.create("a", "b")
+            one, two = await both.begin(1, 2)
+            async with ledgers.held("SELECT FROM records WHERE path = '/txn/0001' FOR UPDATE") as hold:
+                late = [asyncio.create_task(ledger.append_intended(request(1, one, ledger))) for ledger in made]
+                await hold.waiting(2)
+                for _ in range(2):
+                    await asyncio.gather(*(ledger.append_intended(request(2, two, ledger)) for ledger in made))
+                    await asyncio.gather(*(ledger.append((Append(b"y"),), None) for ledger in made))
+                assert not any(task.done() for task in late)
+                await hold.let_go()
+                await asyncio.gather(*late)
+            assert [len(await entries_of(ledger)) for ledger in made] == [5, 5]
+
+    ledgers.run(test)
+
+
+def test_a_checked_header_is_kept(ledgers: Ledgers) -> None:
+    """While a call is executed, nobody changes its header: the end of a transaction waits for the commit."""
+
+    async def test() -> None:
+        async with opened(ledgers) as both, opened(ledgers) as other:
+            (ledger,) = await both.create("a")
+            (version,) = await both.begin(1)
+            async with ledgers.held("LOCK TABLE entries IN EXCLUSIVE MODE") as hold:
+                sending = asyncio.create_task(ledger.append_intended(request(1, version, ledger)))
+                await hold.waiting(1)
+                ending = asyncio.create_task(other.records.put(Put(header_key(1), b"ended", version)))
+                waiting = asyncio.create_task(hold.waiting(2))
+                await asyncio.wait((waiting, ending), return_when=asyncio.FIRST_COMPLETED)
+                assert not ending.done()
+                await waiting
+                await hold.let_go()
+                await sending
+            await ending
+
+    ledgers.run(test)
+
+
+def test_a_locked_ledger_is_waited_for(ledgers: Ledgers) -> None:
+    """A call waits for the lock of its ledger; the position in its operation is read after the wait."""
+
+    async def test() -> None:
+        async with opened(ledgers) as both:
+            (ledger,) = await both.create("a")
+            (version,) = await both.begin(1)
+            await ledger.append((Append(b"1"),), None)
+            async with ledgers.held() as hold:
+                calls = [asyncio.create_task(ledger.append_intended(request(1, version, ledger)))]
+                await hold.waiting(1)
+                await hold.holding.execute("UPDATE managed_ledgers SET sealed = 1; COMMIT")
+                assert kinds(await outcomes(*calls)) == [LedgerSealed]
+            assert await both.operations() == []
+
+    ledgers.run(test)
+
+
+def test_lost_connection(ledgers: Ledgers) -> None:
+    """After a lost connection, each call raises OutcomeUnknown; nothing of them is stored, or all."""
+
+    async def test() -> None:
+        async with opened(ledgers) as both:
+            made = await both.create("a", "b", "c")
+            versions = await both.begin(0, 1, 2)
+            entry = Append(b"x", sequence=ProducerSequence("p", 1, 1))
+            calls = [(number, version, made[number], entry) for number, version in enumerate(versions)]
+            async with ledgers.held("LOCK TABLE entries IN EXCLUSIVE MODE") as hold:
+                sent = asyncio.gather(*(one[2].append_intended(request(*one)) for one in calls), return_exceptions=True)
+                await hold.waiting(1)
+                await hold.end_waiting()
+                answers = await sent
+            assert kinds(answers) == [OutcomeUnknown] * 3
+            assert len({id(answer) for answer in answers}) == 3
+            assert await both.operations() == []
+            done = await asyncio.gather(*(one[2].append_intended(request(*one)) for one in calls))
+            assert not any(one.appended[0].duplicate for one in done)
+            assert [await entries_of(ledger) for ledger in made] == [[b"x"]] * 3
+
+    ledgers.run(test)
+
+
+def test_lost_reply(tmp_path: Path) -> None:
+    """After a commit whose reply is lost, each call raises OutcomeUnknown, and has written both its parts."""
+
+    async def test() -> None:
+        harness = PostgresLedgerHarness(tmp_path)
+        try:
+            async with harness.open_with_records() as (store, records):
+                both = Both(store, records)
+                made = await both.create("a", "b")
+                versions = await both.begin(0, 1)
+                await asyncio.gather(
+                    *(one.append_intended(request(at, versions[at], one)) for at, one in enumerate(made))
+                )
+                entry = Append(b"again", sequence=ProducerSequence("p", 1, 1))
+                calls = [(at, versions[at], ledger, entry) for at, ledger in enumerate(made)]
+                await harness.cut(store)
+                answers = await outcomes(*(one[2].append_intended(request(*one)) for one in calls))
+                assert kinds(answers) == [OutcomeUnknown] * 2
+                await harness.restore(store)
+                assert [await entries_of(ledger) for ledger in made] == [[b"x", b"again"]] * 2
+                assert len(await both.operations()) == 4
+                for done in await asyncio.gather(*(one[2].append_intended(request(*one)) for one in calls)):
+                    assert done.appended[0].duplicate
+                assert len(await both.operations()) == 6
+        finally:
+            await harness.destroy()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_deadlock_with_the_ends_of_transactions(ledgers: Ledgers, seed: int) -> None:
+    """
+    Two clients send in the same transactions to the same ledgers, while others end these transactions.
+
+    Nobody waits for a deadlock's end, every entry has its operation, and none was written after an end.
+    """
+
+    async def test() -> None:
+        rng = random.Random(seed)
+        txns = range(6)
+        async with opened(ledgers) as one, opened(ledgers) as two:
+            handles = [await both.create(*(f"l{number}" for number in range(8))) for both in (one, two)]
+            versions = await one.begin(*txns)
+            await one.records.put(Put(Key("/cursor/a"), b"", Expect.ABSENT))
+            ended: dict[int, int] = {}
+            written: list[IntendedAppended] = []
+
+            async def send(both: Both, number: int) -> None:
+                made = handles[number]
+                for turn in range(12):
+                    calls = [
+                        made[at].append_intended(
+                            request(txn, versions[txn], made[at], Append(b"%d:%d:%d:%d" % (txn, at, number, turn)))
+                        )
+                        for at in rng.sample(range(8), 8)
+                        for txn in rng.sample(txns, 2)
+                    ]
+                    ends = [end(both, number + turn % 5 * 2)] if turn % 5 < 2 and turn > 2 else []
+                    for answer in await outcomes(*calls, *ends):
+                        assert isinstance(answer, IntendedAppended | VersionMismatch | None), answer
+                        if isinstance(answer, IntendedAppended):
+                            written.append(answer)
+
+            async def end(both: Both, txn: int) -> None:
+                if txn in ended:
+                    return
+                cursor = Put(Key("/cursor/a"), b"%d" % txn, Expect.ANY)
+                header = Put(header_key(txn), b"ended", versions[txn])
+                found = await both.records.apply(Batch(puts=(header, cursor), across_partitions=True))
+                ended[txn] = found[0].version
+
+            await asyncio.gather(send(one, 0), send(two, 1))
+            assert sorted(ended) == [*txns[:4]]
+            assert {done.record for done in written} == set(await one.operations())
+            for done in written:
+                txn = int(done.record.key.partition)
+                assert done.record.version < ended.get(txn, 1 << 62)
+            assert sum([len(await entries_of(ledger)) for ledger in handles[0]]) == len(written)
+            async with ledgers.session() as session:
+                deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+                assert await session.fetchval(deadlocks) == 0
+
+    ledgers.run(test)
