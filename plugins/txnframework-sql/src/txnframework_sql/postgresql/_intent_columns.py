@@ -14,6 +14,8 @@ from txnframework_sql.steps.records import encode_indexes
 from txnframework_sql.steps.statements import RecordChange, partition_of
 
 _LEDGER, _AFTER = b'"ledger":0', b'"after":""'
+# No record has this version. Other expectations than a version are checked by steps.
+_NOT_HERE = -2
 
 
 class IntentColumns:
@@ -27,7 +29,7 @@ class IntentColumns:
     def add(self, ledger: int, first: int, request: IntendedAppend) -> int:
         """Add the request of a call whose first entry has the number ``first`` in its ledger; return its place."""
         check, prefix = request.check, request.prefix
-        expected = check.expected if isinstance(check.expected, int) else None
+        expected = check.expected if isinstance(check.expected, int) else _NOT_HERE
         self._rows.append(
             (
                 *(ledger, first, check.key.path, partition_of(check.key), expected),

@@ -17,6 +17,7 @@ from first_appends import (
     outcomes,
     request,
 )
+from msgspec.structs import replace
 
 from txnframework.errors import LedgerSealed, OutcomeUnknown, VersionMismatch
 from txnframework.model import (
@@ -51,6 +52,30 @@ def test_a_locked_header_delays_no_others(ledgers: Ledgers) -> None:
                 await hold.let_go()
                 await asyncio.gather(*late)
             assert [len(await entries_of(ledger)) for ledger in made] == [5, 5]
+
+    ledgers.run(test)
+
+
+def test_other_expectations(ledgers: Ledgers) -> None:
+    """A header that is expected to be absent, or in any version, is waited for like one with an expected version."""
+
+    async def test() -> None:
+        async with opened(ledgers) as both:
+            made = await both.create("a", "b")
+            (version,) = await both.begin(1)
+            for expected, answer in ((Expect.ABSENT, VersionMismatch), (Expect.ANY, IntendedAppended)):
+                changed = [
+                    replace(one := request(1, version, ledger), check=replace(one.check, expected=expected))
+                    for ledger in made
+                ]
+                async with ledgers.held("SELECT FROM records WHERE path = '/txn/0001' FOR UPDATE") as hold:
+                    calls = [
+                        asyncio.create_task(ledger.append_intended(one))
+                        for ledger, one in zip(made, changed, strict=True)
+                    ]
+                    await hold.waiting(2)
+                    await hold.let_go()
+                    assert kinds(await outcomes(*calls)) == [answer] * 2
 
     ledgers.run(test)
 
