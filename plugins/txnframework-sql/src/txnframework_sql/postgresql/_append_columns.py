@@ -179,7 +179,7 @@ class SharedAppend:
         ledgers = _transposed(self._ledgers, 5)
         entries, copies = _transposed(self._entries, 4), _transposed(self._copies, 9)
         others = (*entries, *copies, *_transposed(self._producers, 4), *_transposed(self._numbers, 3))
-        return ledgers, (*others, *_transposed(self._intents.rows(), 11))
+        return ledgers, (*others, self._intents.rows())
 
     def record(self, answer: Row) -> tuple[list[LedgerGroup], list[Change]]:
         """Answer the calls of the ledgers that were appended to; return the other groups, and all changes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -13,7 +12,7 @@ from txnframework.model.records import WriteOperation, encode
 from txnframework_sql.steps.records import encode_indexes
 from txnframework_sql.steps.statements import RecordChange, partition_of
 
-_LEDGER, _AFTER = b'"ledger":0', b'"after":""'
+_LEDGER, _AFTER = '"ledger":0', '"after":""'
 # No record has this version. Other expectations than a version are checked by steps.
 _NOT_HERE = -2
 
@@ -23,25 +22,26 @@ class IntentColumns:
 
     def __init__(self) -> None:
         self._requests: list[IntendedAppend] = []
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[list[str | None]] = []
         self._found: Sequence[tuple[int | None, int | None, str | None]] = ()
 
     def add(self, ledger: int, first: int, request: IntendedAppend) -> int:
         """Add the request of a call whose first entry has the number ``first`` in its ledger; return its place."""
         check, prefix = request.check, request.prefix
         expected = check.expected if isinstance(check.expected, int) else _NOT_HERE
+        # A list, because the driver takes a tuple in an array for a row.
         self._rows.append(
-            (
-                *(ledger, first, check.key.path, partition_of(check.key), expected),
+            [
+                *(str(ledger), str(first), check.key.path, partition_of(check.key), str(expected)),
                 *(prefix.path, partition_of(prefix), encode_indexes(frozenset(request.indexes))),
                 *split_document(request.operation),
-            )
+            ]
         )
         self._requests.append(request)
         return len(self._requests) - 1
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Return one row for each request."""
+    def rows(self) -> list[list[str | None]]:
+        """Return a row of texts for each request."""
         return self._rows
 
     def answer(
@@ -77,13 +77,13 @@ class IntentColumns:
         return RecordChange(key.path, partition_of(key), frozenset(self._requests[place].indexes))
 
 
-def split_document(operation: WriteOperation) -> tuple[bytes, bytes, bytes]:
+def split_document(operation: WriteOperation) -> tuple[str, str, str]:
     """
     Return the JSON of an operation before the ledger, between ledger and position, and after the position.
 
     In a text within the JSON, quotation marks are escaped. So the names of the two fields occur once.
     """
-    head, ledger, rest = encode(replace(operation, ledger=0, after="")).partition(_LEDGER)
+    head, ledger, rest = encode(replace(operation, ledger=0, after="")).decode().partition(_LEDGER)
     middle, after, tail = rest.partition(_AFTER)
     assert ledger
     assert after

@@ -17,10 +17,11 @@
 --     names (of its producer), firsts to sequences_through
 --   a ledger's producer: producer_ledgers, producers, lowest (its first sequence), added (the number of its sequences)
 --   a ledger's coordinator: number_ledgers, coordinators, numbers
---   a write operation: intent_ledgers, intent_numbers (of its first entry), header_paths, header_partitions,
---     header_versions (expected), prefixes and prefix_partitions (of its record), lists (the record's own list of its
---     index entries), heads, middles and tails (its JSON before the ledger, between ledger and position, and after the
---     position)
+--
+-- ``intents`` has a row of texts for each write operation: 1 its ledger, 2 the number of its first entry; 3 path,
+-- 4 partition and 5 expected version of its header; 6 prefix, 7 partition and 8 list of index entries of its record; its
+-- JSON 9 before the ledger, 10 between ledger and position, and 11 after the position. It is one array, because each
+-- array that a function takes costs some microseconds, also an empty one.
 --
 -- ``payloads`` are sent as notifications, and others for the operations' records; see _payloads.py.
 --
@@ -37,10 +38,7 @@ CREATE FUNCTION schema_of_store.{name}(
     lasts bigint[], txns text[], branches bigint[], sequences_through bigint[],
     producer_ledgers bigint[], producers text[], lowest bigint[], added bigint[],
     number_ledgers bigint[], coordinators bigint[], numbers text[],
-    intent_ledgers bigint[], intent_numbers bigint[], header_paths text[], header_partitions text[],
-    header_versions bigint[], prefixes text[], prefix_partitions text[], lists text[],
-    heads bytea[], middles bytea[], tails bytea[],
-    waits boolean, channel text, payloads text[], payload_bytes_max bigint, payloads_max bigint
+    intents text[], waits boolean, channel text, payloads text[], payload_bytes_max bigint, payloads_max bigint
 ) RETURNS TABLE (
     ledger_ids bigint[], entry_ids bigint[], found_versions bigint[], record_numbers bigint[], afters text[]
 ) LANGUAGE plpgsql
@@ -56,23 +54,21 @@ DECLARE
     overlapping bigint[];
     grown record;
     at bigint;
-    last_positions text[];
     refused bigint[];
     paths text[];
     change text;
     payload text := '';
     is_too_long boolean := false;
 BEGIN
-    IF cardinality(intent_ledgers) > 0 THEN
+    IF cardinality(intents) > 0 THEN
         -- Until the commit, no other transaction changes these headers: the check of an operation holds as long.
         SELECT array_agg(held.version ORDER BY i.at),
-                array_agg(i.ledger) FILTER (WHERE held.version IS DISTINCT FROM i.expected)
+                array_agg(intents[i.at][1]::bigint) FILTER (WHERE held.version IS DISTINCT FROM intents[i.at][5]::bigint)
             INTO found_versions, refused
-            FROM unnest(intent_ledgers, header_paths, header_partitions, header_versions) WITH ORDINALITY
-                AS i (ledger, path, partition, expected, at)
+            FROM generate_subscripts(intents, 1) AS i (at)
             LEFT JOIN LATERAL (
                 SELECT r.version FROM schema_of_store.records r
-                WHERE r.path = i.path AND r.partition = i.partition FOR SHARE SKIP LOCKED
+                WHERE r.path = intents[i.at][3] AND r.partition = intents[i.at][4] FOR SHARE SKIP LOCKED
             ) held ON true;
         FOREACH at IN ARRAY coalesce(refused, '{}') LOOP
             managed_ids[at] := NULL;
@@ -84,12 +80,10 @@ BEGIN
 
     -- Positions and copies are decided under these locks. Until they are released, every other append, roll, seal,
     -- delete or trim of these ledgers waits.
-    SELECT array_agg(coalesce(held.open_ledger_id, 0) ORDER BY w.at),
-            array_agg(held.last_ledger_id || ':' || held.last_entry_id ORDER BY w.at)
-        INTO opens, last_positions
+    SELECT array_agg(coalesce(held.open_ledger_id, 0) ORDER BY w.at) INTO opens
         FROM unnest(managed_ids, of_ledger_ids) WITH ORDINALITY AS w (id, of_ledger_id, at)
         LEFT JOIN LATERAL (
-            SELECT m.open_ledger_id, m.sealed, m.last_ledger_id, m.last_entry_id FROM schema_of_store.managed_ledgers m
+            SELECT m.open_ledger_id, m.sealed FROM schema_of_store.managed_ledgers m
             WHERE m.id = w.id AND m.name IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED
         ) held ON held.sealed = 0 AND held.open_ledger_id = coalesce(w.of_ledger_id, held.open_ledger_id);
 
@@ -176,7 +170,7 @@ BEGIN
         ORDER BY t.coordinator
         ON CONFLICT (coordinator) DO UPDATE SET number = excluded.number WHERE excluded.number > highest.number;
 
-    IF cardinality(intent_ledgers) > 0 THEN
+    IF cardinality(intents) > 0 THEN
         SELECT array_agg(n.number ORDER BY n.at),
                 array_agg(n.prefix || '/' || lpad(n.number::text, 20, '0') ORDER BY n.at),
                 array_agg(n.after ORDER BY n.at)
@@ -184,29 +178,37 @@ BEGIN
             FROM (
                 SELECT i.at, i.prefix,
                     CASE WHEN opens[i.ledger] > 0 THEN nextval('schema_of_store.txnframework_numbers') END AS number,
-                    CASE WHEN starts[i.ledger] + i.number = 0 THEN last_positions[i.ledger]
-                        ELSE opens[i.ledger] || ':' || (starts[i.ledger] + i.number - 1) END AS after
-                FROM unnest(intent_ledgers, intent_numbers, prefixes) WITH ORDINALITY AS i (ledger, number, prefix, at)
+                    CASE WHEN starts[i.ledger] + i.number > 0
+                        THEN opens[i.ledger] || ':' || (starts[i.ledger] + i.number - 1)
+                        ELSE (
+                            SELECT m.last_ledger_id || ':' || m.last_entry_id FROM schema_of_store.managed_ledgers m
+                            WHERE m.id = managed_ids[i.ledger]
+                        ) END AS after
+                FROM (
+                    SELECT o.at, intents[o.at][1]::bigint, intents[o.at][2]::bigint, intents[o.at][6]
+                    FROM generate_subscripts(intents, 1) AS o (at)
+                ) AS i (at, ledger, number, prefix)
             ) n;
         -- If a record was written with such a number in its whole key, the key is not unique. The client repeats the
         -- call, which then takes the next numbers.
         INSERT INTO schema_of_store.records (path, partition, version, indexes, value)
-            SELECT i.path, i.partition, i.number, i.list,
-                i.head || convert_to(opens[i.ledger]::text, 'UTF8') || i.middle || convert_to(i.after, 'UTF8') || i.tail
-            FROM unnest(intent_ledgers, record_numbers, paths, prefix_partitions, lists, heads, middles, afters, tails)
-                AS i (ledger, number, path, partition, list, head, middle, after, tail)
-            WHERE i.number IS NOT NULL;
+            SELECT paths[i.at], intents[i.at][7], record_numbers[i.at], intents[i.at][8], convert_to(
+                intents[i.at][9] || opens[intents[i.at][1]::bigint] || intents[i.at][10] || afters[i.at] || intents[i.at][11],
+                'UTF8'
+            )
+            FROM generate_subscripts(intents, 1) AS i (at)
+            WHERE record_numbers[i.at] IS NOT NULL;
         INSERT INTO schema_of_store.index_entries (index_name, key, path, partition)
-            SELECT e.pair ->> 0, decode(e.pair ->> 1, 'hex'), i.path, i.partition
-            FROM unnest(record_numbers, paths, prefix_partitions, lists) AS i (number, path, partition, list)
-            CROSS JOIN LATERAL jsonb_array_elements(i.list::jsonb) AS e (pair)
-            WHERE i.number IS NOT NULL;
+            SELECT e.pair ->> 0, decode(e.pair ->> 1, 'hex'), paths[i.at], intents[i.at][7]
+            FROM generate_subscripts(intents, 1) AS i (at)
+            CROSS JOIN LATERAL jsonb_array_elements(intents[i.at][8]::jsonb) AS e (pair)
+            WHERE record_numbers[i.at] IS NOT NULL;
         -- As apply_batches does.
         FOR place IN 1 .. cardinality(paths) LOOP
             CONTINUE WHEN record_numbers[place] IS NULL;
             change := '[' || to_json(paths[place]) || ','
-                || CASE WHEN prefix_partitions[place] = paths[place] THEN 'null' ELSE to_json(prefix_partitions[place])::text END
-                || ',null,' || coalesce(lists[place], 'null') || ']';
+                || CASE WHEN intents[place][7] = paths[place] THEN 'null' ELSE to_json(intents[place][7])::text END
+                || ',null,' || coalesce(intents[place][8], 'null') || ']';
             is_too_long := is_too_long OR octet_length(change) + 2 > payload_bytes_max;
             IF payload <> '' AND octet_length(payload) + octet_length(change) + 3 > payload_bytes_max THEN
                 payloads := payloads || ('[' || payload || ']');
