@@ -106,7 +106,7 @@ class TestStore(MetadataStoreSuite):
 
 
 def test_failures_are_explained(pytester: pytest.Pytester) -> None:
-    """A failing assert of a suite shows its values, and an author's own coroutine test may use fixtures."""
+    """A failing assert of a suite shows values and the rule, and an author's own coroutine test may use fixtures."""
     result = run(
         pytester,
         """
@@ -118,6 +118,7 @@ class TestStore(MetadataStoreSuite):
     harness = Wrong
 
     async def test_own(self, tmp_path):
+        '''What was created is read.'''
         assert tmp_path.is_dir()
         async with self.data.open() as store:
             from txnframework.testing._suites._metadata._case import create, value_of
@@ -128,7 +129,7 @@ class TestStore(MetadataStoreSuite):
         "test_own",
     )
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*b'one'*b'two'*"])
+    result.stdout.fnmatch_lines(["*b'one'*b'two'*", "*- rule of the role -*", "What was created is read."])
 
 
 def test_other_coroutine_tests_are_left_alone(pytester: pytest.Pytester) -> None:

@@ -12,7 +12,7 @@ import pytest
 import txnframework
 from txnframework import Message, State, blocking
 from txnframework.client import LoopThread
-from txnframework.errors import Closed, ReceiveTimeout, TransactionHasFailedOperations
+from txnframework.errors import Closed, InvalidInput, ReceiveTimeout, TransactionHasFailedOperations
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -139,5 +139,12 @@ def test_running_a_blocking_handler(stores: Stores) -> None:
 
             consumer.run_batches(check, transactional=False, messages_max=10)
             assert failed == [b"2", b"4", b"5"]
+
+            async def unawaited(_message: Message, _txn: blocking.Transaction) -> None:
+                pass
+
+            for run in (consumer.run, consumer.run_batches):
+                with pytest.raises(InvalidInput, match="unawaited is 'async def', and would not be awaited"):
+                    run(unawaited)  # type: ignore[arg-type]
         with client.reader("invoices") as reader:
             assert [one.value for one in reader] == [b"1", b"2", b"3"]

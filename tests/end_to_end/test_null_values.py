@@ -44,8 +44,10 @@ def test_a_null_comes_as_it_was_sent(stores: Stores) -> None:
                     await producer.send_many([None, b"2"], txn=txn)
                     await producer.send(None, txn=txn)
                 for wrong in ("text", 1):
-                    with pytest.raises(InvalidInput, match="bytes or None"):
+                    with pytest.raises(InvalidInput, match=f"value is bytes or None, not {type(wrong).__name__}: "):
                         await producer.send(wrong)  # type: ignore[arg-type]
+                with pytest.raises(InvalidInput, match="key is bytes or None, not str: encode it"):
+                    await producer.send(b"1", key="k")  # type: ignore[arg-type]
         async with stores.open() as client:
             assert [one.value for one in await client.peek("orders", "billing", 10)] == sent
             async with await client.reader("orders") as reader:

@@ -516,6 +516,26 @@ def test_a_child_waits_for_its_parent(memory: Stores) -> None:
     memory.run(work())
 
 
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize("method", ["run", "run_batches"])
+def test_a_handler_without_async(memory: Stores, method: str, transactional: bool) -> None:
+    """The run ends at the first message, which neither becomes a dead letter nor counts as delivered."""
+
+    def nothing(_received: object, _txn: object) -> None:
+        pass
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await prepared(client, b"a1")
+            async with await joined(client, dead_letter=DeadLetter(redeliveries_max=0)) as consumer:
+                with pytest.raises(InvalidInput, match="nothing returned NoneType, which cannot be awaited"):
+                    await getattr(consumer, method)(nothing, transactional=transactional)
+                message = await consumer.receive()
+                assert (message.value, message.redelivery_count) == (b"a1", 0)
+
+    memory.run(work())
+
+
 def test_what_run_refuses(memory: Stores) -> None:
     """Each in a sentence, before anything is received."""
 
@@ -538,8 +558,13 @@ def test_what_run_refuses(memory: Stores) -> None:
                 ):
                     with pytest.raises(InvalidInput):
                         await consumer.run(nothing, **options)  # type: ignore[call-overload]
-                with pytest.raises(InvalidInput, match="coroutine function"):
-                    await consumer.run(None)  # type: ignore[call-overload]
+                for handler, reason in (
+                    (None, "a function of a message and a transaction"),
+                    (lambda message: None, "does not accept them: too many positional arguments"),
+                ):
+                    for run in (consumer.run, consumer.run_batches):
+                        with pytest.raises(InvalidInput, match=reason):
+                            await run(handler)  # type: ignore[call-overload]
                 running = asyncio.ensure_future(consumer.run(nothing))
                 await run_ready()
                 with pytest.raises(InvalidInput, match="already"):

@@ -40,7 +40,7 @@ def test_url_without_a_name_is_private_and_with_one_shared() -> None:
     named = StoreContext("memory://shop", environment)
     assert spaces.space(private) is not spaces.space(private)
     assert spaces.space(named) is spaces.space(named)
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match="'memory://shop/elsewhere' is no URL of a memory store"):
         spaces.space(StoreContext("memory://shop/elsewhere", environment))
 
 

@@ -15,6 +15,7 @@ from txnframework.blocking._transactions import Transaction
 from txnframework.client import LoopThread, Message
 from txnframework.client._arguments import whole_number
 from txnframework.client._content_types import T_co
+from txnframework.client._handlers.handler_functions import check_handler
 from txnframework.client._handlers.runs import MESSAGES_MAX, RunOptions
 from txnframework.client._handlers.signals import signals_of
 from txnframework.errors import InvalidInput
@@ -62,6 +63,7 @@ class HandlerRuns(Generic[T_co]):
         A thread cannot be cancelled. If its transaction was aborted, the next call of the handler with ``txn`` raises,
         and ``run`` waits for the handler's end. ``stop_on_signals`` needs the main thread.
         """
+        check_handler(handler, in_threads=True)
         with self._threads(options) as (call, further):
             consumer = self._consumer
             if transactional:
@@ -100,6 +102,7 @@ class HandlerRuns(Generic[T_co]):
         **options: Unpack[RunOptions],
     ) -> None:
         """Call ``handler(messages, txn)`` for up to ``messages_max`` messages at a time; otherwise as ``run``."""
+        check_handler(handler, in_threads=True)
         with self._threads(options) as (call, further):
             consumer = self._consumer
             if transactional:

@@ -214,6 +214,7 @@ async def _described(
 def _row(segment: dict[str, Any]) -> dict[str, object]:
     """Return a segment as a row of a table."""
     row = {name: value for name, value in segment.items() if name != "lag_is_exact"}
+    row["dispatched_by"] = (segment["dispatched_by"] or "").removeprefix("on ")
     row["mark_delete"] = position_of(segment["mark_delete"])
     if not segment["lag_is_exact"]:
         row["lag"] = f"at most {segment['lag']}"

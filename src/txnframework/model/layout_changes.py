@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 from txnframework.errors import InvalidInput, LayoutConflict
 from txnframework.model.layout import FIRST_LIFE, HASH_MAX, Layout, Segment, SegmentState
@@ -22,7 +23,7 @@ def create_layout(topic: TopicName, segments: int, after: Layout | None = None) 
     """
     if topic.domain == PERSISTENT and segments != 1:
         raise InvalidInput(
-            f"{topic} cannot have {segments} segments: a persistent:// topic has one, topic:// ones many"
+            f"{topic} cannot have {segments} segments: a persistent:// topic has one; use a topic:// topic for more"
         )
     if not 1 <= segments <= HASH_MAX + 1:
         raise InvalidInput(f"{topic} cannot have {segments} segments: a topic has 1 to {HASH_MAX + 1}")
@@ -51,7 +52,9 @@ def plan_merge(layout: Layout, segment_id: int, other_id: int) -> Layout:
         (_changeable(layout, segment_id), _changeable(layout, other_id)), key=lambda segment: segment.start
     )
     if low.end + 1 != high.start:
-        raise LayoutConflict(str(layout.topic), f"segments {segment_id} and {other_id} are not neighbours")
+        pairs = ", ".join(f"{one.id} and {other.id}" for one, other in pairwise(layout.active()))
+        reason = f"segments {segment_id} and {other_id} are not neighbours (neighbours: {pairs or 'none'})"
+        raise LayoutConflict(str(layout.topic), reason)
     return _plan(layout, (low, high), ((low.start, high.end),))
 
 
@@ -158,11 +161,12 @@ def _changeable(layout: Layout, segment_id: int) -> Segment:
     if layout.topic.domain == PERSISTENT:
         raise LayoutConflict(str(layout.topic), "only topic:// topics are split and merged, a persistent:// one is not")
     segment = layout.segments.get(segment_id)
+    active = layout.active()
+    known = ", ".join(str(one.id) for one in active)
     if segment is None:
-        known = ", ".join(str(active.id) for active in layout.active())
         raise LayoutConflict(str(layout.topic), f"there is no segment {segment_id} (active: {known})")
-    if segment not in layout.active() or segment.state is not SegmentState.ACTIVE:
-        raise LayoutConflict(str(layout.topic), f"segment {segment_id} is not active")
+    if segment not in active or segment.state is not SegmentState.ACTIVE:
+        raise LayoutConflict(str(layout.topic), f"segment {segment_id} is not active (active: {known})")
     return segment
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import tempfile
+from collections.abc import Generator
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     with tempfile.TemporaryDirectory(prefix="txnframework-") as directory, asyncio.Runner() as runner:
         runner.run(run_test(pyfuncitem.instance, test, Path(directory)))
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the rule that a failed test of a suite checks, which is the test's docstring."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function) and _is_suite(item.cls):
+        report.sections.append(("rule of the role", inspect.getdoc(item.obj) or "the test does not say"))
+    return report
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

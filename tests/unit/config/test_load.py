@@ -155,6 +155,8 @@ def test_unreadable_files(tmp_path: Path) -> None:
     ) as caught:
         load_config(tmp_path / "none.toml")
     assert isinstance(caught.value.__cause__, OSError)
+    with pytest.raises(ConfigurationError, match=r"pass a URL as \{'metadata': \{'url': URL\}\}$"):
+        load_config("sqlite:///none.db")
     with pytest.raises(ConfigurationError, match="cannot read the file: Is a directory"):
         load_config(tmp_path)
     latin = tmp_path / "latin.toml"

@@ -67,13 +67,13 @@ def test_a_planned_segment_cannot_be_changed_again() -> None:
         plan_split(layout, 0)
     with pytest.raises(LayoutConflict, match="segment 0 is not active"):
         plan_merge(layout, 0, 1)
-    with pytest.raises(LayoutConflict, match="segment 2 is not active"):
+    with pytest.raises(LayoutConflict, match=r"segment 2 is not active \(active: "):
         plan_split(layout, 2)
 
 
 def test_only_neighbours_merge_in_either_order() -> None:
     layout = create_layout(TOPIC, 4)
-    with pytest.raises(LayoutConflict, match="not neighbours"):
+    with pytest.raises(LayoutConflict, match=r"0 and 2 are not neighbours \(neighbours: 0 and 1, 1 and 2, 2 and 3\)"):
         plan_merge(layout, 0, 2)
     for pair in ((1, 2), (2, 1)):
         merged = finish_change(plan_merge(layout, *pair), (1, 2))

@@ -104,7 +104,7 @@ class EnlistedBranches:
                 txn_id,
                 txn_id.family,
                 self._segment,
-                "it is served by the log family: begin one for its domain and namespace",
+                "the log family serves it; name its domain or namespace, as in client.transaction(domain='persistent')",
             )
         known = self._admitted.get(branch)
         tail = None if known is not None else await self._ledger.tail()

@@ -56,7 +56,7 @@ class NamedSpaces:
 def _name_in(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "memory" or parts.query or parts.fragment or parts.path.strip("/"):
-        raise ConfigurationError("", "a memory store has the URL memory: or memory://name")
+        raise ConfigurationError("", f"{url!r} is no URL of a memory store: write memory: or memory://name")
     return parts.netloc
 
 

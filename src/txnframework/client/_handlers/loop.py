@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from txnframework.client._handlers.handler_functions import NotAwaitable
 from txnframework.client._handlers.messages import HandledMessages
 from txnframework.client._handlers.plan import LoopOptions, NextStep, groups, next_step, order_key
 from txnframework.client._messages import Message, MessageID
 from txnframework.environment import Environment
-from txnframework.errors import Unavailable
+from txnframework.errors import InvalidInput, Unavailable
 from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.deadline import Deadline
 from txnframework.runtime.tasks import first_completed
@@ -189,7 +190,7 @@ class HandlerLoop:
                 return
             failures += 1
             step = next_step(error, len(messages), failures, self._options.retries_max)
-            _LOG.warning("handling %s failed (%s follows)", _named(messages), step.value, exc_info=error)
+            _LOG.warning("handling %s failed; %s", _named(messages), step.value, exc_info=error)
             if step is NextStep.SPLIT:
                 await self._follow_up(job, messages)
                 for one in messages:
@@ -214,6 +215,8 @@ class HandlerLoop:
             if task is not None and task.cancelling():
                 raise
             return error  # the handler cancelled itself, or something that it waited for
+        except NotAwaitable as error:  # the messages are not at fault: ``run`` raises, and no delivery counts
+            raise InvalidInput(str(error)) from None
         except Exception as error:
             return error
         return None

@@ -54,11 +54,11 @@ class LoopOptions:
 class NextStep(Enum):
     """What follows a failed attempt."""
 
-    RETRY = "retry"
+    RETRY = "another attempt follows"
     """The same messages are tried again, in another transaction."""
-    SPLIT = "split"
+    SPLIT = "each of them follows alone"
     """Each of the messages is tried alone, so that only the one that fails is redelivered."""
-    GIVE_BACK = "give back"
+    GIVE_BACK = "a redelivery follows"
     """The message is redelivered, and this delivery counts."""
 
 

@@ -12,6 +12,7 @@ from txnframework.broker import Host
 from txnframework.client._arguments import MILLISECONDS_MAX, whole_number
 from txnframework.client._base import RetryPolicy, backoff_of
 from txnframework.client._content_types import T_co
+from txnframework.client._handlers.handler_functions import BatchHandler, for_batches, for_one
 from txnframework.client._handlers.loop import Attempt, HandlerLoop, LoopDelays
 from txnframework.client._handlers.messages import HandledMessages
 from txnframework.client._handlers.plan import LoopOptions
@@ -45,7 +46,6 @@ Given = TypeVar("Given", bound="TransactionPart | HasTransaction")
 """What a handler gets beside its messages."""
 
 Open = Callable[[], AbstractAsyncContextManager[Given]]
-BatchHandler = Callable[[tuple[Message[Any], ...], Any], Awaitable[object]]
 
 
 class RunOptions(TypedDict, total=False):
@@ -144,11 +144,11 @@ class HandlerRuns(Generic[T_co]):
         :param drain_timeout_ms: how long handlers may go on after ``stop``; default: 30,000. Then they are cancelled.
         :param stop_on_signals: signals that call ``stop``, such as SIGTERM; default: none. The earlier handlers of the
             signals are restored in the end.
-        :raises InvalidInput: an option is invalid, or the consumer runs a handler already, or the topics have no
-            transactions of one family.
+        :raises InvalidInput: an option is invalid, the handler does not accept two arguments or is not a coroutine
+            function, the consumer runs a handler already, or the topics have no transactions of one family.
         :raises LeaseLost: as in ``receive``.
         """
-        await self._run(_for_one(handler), transaction, transactional, _loop_options(1, options), options)
+        await self._run(for_one(handler), transaction, transactional, _loop_options(1, options), options)
 
     @overload
     async def run_batches(
@@ -202,7 +202,7 @@ class HandlerRuns(Generic[T_co]):
             one.
         """
         whole_number(messages_max, "messages_max", 1)
-        await self._run(handler, transaction, transactional, _loop_options(messages_max, options), options)
+        await self._run(for_batches(handler), transaction, transactional, _loop_options(messages_max, options), options)
 
     def stop(self) -> None:
         """
@@ -252,8 +252,6 @@ class HandlerRuns(Generic[T_co]):
         return received
 
     def _attempt(self, handler: BatchHandler, transaction: Open[Any] | None, transactional: bool) -> Attempt:
-        if not callable(handler):
-            raise InvalidInput("the handler is a coroutine function, which is called with messages and a transaction")
         if transaction is not None:
             if not transactional:
                 raise InvalidInput("transactional=False and a transaction exclude each other; leave one of them out")
@@ -301,13 +299,6 @@ class HandlerRuns(Generic[T_co]):
     ) -> None:
         await handler(messages, None)
         await retry.run(lambda: self.ack(*messages))
-
-
-def _for_one(handler: Callable[[Message[Any], Any], Awaitable[object]]) -> BatchHandler:
-    """Return a handler of batches of one message."""
-    if not callable(handler):
-        raise InvalidInput("the handler is a coroutine function, which is called with a message and a transaction")
-    return lambda messages, given: handler(messages[0], given)
 
 
 def _loop_options(messages_max: int, options: RunOptions) -> LoopOptions:

@@ -12,8 +12,6 @@ from txnframework.client._sends.encoded_values import HeaderPairs, largest_heade
 from txnframework.errors import InvalidInput
 from txnframework.model.entries import EntryMessage
 
-_NO_BYTES = "a message's value and key are bytes or None"
-
 
 class SharedFields(msgspec.Struct, frozen=True, gc=False):
     """What all messages of a call share; ``sequence_id`` is that of the first one, or None if the producer counts."""
@@ -41,9 +39,9 @@ def check_messages(
         if isinstance(value, bytes):
             longest = max(longest, len(value))
         elif value is not None:
-            raise InvalidInput(_NO_BYTES)
+            raise _no_bytes("value", value, "encode it, or give the producer a serializer")
     if not isinstance(common.key, bytes | None):
-        raise InvalidInput(_NO_BYTES)
+        raise _no_bytes("key", common.key, "encode it")
     further = max(0, len(values) - 1)
     if common.sequence_id is not None:
         whole_number(common.sequence_id, "sequence_id", 0, INT64_MAX - further)
@@ -52,3 +50,7 @@ def check_messages(
     if size > message_bytes_max:
         raise InvalidInput(f"a message of {size} bytes is larger than client.message_bytes_max ({message_bytes_max})")
     return message_bytes_max - size
+
+
+def _no_bytes(what: str, found: object, remedy: str) -> InvalidInput:
+    return InvalidInput(f"a message's {what} is bytes or None, not {type(found).__name__}: {remedy}")
