@@ -14,7 +14,7 @@ from txnframework_zookeeper._options import MetadataOptions, locate
 from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._session import SessionState
 
-WAIT_S = 30
+WAIT_S = 120
 """How long a test waits for an event that should occur immediately."""
 
 
