@@ -30,7 +30,7 @@ from installed import without_log_family
 if TYPE_CHECKING:
     from txnframework_sql.testing.servers.postgresql import PostgresServer
 
-PATIENCE_S = 120
+PATIENCE_S = 300
 """What takes longer hangs; on a machine with much else to do, everything over a server takes many times as long."""
 SOON_MS = 60_000
 PLUGINS = (
