@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,13 +46,13 @@ def job(stores: Stores) -> Callable[..., PipelineJob]:
 
 @pytest.fixture
 def start_process(stores: Stores, job: Callable[..., PipelineJob]) -> Iterator[Callable[..., PipelineProcess]]:
-    """Return what starts the pipeline in a process of its own, to wait at the given pause points."""
+    """Return what starts the pipeline in a process of its own, to wait at the given pause points; and others in it."""
     numbers = itertools.count(1)
     with ExitStack() as stack:
 
-        def start_one(*points: str, **changes: Any) -> PipelineProcess:
+        def start_one(*points: str, others: Sequence[PipelineJob] = (), **changes: Any) -> PipelineProcess:
             name = f"start-{next(numbers)}"
-            return stack.enter_context(PipelineProcess(job(**changes), stores.directory, name, points))
+            return stack.enter_context(PipelineProcess([job(**changes), *others], stores.directory, name, points))
 
         yield start_one
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +21,12 @@ from txnframework_spark.testing.expectations import (
     publish,
 )
 from txnframework_spark.testing.pipelines import PipelineProcess
-from txnframework_spark.testing.program import PipelineJob
+from txnframework_spark.testing.program import PipelineJob, start
 from txnframework_spark.testing.stores import Stores
 from txnframework_sql.testing.servers.postgresql import PostgresServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BATCHES = 12
 WAIT_S = 1_800.0
@@ -48,9 +52,12 @@ def stores_in(directory: Path, backend: str) -> Iterator[Stores]:
         pytest.param(300_000, "postgresql", marks=pytest.mark.slow),
     ],
 )
-def test_every_closed_window_of_a_backlog_is_exact(tmp_path: Path, count: int, backend: str) -> None:
+def test_every_closed_window_of_a_backlog_is_exact(
+    spark: SparkSession, tmp_path: Path, count: int, backend: str
+) -> None:
     """Half of the backlog stands behind a split. The driver is killed while a batch is written, and when one is
-    decided that Spark does not know of; meanwhile another segment is split, and more is published.
+    decided that Spark does not know of; meanwhile another segment is split, and more is published. The last start is in
+    the session that all tests share.
 
     Every window that the watermark has closed is compared with plain Python.
     """
@@ -65,9 +72,10 @@ def test_every_closed_window_of_a_backlog_is_exact(tmp_path: Path, count: int, b
         stores.split("in", 1)
         publish(stores.url, "in", given[count // 2 : count * 9 // 10])
 
+        job = PipelineJob(url=stores.url, checkpoint=str(stores.checkpoint), **settings)
+
         def process(name: str, *points: str) -> PipelineProcess:
-            job = PipelineJob(url=stores.url, checkpoint=str(stores.checkpoint), **settings)
-            return stack.enter_context(PipelineProcess(job, tmp_path, name, points, WAIT_S))
+            return stack.enter_context(PipelineProcess([job], tmp_path, name, points, WAIT_S))
 
         first = process("first", "mid-write@2")
         first.arrival("mid-write@2")
@@ -77,7 +85,7 @@ def test_every_closed_window_of_a_backlog_is_exact(tmp_path: Path, count: int, b
         publish(stores.url, "in", given[count * 9 // 10 :])
         second.arrival("committed@6")
         second.kill()
-        assert process("third").failure() is None
+        assert start(spark, job).awaitTermination(WAIT_S)
         rows = stores.rows(LEFT, RIGHT)
         expected = closed_windows(given)
         assert len(expected) > count // 20

@@ -5,51 +5,59 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from txnframework_spark.testing.expectations import LEFT, RIGHT, Defects, compare
 from txnframework_spark.testing.stores import Stores, values
 
-SAME: dict[str, Any] = {}
-LOST = {"checkpoint": "another-checkpoint"}
-OTHER = {"checkpoint": "another-checkpoint", "sink": {"txnAppId": "other"}}
 APPLICATION = "application app was taken over by run "
 EITHER = " was taken over by "
 """Its tasks are tried again: whichever comes first, the one that writes or the one that reads."""
 
 SUBSCRIPTION = "subscription g of topic://public/default/in was taken over by a newer run"
 
+Start = Callable[..., Any]
+Run = Callable[..., str | None]
 
-@pytest.mark.parametrize(
-    ("place", "successor", "what"),
-    [
-        pytest.param("mid-write@1", SAME, EITHER, id="the same checkpoint, while tasks write"),
-        pytest.param("acks-put@1", LOST, APPLICATION, id="another checkpoint, before the decision"),
-        pytest.param("acks-put@1", OTHER, SUBSCRIPTION, id="another application, before the decision"),
-    ],
-)
-def test_a_frozen_driver_is_fenced(
-    place: str,
-    successor: dict[str, Any],
-    what: str,
-    stores: Stores,
-    start_process: Callable[..., Any],
-    run: Callable[..., str | None],
-) -> None:
-    """Its transaction was aborted when its subscription was taken over, so it cannot commit whatever it is told."""
+
+def overtake(stores: Stores, run: Run, **successor: Any) -> None:
+    """Run a successor, which processes everything, with what has come since."""
+    stores.publish(values(40, 50))
+    assert run(url=stores.url, **successor) is None
+    assert compare(stores.rows(LEFT, RIGHT), values(0, 50)) == Defects()
+
+
+def test_a_driver_is_frozen_while_its_tasks_write(stores: Stores, start_process: Start, run: Run) -> None:
+    """Its successor has the same checkpoint.
+
+    Its transaction was aborted when its subscription was taken over, so it cannot commit whatever it is told.
+    """
     stores.publish(values(0, 40))
-    with start_process(place) as frozen:
-        frozen.arrival(place)
+    with start_process("mid-write@1") as frozen:
+        frozen.arrival("mid-write@1")
         frozen.freeze(stores.is_locked)
-        if "checkpoint" in successor:
-            successor = {**successor, "checkpoint": str(stores.directory / successor["checkpoint"])}
-        stores.publish(values(40, 50))
-        assert run(**successor) is None
-        assert compare(stores.rows(LEFT, RIGHT), values(0, 50)) == Defects()
+        overtake(stores, run)
         frozen.thaw()
-        frozen.release(place)
+        frozen.release("mid-write@1")
         told = frozen.failure()
         assert told is not None
-        assert what in told
+        assert EITHER in told
         assert "this one must stop" in told
     assert compare(stores.rows(LEFT, RIGHT), values(0, 50)) == Defects()
+
+
+def test_a_driver_is_frozen_before_two_decisions(stores: Stores, job: Any, start_process: Start, run: Run) -> None:
+    """The successor of one query has another checkpoint, and that of the other one is another application, too."""
+    stores.publish(values(0, 40))
+    both = stores, stores.copy(stores.directory / "other")
+    jobs = [job(url=one.url, checkpoint=str(one.checkpoint)) for one in both]
+    with start_process("acks-put@1", others=jobs[1:]) as frozen:
+        frozen.arrivals("acks-put@1", 2)
+        frozen.freeze(lambda: any(one.is_locked() for one in both))
+        for one, sink in zip(both, ({}, {"sink": {"txnAppId": "other"}}), strict=True):
+            overtake(one, run, checkpoint=str(one.directory / "another-checkpoint"), **sink)
+        frozen.thaw()
+        frozen.release("acks-put@1")
+        for told, what in zip(frozen.failures(), (APPLICATION, SUBSCRIPTION), strict=True):
+            assert what in told
+            assert "this one must stop" in told
+    for one in both:
+        assert compare(one.rows(LEFT, RIGHT), values(0, 50)) == Defects()

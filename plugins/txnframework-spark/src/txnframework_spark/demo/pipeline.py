@@ -137,7 +137,7 @@ def open_session(scratch: Path) -> SparkSession:
         .appName("txnframework demo")
         .config(map={**WORKER_SETTINGS, **LOCAL_CHECKPOINT})
         .config("spark.driver.memory", "512m")
-        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}")
+        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.local.dir", str(scratch))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))

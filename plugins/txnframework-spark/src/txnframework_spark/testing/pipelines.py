@@ -25,13 +25,19 @@ _FREEZES_MAX: Final = 100
 
 
 class PipelineProcess:
-    """One start of a job, which waits at ``points`` (as ``microbatch.pause`` writes them); killed when the block ends.
+    """One start of jobs, which wait at ``points`` (as ``microbatch.pause`` writes them); killed when the block ends.
 
-    Several may be started in one ``directory``, under different names. ``wait_s``: the limit of every wait.
+    Several may be started in one ``directory``, under different names. ``jobs`` run in one session. ``wait_s``: the
+    limit of every wait.
     """
 
     def __init__(
-        self, job: PipelineJob, directory: Path, name: str, points: Sequence[str] = (), wait_s: float = WAIT_S
+        self,
+        jobs: Sequence[PipelineJob],
+        directory: Path,
+        name: str,
+        points: Sequence[str] = (),
+        wait_s: float = WAIT_S,
     ) -> None:
         self._wait_s = wait_s
         home = directory / "spark-home"
@@ -43,7 +49,7 @@ class PipelineProcess:
         environment.pop(VARIABLE, None)
         if points:
             environment[VARIABLE] = f"{','.join(points)};{self._pauses}"
-        command = [sys.executable, "-m", "txnframework_spark.testing.program", msgspec.json.encode(job).decode()]
+        command = [sys.executable, "-m", "txnframework_spark.testing.program", msgspec.json.encode(jobs).decode()]
         self._driver = DriverProcess(command, environment, directory / f"{name}.log")
 
     def __enter__(self) -> Self:
@@ -67,15 +73,19 @@ class PipelineProcess:
 
     def failure(self) -> str | None:
         """Return the reason of a failure after the end, None after success; Spark's whole output is in ``log``."""
+        return next(iter(self.failures()), None)
+
+    def failures(self) -> list[str]:
+        """Return the reasons of all failures after the end, in the order of the jobs."""
         deadline = time.monotonic() + self._wait_s
         while (status := self._driver.status()) is None:
             assert time.monotonic() < deadline, f"it is still running\n{self.log[-4_000:]}"
             time.sleep(_LOOK_EVERY_S)
         if status == 0:
-            return None
+            return []
         said = [line.removeprefix(FAILURE) for line in self.log.splitlines() if line.startswith(FAILURE)]
         assert said, f"exit status {status}\n{self.log[-4_000:]}"
-        return said[-1]
+        return said
 
     @property
     def log(self) -> str:

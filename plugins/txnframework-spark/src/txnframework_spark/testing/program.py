@@ -1,4 +1,4 @@
-"""A pipeline as a program: ``python -m txnframework_spark.testing.program JOB``, with the job as JSON.
+"""Pipelines as a program: ``python -m txnframework_spark.testing.program JOBS``, with a list of jobs as JSON.
 
 It runs until all input that existed at its start is read, and ends immediately when its parent process has ended.
 """
@@ -158,22 +158,25 @@ def open_session(job: PipelineJob) -> SparkSession:
 
 
 def main() -> int:
-    """Run the job; the last line of standard error gives the reason of a failure."""
-    job = msgspec.json.decode(sys.argv[1], type=PipelineJob)
+    """Run the jobs in the session of the first one; the last lines of standard error give the reasons of failures."""
+    jobs = msgspec.json.decode(sys.argv[1], type=list[PipelineJob])
+    first, reasons = jobs[0], []
     exit_with_parent()
     require_this_interpreter()
-    try:
-        with worker_nursery(scratch_of(job)) if is_local(job.master) else contextlib.nullcontext():
-            session = open_session(job)
-            start(session, job).awaitTermination()
-            session.stop()
-    except Exception as error:  # any error of Spark: its text is above, and its reason in one line at the end
-        import traceback
+    with worker_nursery(scratch_of(first)) if is_local(first.master) else contextlib.nullcontext():
+        session = open_session(first)
+        for query in [start(session, job) for job in jobs]:
+            try:
+                query.awaitTermination()
+            except Exception as error:  # any error of Spark: its text is above, and its reason in one line at the end
+                import traceback
 
-        traceback.print_exc()
-        sys.stderr.write(f"{FAILURE}{extract_reason(str(error)) or type(error).__name__}\n")
-        return 1
-    return 0
+                traceback.print_exc()
+                reasons.append(extract_reason(str(error)) or type(error).__name__)
+        if not reasons:
+            session.stop()
+    sys.stderr.writelines(f"{FAILURE}{reason}\n" for reason in reasons)
+    return 1 if reasons else 0
 
 
 if __name__ == "__main__":
