@@ -113,15 +113,15 @@ class Stores:
 
     def publish(self, values: list[str], topic: str = "in", published_ms: int = 0) -> None:
         """Append messages in entries of five, outside of transactions."""
-        process.run(self._publish(values, TopicName.parse(topic), published_ms))
+        process.run(self._publish(self.host, values, TopicName.parse(topic), published_ms))
 
-    async def _publish(self, values: list[str], topic: TopicName, published_ms: int) -> None:
-        layout = await self.host.topics.finish_changes(topic)
+    async def _publish(self, host: Host, values: list[str], topic: TopicName, published_ms: int) -> None:
+        layout = await host.topics.finish_changes(topic)
         group_by_segment: dict[int, list[str]] = {}
         for value in values:
             group_by_segment.setdefault(layout.route(key_hash(value.encode())).id, []).append(value)
         for segment_id, mine in group_by_segment.items():
-            buffer = (await self.host.segment(str(layout.name_of(segment_id)))).buffer
+            buffer = (await host.segment(str(layout.name_of(segment_id)))).buffer
             for first in range(0, len(mine), ENTRY_MESSAGES):
                 messages = [
                     EntryMessage(value.encode(), value.encode(), (), number, published_ms)
