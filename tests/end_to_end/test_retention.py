@@ -90,6 +90,40 @@ def test_what_every_subscription_acknowledged_goes(stores: Stores) -> None:
     stores.run(work())
 
 
+@pytest.mark.metadata_family("topics of the other family are not split")
+def test_nothing_is_left_of_a_segment_that_was_split(stores: Stores) -> None:
+    """All of its ledgers go when every subscription has passed it, and its children are read as before."""
+
+    async def work() -> None:
+        async with stores.open(retention=AT_ONCE) as client:
+            await client.create_topic("orders")
+            billing = await client.consumer("orders", "billing", start="earliest")
+            await client.subscribe("orders", "slow", start="earliest")
+            async with await client.producer("orders") as producer:
+                await producer.send(b"1", key=b"ada")
+                await client.split("orders", 0)
+                await producer.send(b"2", key=b"ada")
+            await billing.ack(await billing.receive(timeout_ms=60_000))
+            await billing.ack(await billing.receive(timeout_ms=60_000))
+            await client.host.maintenance.round()
+            assert sum(one.messages for one in await ledger_of(client, "orders")) == 1
+            await client.topics.unsubscribe(TopicName.parse("orders"), "slow")
+            await client.host.maintenance.round()
+            assert [one.messages for one in await ledger_of(client, "orders")] == [0]
+            assert await stores.read(client, "orders") == [b"2"]
+            await billing.close()
+        async with stores.open() as client:
+            async with await client.producer("orders") as producer:
+                await producer.send(b"3", key=b"ada")
+            for name, start, values in (("billing", "earliest", [b"3"]), ("new", "earliest", [b"2", b"3"])):
+                consumer = await client.consumer("orders", name, start=start)
+                assert await stores.receive(consumer, len(values)) == values
+                await consumer.close()
+            assert await stores.read(client, "orders") == [b"2", b"3"]
+
+    stores.run(work())
+
+
 def test_aborted_messages_hold_nothing_back_while_a_consumer_is_busy(memory: Stores) -> None:
     """The cursor passes them as soon as everything before them is acknowledged, whatever is still in work behind."""
 

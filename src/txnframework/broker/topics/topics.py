@@ -322,6 +322,9 @@ class Topics:
         try:
             for parent in parents:
                 opened = await self._segment(str(layout.name_of(parent)))
+                # The last ledger of a segment is never trimmed, so it should be empty. What is appended before the seal
+                # stays with it.
+                await opened.ledger.roll()
                 await opened.ledger.seal()
         except LedgerNotFound:
             await self._layouts.load(layout.topic)  # raises if the topic was deleted
