@@ -18,7 +18,11 @@ from txnframework.errors import (
     TransactionDomainMismatch,
     TransactionHasFailedOperations,
 )
+from txnframework.model import PutSequential, index_keys, paths
+from txnframework.model.indexes import WRITES_BY_SEGMENT
+from txnframework.model.metadata import IndexEntry
 from txnframework.model.names import TopicName
+from txnframework.model.records import WriteOperation, encode
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -72,6 +76,35 @@ def test_outcomes_stay(stores: Stores) -> None:
             assert [str(one) for one in await client.topics.list()] == [LOGGED]
             async with stores.open(**BOTH) as fresh:
                 assert await values(fresh, LOGGED) == expected
+
+    stores.run(work())
+
+
+def test_a_transaction_that_announced_a_write_and_wrote_nothing(stores: Stores) -> None:
+    """It is aborted like one that wrote, so that it does not hold back readers of the former segment."""
+
+    async def work() -> None:
+        async with stores.open(**BOTH) as client:
+            await client.create_topic(SCALABLE)
+            await client.create_topic("topic://public/default/notes")
+            announced = client.transaction()
+            await announced.begin()
+            notes = await client.producer("topic://public/default/notes")
+            await notes.send(b"stores the header", txn=announced)
+            segment = str((await client.layout(SCALABLE)).name_of(0))
+            tail = await (await client.host.segment(segment)).ledger.tail()
+            write = WriteOperation(0, segment, tail.open_ledger_id, str(tail.last_confirmed))
+            listed = IndexEntry(WRITES_BY_SEGMENT, index_keys.encode(segment, str(announced.id)))
+            prefix = paths.operations_prefix(announced.id)
+            await client.host.metadata.put_sequential(PutSequential(prefix, encode(write), (listed,)))
+            await (await client.producer(SCALABLE)).send(b"plain")
+            assert await values(client, SCALABLE) == []
+
+            await back(client)
+
+            assert await values(client, LOGGED) == [b"plain"]
+            with pytest.raises(InvalidTransactionState):
+                await announced.commit()
 
     stores.run(work())
 

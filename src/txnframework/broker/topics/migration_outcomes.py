@@ -77,6 +77,9 @@ class OutcomeRecorder:
         """
         End every open transaction with entries in the sealed segment, or in ``holders``; store all abort records.
 
+        Transactions that announced entries, and hold back those of others, are ended too: no reader would get past them
+        before their timeout. One that announces after this look finds the seal.
+
         Return whether no transaction was open: otherwise call again, to see what has become of them. An unknown
         transaction was forgotten after it was settled here, so its abort records are stored, or it was committed.
         """
@@ -85,9 +88,8 @@ class OutcomeRecorder:
         found = await self._read(after)
         if not self._has_records:
             await self._require_whole(found.aborted)
-        states = {
-            txn_id: await self._state(txn_id) for txn_id in {*holders, *(one.txn_id for _, one in found.undecided)}
-        }
+        ending = {*holders, *(one.txn_id for _, one in found.undecided), *await self._announced(after)}
+        states = {txn_id: await self._state(txn_id) for txn_id in ending}
         opened = sorted(txn_id for txn_id, state in states.items() if state is State.OPEN)
         await _together(self._abort, opened)
         if opened:
@@ -96,6 +98,12 @@ class OutcomeRecorder:
             aborted = {place for place in found.undecided if await self._is_aborted(place[1])}
             await self._store_records(found.aborted | aborted)
         return True
+
+    async def _announced(self, readable: Position) -> frozenset[TxnID]:
+        """Return the open transactions that hold back what is stored in the segment."""
+        if not self._has_records or readable >= (await self._opened.ledger.tail()).last_confirmed:
+            return frozenset()
+        return await transactions_in(self._coordinator, (self._opened.name,))
 
     async def _read(self, after: Position) -> Outcomes:
         found = Outcomes()
