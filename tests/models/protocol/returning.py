@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from exploring import Explored, explore
 
@@ -25,6 +25,8 @@ PUTS_MAX = 2
 
 TWICE = "two committed transactions acknowledged one message"
 LOST = "a confirmed acknowledgment of a committed transaction never takes effect"
+
+T = TypeVar("T")
 
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
 METADATA = "metadata"
@@ -179,7 +181,7 @@ def _end(state: State, number: int, outcome: str) -> State:
     return _hold(ended, number, False)
 
 
-def _with(values: tuple, number: int, value: object) -> tuple:  # type: ignore[type-arg]
+def _with(values: tuple[T, ...], number: int, value: T) -> tuple[T, ...]:
     return (*values[:number], value, *values[number + 1 :])
 
 
