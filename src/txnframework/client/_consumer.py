@@ -240,7 +240,7 @@ class Consumer(HandlerRuns[T_co]):
                 if txn is None:
                     await self._acks.single(messages, None)
                     return
-                with part_of(txn).operation() as branch:
+                with part_of(txn, self._host).operation() as branch:
                     await self._acks.single(messages, branch, txn.principal)
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
@@ -272,7 +272,7 @@ class Consumer(HandlerRuns[T_co]):
                 if txn is None:
                     await self._acks.cumulative(message, None)
                     return
-                with part_of(txn).operation() as branch:
+                with part_of(txn, self._host).operation() as branch:
                     await self._acks.cumulative(message, branch, txn.principal)
 
     async def nack(self, *messages: Acked, delay_ms: int | None = None) -> None:

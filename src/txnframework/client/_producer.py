@@ -203,7 +203,8 @@ class Producer(Generic[T_contra]):
         self, values: Sequence[T_contra | None], common: SharedFields, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of transactions."""
-        operation: AbstractContextManager[Branch | None] = nullcontext() if txn is None else part_of(txn).operation()
+        operation: AbstractContextManager[Branch | None]
+        operation = nullcontext() if txn is None else part_of(txn, self._host).operation()
         async with NamingDeletion(self._host, lambda: (self._layout,)):
             with operation as branch:
                 if self._closed:

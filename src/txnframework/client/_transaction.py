@@ -27,13 +27,20 @@ from txnframework.model.transactions import Action, Begin, End, State
 from txnframework.model.transactions import Transaction as Begun
 
 
-def part_of(txn: object) -> TransactionPart:
+def part_of(txn: object, host: Host) -> TransactionPart:
     """
-    Return the transaction that a caller passed.
+    Return the transaction that a caller passed to an object of ``host``.
 
-    :raises InvalidInput: the value is something else, such as a transaction id.
+    Ids are unique in one deployment only. So a transaction of another deployment could be taken for a transaction here
+    that has the same id.
+
+    :raises InvalidInput: the value is something else, such as a transaction id, or it belongs to another deployment.
     """
     if isinstance(txn, TransactionPart):
+        if txn.deployment != host.metadata.identity:
+            raise InvalidInput(
+                "the transaction belongs to a client of other stores; one transaction cannot cover two deployments"
+            )
         return txn
     raise InvalidInput(
         f"txn is what client.transaction() or, by its id, client.join() returned; this is of the type "
@@ -66,7 +73,9 @@ class TransactionPart:
     A send or acknowledgment that fails or is cancelled poisons the part, which then can no longer be committed.
     """
 
-    def __init__(self, branch: Branch | None, principal: str) -> None:
+    def __init__(self, branch: Branch | None, principal: str, deployment: str) -> None:
+        self.deployment = deployment
+        """The identity of the stores in which the transaction is recorded."""
         self.principal = principal
         """The principal of this part's sends and acknowledgments, and of the end if this process began it."""
         self._branch = branch
@@ -140,7 +149,7 @@ class Transaction(TransactionPart):
     def __init__(
         self, host: Host, retry: RetryPolicy, request: Begin, place: tuple[str, str], outlives_client: bool
     ) -> None:
-        super().__init__(None, request.principal)
+        super().__init__(None, request.principal, host.metadata.identity)
         self._request = request
         self._place = place
         self._outlives_client = outlives_client

@@ -85,7 +85,7 @@ class TransactionOperations(ClientOperations):
         joined = parse_txn_id(txn_id)
         check_principal(principal)
         number = self.host.environment.random_bits(BRANCH_BITS) or 1
-        return JoinedTransaction(Branch(joined, number), principal)
+        return JoinedTransaction(Branch(joined, number), principal, self.host.metadata.identity)
 
     async def outcome(self, txn_id: TxnID | str) -> State:
         """

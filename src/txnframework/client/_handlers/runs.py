@@ -287,7 +287,7 @@ class HandlerRuns(Generic[T_co]):
     ) -> None:
         acknowledged = False
         async with transaction() as given:
-            txn = part_of(given if isinstance(given, TransactionPart) else getattr(given, "txn", given))
+            txn = part_of(given if isinstance(given, TransactionPart) else getattr(given, "txn", given), self._host)
             await handler(messages, given)
             await self.ack(*messages, txn=txn)
             acknowledged = True
