@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -22,6 +21,7 @@ from txnframework.errors import InvalidInput, Unavailable
 from txnframework_sql.schema import counters
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked
 from txnframework_sql.sqlite._files import WriterFairness, make_directory, make_file, open_files, warn_if_others_read
+from txnframework_sql.sqlite._statements import CompiledStatement
 from txnframework_sql.steps.statements import (
     Call,
     Change,
@@ -52,36 +52,6 @@ _SKIP_NUMBERS = (
 )
 
 
-class _CompiledStatement:
-    """
-    A statement's text for the driver and the order of its parameters.
-
-    It is compiled once in the life of the connection, and the driver is called directly. SQLAlchemy's work for each
-    execution takes several times as long as SQLite takes for such a statement.
-    """
-
-    def __init__(self, compiled: SQLCompiler) -> None:
-        self.text = str(compiled)
-        self._defaults = dict(compiled.params)
-        self._order: tuple[str, ...] | None = tuple(compiled.positiontup) if compiled.positiontup is not None else None
-        # Several parameters, all of which are given with each execution.
-        self._given: Callable[[Mapping[str, object]], tuple[object, ...]] | None = None
-        if (
-            self._order is not None
-            and len(self._order) > 1
-            and all(compiled.binds[name].required for name in self._order)
-        ):
-            self._given = itemgetter(*self._order)
-
-    def bind(self, given: Mapping[str, object]) -> Any:
-        """Return the parameters in the driver's form."""
-        if self._given is not None:
-            return self._given(given)
-        if self._order is None:
-            return {**self._defaults, **given}
-        return tuple([given[name] if name in given else self._defaults[name] for name in self._order])
-
-
 _PRAGMAS = (
     # Applies to an empty file; other files keep their page size. Entries are large, so a larger page size halves the
     # time of their writes. A commit of a few small records takes as long as with 4 KiB.
@@ -98,6 +68,8 @@ _PRAGMAS = (
 )
 # A checkpoint copies frequently changed pages into the file once per this many bytes of the log.
 _LOG_BYTES = 16 << 20
+# Statements that stay prepared: more than all steps have, with several numbers of rows for an INSERT.
+_STATEMENTS_MAX = 512
 _FIRST_WAIT_S = 0.0002
 _LONGEST_WAIT_S = 0.004
 # A process that has waited this long for the write lock acquires the fairness lock, and the other processes hold back.
@@ -165,7 +137,10 @@ class SqliteConnection:
         except OSError as error:
             raise Unavailable(f"{location.shown_url}: its directory cannot be created: {error.strerror}") from error
         engine = create_engine(
-            URL.create("sqlite", database=str(location.path)), isolation_level="AUTOCOMMIT", poolclass=NullPool
+            URL.create("sqlite", database=str(location.path)),
+            isolation_level="AUTOCOMMIT",
+            poolclass=NullPool,
+            connect_args={"cached_statements": _STATEMENTS_MAX},
         )
         self._file = open_files.begin(location.path, location.shown_url)
         try:
@@ -186,7 +161,7 @@ class SqliteConnection:
         self.sqlalchemy_connection = connection
         self.changes: list[Change] = []
         """The changes of the current transaction, for the watches."""
-        self._prepared: dict[Executable, _CompiledStatement] = {}
+        self._prepared: dict[Executable, CompiledStatement] = {}
         self._cursor: DBAPICursor = connection.connection.cursor()
         self._driver = cast(sqlite3.Connection, connection.connection.driver_connection)
         self._fairness = WriterFairness(location.path)
@@ -208,10 +183,9 @@ class SqliteConnection:
             result: T = end.value
             return result
 
-    def write_many(self, statement: Executable, rows: Iterable[Mapping[str, object]]) -> None:
+    def write_many(self, statement: Executable, rows: Sequence[Mapping[str, object]]) -> None:
         """Execute a statement once for each of the rows."""
-        prepared = self._prepare(statement)
-        self._cursor.executemany(prepared.text, [prepared.bind(row) for row in rows])
+        self._prepare(statement).execute_many(self._cursor, rows)
 
     def use_write_ahead_log(self) -> None:
         """Switch the file to WAL mode; the mode is permanent and applies to all processes."""
@@ -330,12 +304,12 @@ class SqliteConnection:
             cursor.close()
         return found
 
-    def _prepare(self, statement: Executable) -> _CompiledStatement:
+    def _prepare(self, statement: Executable) -> CompiledStatement:
         prepared = self._prepared.get(statement)
         if prepared is None:
             compiled = statement.compile(dialect=self.sqlalchemy_connection.dialect)  # type: ignore[attr-defined]
             assert isinstance(compiled, SQLCompiler)
-            prepared = self._prepared[statement] = _CompiledStatement(compiled)
+            prepared = self._prepared[statement] = CompiledStatement(compiled)
         return prepared
 
     def _one(self, text: str) -> Any:

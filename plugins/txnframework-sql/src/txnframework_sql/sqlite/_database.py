@@ -17,7 +17,7 @@ from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOp
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._sqlite import SqliteJoins
 from txnframework_sql.sqlite._connection import Location, SqliteConnection
-from txnframework_sql.sqlite._entries import SqliteEntries
+from txnframework_sql.sqlite._entries import SharingExecutor, SqliteEntries
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 from txnframework_sql.sqlite._jobs import IJob, Job, SharedJob, SharedWork, Work
 from txnframework_sql.sqlite._poller import Poller
@@ -25,13 +25,14 @@ from txnframework_sql.sqlite._schema import ensure_current
 from txnframework_sql.sqlite._thread import DatabaseThread
 from txnframework_sql.steps import records
 from txnframework_sql.steps.leases import Clock, clock_of
-from txnframework_sql.steps.statements import Executor, Observer, RepeatedWrite
+from txnframework_sql.steps.shared_writes import apply_all
+from txnframework_sql.steps.statements import Observer, RepeatedWrite
 
 
 class SqliteRecords:
-    """Operations on records, each performed as steps; writers are serialized."""
+    """Operations on records; the writes of one turn of the event loop share their steps."""
 
-    def __init__(self, executor: Executor) -> None:
+    def __init__(self, executor: SharingExecutor) -> None:
         self._executor = executor
 
     async def get(self, key: Key) -> Record | None:
@@ -40,19 +41,19 @@ class SqliteRecords:
 
     async def put(self, write: Put) -> int:
         """Write a record and its index entries; return its new version."""
-        return (await self._executor.write(lambda: records.put_record(write))).version
+        return (await self.apply(Batch(puts=(write,))))[0].version
 
     async def delete(self, step: Delete) -> None:
         """Delete a record and its index entries."""
-        await self._executor.write(lambda: records.delete_record(step))
+        await self.apply(Batch(deletes=(step,)))
 
     async def put_sequential(self, write: PutSequential) -> Key:
         """Write a record under the next number; return its key."""
-        return (await self._executor.write(lambda: records.put_next(write))).key
+        return (await self.apply(Batch(puts=(write,))))[0].key
 
     async def apply(self, batch: Batch) -> tuple[Record, ...]:
         """Apply all steps of a batch, or none."""
-        return await self._executor.write(lambda: records.apply_batch(batch))
+        return await self._executor.share(apply_all, batch, is_write=True)
 
     async def scan(self, keys: KeyRange, items_max: int) -> RecordPage:
         """Return a page of records in key order."""

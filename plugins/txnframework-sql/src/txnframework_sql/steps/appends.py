@@ -336,7 +336,7 @@ def raise_transaction_number(coordinator: int, number: int) -> Steps[None]:
         yield from write(_NOTE_FIRST, coordinator=coordinator, number=digits)
 
 
-def newest_copy(managed: LedgerRef, producer: str) -> Steps[tuple[int, int]]:
+def newest_copy(managed_id: int, producer: str) -> Steps[tuple[int, int]]:
     """Return a producer's highest remembered sequence, -1 if there is none, and its number of sequences until then."""
-    found = yield from row(_NEWEST, of_managed_id=managed.id, of_producer=producer)
+    found = yield from row(_NEWEST, of_managed_id=managed_id, of_producer=producer)
     return (-1, 0) if found is None else (found[1], found[6])

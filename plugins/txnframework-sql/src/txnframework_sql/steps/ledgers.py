@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+import msgspec
+from sqlalchemy import Text, bindparam, func, insert, select, update
 
 from txnframework.errors import LedgerNotFound
 from txnframework.model import LedgerSummary, Position, Tail
 from txnframework_sql.schema import highest_txn_numbers, ledger_segments, managed_ledgers
 from txnframework_sql.steps.records import next_number
-from txnframework_sql.steps.statements import LedgerChange, Row, Steps, changed, lock, row, rows, write
+from txnframework_sql.steps.statements import LedgerChange, Steps, changed, lock, row, rows, write
 
 _MANAGED = managed_ledgers.c
 _SEGMENT = ledger_segments.c
@@ -40,19 +42,29 @@ _ADD_SEGMENT = insert(ledger_segments).values(
     messages=0,
     appended_ms=bindparam("appended_ms"),
 )
+_END_COLUMNS = (
+    _MANAGED.sealed,
+    _MANAGED.open_ledger_id,
+    _MANAGED.last_ledger_id,
+    _MANAGED.last_entry_id,
+    _SEGMENT.entries,
+    _SEGMENT.bytes,
+    _SEGMENT.messages,
+    _SEGMENT.appended_ms,
+)
 _END = (
-    select(
-        _MANAGED.sealed,
-        _MANAGED.open_ledger_id,
-        _MANAGED.last_ledger_id,
-        _MANAGED.last_entry_id,
-        _SEGMENT.entries,
-        _SEGMENT.bytes,
-        _SEGMENT.messages,
-        _SEGMENT.appended_ms,
-    )
+    select(*_END_COLUMNS)
     .select_from(managed_ledgers.join(ledger_segments, _SEGMENT.ledger_id == _MANAGED.open_ledger_id))
     .where(_MANAGED.id == bindparam("of_managed_id"), _MANAGED.name.is_not(None))
+)
+# The ids as a JSON array.
+_ENDS = (
+    select(_MANAGED.id, *_END_COLUMNS)
+    .select_from(managed_ledgers.join(ledger_segments, _SEGMENT.ledger_id == _MANAGED.open_ledger_id))
+    .where(
+        _MANAGED.id.in_(select(func.json_each(bindparam("managed_ids", type_=Text)).table_valued("value").c.value)),
+        _MANAGED.name.is_not(None),
+    )
 )
 _LOCK = select(_MANAGED.id).where(_MANAGED.id == bindparam("of_managed_id")).with_for_update(key_share=True)
 _SUMMARIES = (
@@ -150,7 +162,7 @@ def end_of(managed: LedgerRef) -> Steps[LedgerEnd]:
     return _end_from(found)
 
 
-def _end_from(found: Row) -> LedgerEnd:
+def _end_from(found: Sequence[Any]) -> LedgerEnd:
     sealed, ledger_id, last_ledger_id, last_entry_id, entries, size, messages, appended_ms = found
     before = Position(last_ledger_id, last_entry_id)
     return LedgerEnd(bool(sealed), ledger_id, before, entries, size, messages, appended_ms)
@@ -163,12 +175,14 @@ def tail_of(managed: LedgerRef) -> Steps[Tail]:
 
 def tails_of(ledgers: Sequence[LedgerRef]) -> Steps[list[Tail | Exception]]:
     """Return the tail of each managed ledger, or the error that it was deleted."""
-    tails: dict[LedgerRef, Tail | None] = {}
-    for managed in ledgers:
-        if managed not in tails:
-            found = yield from row(_END, of_managed_id=managed.id)
-            tails[managed] = None if found is None else _end_from(found).tail
-    return [tails[managed] or LedgerNotFound(managed.name) for managed in ledgers]
+    ends = yield from ends_of(ledgers)
+    return [ends[managed.id].tail if managed.id in ends else LedgerNotFound(managed.name) for managed in ledgers]
+
+
+def ends_of(ledgers: Iterable[LedgerRef]) -> Steps[dict[int, LedgerEnd]]:
+    """Return the ends of those of the managed ledgers that exist, by their ids; only where writers are serialized."""
+    ids = msgspec.json.encode(sorted({managed.id for managed in ledgers})).decode()
+    return {managed_id: _end_from(end) for managed_id, *end in (yield from rows(_ENDS, managed_ids=ids))}
 
 
 def locked_end_of(managed: LedgerRef) -> Steps[LedgerEnd]:

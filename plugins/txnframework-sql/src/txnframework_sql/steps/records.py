@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -67,11 +67,11 @@ _UPDATE = (
     .where(*_AT)
     .values(version=bindparam("version"), indexes=bindparam("indexes"), value=bindparam("value"))
 )
-_DELETE = delete(records).where(*_AT)
+DELETE = delete(records).where(*_AT)
 
 _ENTRY: dict[str, Any] = {name: bindparam(name) for name in ("index_name", "key", "path", "partition")}
-_INSERT_ENTRY = insert(index_entries).values(_ENTRY)
-_DELETE_ENTRY = delete(index_entries).where(*(index_entries.c[name] == value for name, value in _ENTRY.items()))
+INSERT_ENTRY = insert(index_entries).values(_ENTRY)
+DELETE_ENTRY = delete(index_entries).where(*(index_entries.c[name] == value for name, value in _ENTRY.items()))
 
 _NEXT_NUMBER = (
     update(counters)
@@ -309,8 +309,22 @@ def _put_next_together(puts: Sequence[Put | PutSequential]) -> Steps[list[Record
     return (yield from put_all_next(sequential)) if 2 <= len(sequential) == len(puts) else []
 
 
-def put_all_next(puts: Sequence[PutSequential]) -> Steps[list[Record]]:
-    """Write records under the next numbers of their prefixes, by few statements; the prefixes need not be new."""
+def _has_records(ranges: Sequence[tuple[str, str, str]]) -> Steps[bool]:
+    for first, last, partition in ranges:
+        if (yield from rows(_HEADS, first=first, last=last, in_partition=partition, items=1)):
+            return True
+    return False
+
+
+def put_all_next(
+    puts: Sequence[PutSequential],
+    has_records: Callable[[Sequence[tuple[str, str, str]]], Steps[bool]] = _has_records,
+) -> Steps[list[Record]]:
+    """
+    Write records under the next numbers of their prefixes, by few statements; the prefixes need not be new.
+
+    ``has_records`` returns whether there is a record in a range: its first and last path, and its partition.
+    """
     if not puts:
         return []
     numbers = yield from new_numbers(len(puts))
@@ -318,10 +332,9 @@ def put_all_next(puts: Sequence[PutSequential]) -> Steps[list[Record]]:
         Key(f"{put.prefix.path}/{number:020d}", partition_of(put.prefix))
         for put, number in zip(puts, numbers, strict=True)
     ]
-    for first, last in _outer_keys(keys):
-        if (yield from rows(_HEADS, first=first.path, last=last.path, in_partition=first.partition, items=1)):
-            # A number is in use under this prefix, such as by a record that was written with its whole key.
-            return (yield from _put_each_next(puts))
+    if (yield from has_records([(first.path, last.path, first.partition) for first, last in _outer_keys(keys)])):
+        # A number is in use under a prefix, such as by a record that was written with its whole key.
+        return (yield from _put_each_next(puts))
     indexes = [frozenset(put.indexes) for put in puts]
     written = [Record(key, bytes(put.value), number) for key, put, number in zip(keys, puts, numbers, strict=True)]
     yield from write_many(
@@ -337,7 +350,7 @@ def put_all_next(puts: Sequence[PutSequential]) -> Steps[list[Record]]:
             for record, entries in zip(written, indexes, strict=True)
         ],
     )
-    yield from _reindex_all(_INSERT_ENTRY, dict(zip(keys, indexes, strict=True)))
+    yield from _reindex_all(INSERT_ENTRY, dict(zip(keys, indexes, strict=True)))
     return written
 
 
@@ -372,8 +385,8 @@ def _store(put: Put, number: int, is_new: bool, before: frozenset[IndexEntry]) -
 def _remove(heads: Mapping[Key, _Head]) -> Steps[None]:
     """Delete those of the records that exist."""
     indexes = {key: before for key, (version, before) in heads.items() if version is not None}
-    yield from write_many(_DELETE, [{"at_path": key.path, "at_partition": partition_of(key)} for key in indexes])
-    yield from _reindex_all(_DELETE_ENTRY, indexes)
+    yield from write_many(DELETE, [{"at_path": key.path, "at_partition": partition_of(key)} for key in indexes])
+    yield from _reindex_all(DELETE_ENTRY, indexes)
 
 
 def _reindex_all(statement: Executable, indexes: Mapping[Key, frozenset[IndexEntry]]) -> Steps[None]:
@@ -393,7 +406,7 @@ def _reindex_all(statement: Executable, indexes: Mapping[Key, frozenset[IndexEnt
 def _reindex(key: Key, before: frozenset[IndexEntry], after: frozenset[IndexEntry]) -> Steps[None]:
     """Update the index entries to match the record, in the same transaction."""
     path, partition = key.path, partition_of(key)
-    for statement, concerned in ((_DELETE_ENTRY, before - after), (_INSERT_ENTRY, after - before)):
+    for statement, concerned in ((DELETE_ENTRY, before - after), (INSERT_ENTRY, after - before)):
         for entry in concerned:
             yield from write(statement, index_name=entry.index, key=entry.key, path=path, partition=partition)
     yield from changed(RecordChange(path, partition, before | after))

@@ -11,10 +11,8 @@ from txnframework.model import (
     Append,
     Appended,
     Branch,
-    Check,
     IntendedAppend,
     IntendedAppended,
-    Key,
     Position,
     PutSequential,
     Tail,
@@ -28,12 +26,19 @@ from txnframework_sql.steps.appends import (
     copy_row,
     entry_row,
     is_full,
-    newest_copy,
     searches_old,
     through_after,
 )
-from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of
-from txnframework_sql.steps.records import locked_version, put_all_next, require_version
+from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of, ends_of
+from txnframework_sql.steps.records import put_all_next, require_version
+from txnframework_sql.steps.shared_reads import (
+    NO_HEAD,
+    ProducerId,
+    has_records,
+    heads_of,
+    newest_copies,
+    record_id,
+)
 from txnframework_sql.steps.statements import LedgerChange, Steps, changed
 
 
@@ -66,7 +71,14 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
     if len(calls) == 1 and calls[0].request is None:
         return [(yield from append(*calls[0][:4], options))]
     growth = _Growth()
-    headers: dict[Key, int | None] = {}
+    headers = yield from heads_of(record_id(call.request.check.key) for call in calls if call.request is not None)
+    found = yield from ends_of(call.managed for call in calls)
+    newest = yield from newest_copies(
+        (call.managed.id, entry.sequence.producer)
+        for call in calls
+        for entry in call.entries
+        if call.managed.id in found and entry.sequence is not None
+    )
     # None: the ledger is left to ``append``.
     ends: dict[int, _GrowingEnd | None] = {}
     answers: list[Answer] = []
@@ -75,13 +87,15 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
         managed = call.managed
         try:
             if call.request is not None:
-                yield from _require_header(call.request.check, headers)
+                check = call.request.check
+                require_version(check.key, check.expected, headers.get(record_id(check.key), NO_HEAD)[0])
+            if managed.id not in found:
+                raise LedgerNotFound(managed.name)
             if managed.id not in ends:
-                ends[managed.id] = _GrowingEnd(managed, (yield from end_of(managed)))
+                ends[managed.id] = _GrowingEnd(managed, found[managed.id], newest)
             end = ends[managed.id]
             tail, answer = None, None
             if end is not None:
-                yield from end.read_copies(call.entries)
                 tail, answer = end.tail, end.decide(call, options, growth)
             if answer is None:
                 yield from growth.write()
@@ -100,13 +114,6 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
     return answers
 
 
-def _require_header(check: Check, headers: dict[Key, int | None]) -> Steps[None]:
-    """Raise VersionMismatch unless a record is as expected; ``headers``: the versions that these steps have read."""
-    if check.key not in headers:
-        headers[check.key] = yield from locked_version(check.key)
-    require_version(check.key, check.expected, headers[check.key])
-
-
 class _Intended:
     """The write operations of calls, by the number of the call."""
 
@@ -122,7 +129,7 @@ class _Intended:
 
     def write(self) -> Steps[list[tuple[int, IntendedAppended]]]:
         """Write the operations; return the results of their calls."""
-        records = yield from put_all_next(self._puts)
+        records = yield from put_all_next(self._puts, has_records)
         return [
             (number, IntendedAppended(appended, operation, record))
             for (number, operation, appended), record in zip(self._calls, records, strict=True)
@@ -153,19 +160,12 @@ class _Growth:
 class _GrowingEnd:
     """The end of one ledger, with the appends that were decided since it was read."""
 
-    def __init__(self, managed: LedgerRef, end: LedgerEnd) -> None:
+    def __init__(self, managed: LedgerRef, end: LedgerEnd, newest: dict[ProducerId, tuple[int, int]]) -> None:
         self.managed = managed
         self.totals = Totals.at(end, 0)
         self._end = end
-        # The highest sequence of each producer, and the number of its sequences until then.
-        self._newest: dict[str, tuple[int, int]] = {}
-
-    def read_copies(self, entries: Sequence[Append]) -> Steps[None]:
-        """Read the newest copy of each producer that is unread."""
-        for entry in entries:
-            sequence = entry.sequence
-            if sequence is not None and sequence.producer not in self._newest:
-                self._newest[sequence.producer] = yield from newest_copy(self.managed, sequence.producer)
+        # The highest sequence of each producer, and the number of its sequences until then; of other ledgers, too.
+        self._newest = newest
 
     @property
     def tail(self) -> Tail:
@@ -190,7 +190,7 @@ class _GrowingEnd:
             sequence = entry.sequence
             if sequence is None:
                 continue
-            last, through = newest.get(sequence.producer) or self._newest[sequence.producer]
+            last, through = newest.get(sequence.producer) or self._newest[self.managed.id, sequence.producer]
             now_through = through_after(through, sequence)
             if last >= sequence.first or searches_old(through, now_through):
                 return None
@@ -210,8 +210,8 @@ class _GrowingEnd:
             growth.entries.append(entry_row(position, totals, entry))
             sequence = entry.sequence
             if sequence is not None:
-                through = through_after(self._newest[sequence.producer][1], sequence)
-                self._newest[sequence.producer] = (sequence.last, through)
+                through = through_after(self._newest[self.managed.id, sequence.producer][1], sequence)
+                self._newest[self.managed.id, sequence.producer] = (sequence.last, through)
                 growth.copies.append(copy_row(self.managed, entry, position, through, totals.appended_ms))
             if entry.branch is not None:
                 growth.branches.append(entry.branch)

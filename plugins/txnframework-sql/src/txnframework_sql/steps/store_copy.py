@@ -342,7 +342,7 @@ def import_sequences(name: str, added: Sequence[RememberedSequence]) -> Steps[No
     for one in added:
         sequence, branch = one.sequence, one.branch
         if sequence.producer not in newest:
-            newest[sequence.producer] = yield from newest_copy(managed, sequence.producer)
+            newest[sequence.producer] = yield from newest_copy(managed.id, sequence.producer)
         last, through = newest[sequence.producer]
         if sequence.last <= last:
             continue

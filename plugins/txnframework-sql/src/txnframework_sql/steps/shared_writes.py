@@ -1,0 +1,123 @@
+"""Steps that apply any number of batches to records with few statements, where writers are serialized."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import bindparam
+from sqlalchemy.dialects.sqlite import insert
+
+from txnframework.errors import VersionMismatch
+from txnframework.model import Batch, Check, Delete, IndexEntry, Key, Put, PutSequential, Record
+from txnframework_sql.schema import records
+from txnframework_sql.steps.records import (
+    DELETE,
+    DELETE_ENTRY,
+    INSERT_ENTRY,
+    apply_batch,
+    decode_indexes,
+    encode_indexes,
+    put_all_next,
+    require_version,
+)
+from txnframework_sql.steps.shared_reads import NO_HEAD, Head, RecordId, has_records, heads_of, record_id
+from txnframework_sql.steps.statements import RecordChange, Steps, changed, new_numbers, partition_of, write_many
+
+_STORE = insert(records).values({column.name: bindparam(column.name) for column in records.c})
+_STORE = _STORE.on_conflict_do_update(
+    index_elements=[records.c.path, records.c.partition],
+    set_={name: _STORE.excluded[name] for name in ("version", "indexes", "value")},
+)
+
+Written = tuple[Record, ...]
+
+
+def apply_all(batches: Sequence[Batch]) -> Steps[list[Written | Exception]]:
+    """
+    Apply each batch by itself, one after the other; return its records, or the error that refuses it.
+
+    All of them are decided by one look at the records, and written together. A batch that follows another one at the
+    same record is decided after that one is written.
+    """
+    if len(batches) == 1:
+        return [(yield from apply_batch(batches[0]))]
+    answers: list[Written | Exception] = []
+    group: list[Batch] = []
+    touched: set[RecordId] = set()
+    for batch in batches:
+        ids = {record_id(step.key) for step in _steps_of(batch)}
+        if not touched.isdisjoint(ids):
+            answers += yield from _apply_apart(group)
+            group, touched = [], set()
+        group.append(batch)
+        touched |= ids
+    answers += yield from _apply_apart(group)
+    return answers
+
+
+def _apply_apart(batches: Sequence[Batch]) -> Steps[list[Written | Exception]]:
+    """Apply batches that have no record in common."""
+    heads = yield from heads_of(record_id(step.key) for batch in batches for step in _steps_of(batch))
+    refusals = [_refusal(batch, heads) for batch in batches]
+    accepted = [batch for batch, refusal in zip(batches, refusals, strict=True) if refusal is None]
+    written = iter((yield from _write(accepted, heads)))
+    return [next(written) if refusal is None else refusal for refusal in refusals]
+
+
+def _refusal(batch: Batch, heads: Mapping[RecordId, Head]) -> VersionMismatch | None:
+    """Return why a batch is refused, or None."""
+    try:
+        for step in _steps_of(batch):
+            require_version(step.key, step.expected, heads.get(record_id(step.key), NO_HEAD)[0])
+    except VersionMismatch as error:
+        return error
+    return None
+
+
+def _write(batches: Sequence[Batch], heads: Mapping[RecordId, Head]) -> Steps[list[Written]]:
+    """Write accepted batches; return the records of each, in the order of its puts."""
+    puts = [put for batch in batches for put in batch.puts if isinstance(put, Put)]
+    deletes = [deleted for batch in batches for deleted in batch.deletes if record_id(deleted.key) in heads]
+    changing: tuple[Put | Delete, ...] = (*puts, *deletes)
+    before = {step.key: decode_indexes(step.key, heads.get(record_id(step.key), NO_HEAD)[1]) for step in changing}
+    after = {put.key: frozenset(put.indexes) for put in puts}
+    numbers = (yield from new_numbers(len(puts))) if puts else ()
+    stored = [Record(put.key, bytes(put.value), number) for put, number in zip(puts, numbers, strict=True)]
+    yield from write_many(
+        _STORE,
+        [
+            {
+                "path": record.key.path,
+                "partition": partition_of(record.key),
+                "version": record.version,
+                "indexes": encode_indexes(after[record.key]),
+                "value": record.value,
+            }
+            for record in stored
+        ],
+    )
+    yield from write_many(
+        DELETE, [{"at_path": step.key.path, "at_partition": partition_of(step.key)} for step in deletes]
+    )
+    none: frozenset[IndexEntry] = frozenset()
+    yield from write_many(DELETE_ENTRY, _entries({key: old - after.get(key, none) for key, old in before.items()}))
+    yield from write_many(INSERT_ENTRY, _entries({key: new - before[key] for key, new in after.items()}))
+    for key, old in before.items():
+        yield from changed(RecordChange(key.path, partition_of(key), old | after.get(key, none)))
+    # After the others, because a record that was written with its whole key may have the next number.
+    sequential = [put for batch in batches for put in batch.puts if isinstance(put, PutSequential)]
+    numbered, named = iter((yield from put_all_next(sequential, has_records))), iter(stored)
+    return [tuple(next(named if isinstance(put, Put) else numbered) for put in batch.puts) for batch in batches]
+
+
+def _entries(entries: dict[Key, frozenset[IndexEntry]]) -> list[dict[str, object]]:
+    return [
+        {"index_name": entry.index, "key": entry.key, "path": key.path, "partition": partition_of(key)}
+        for key, own in entries.items()
+        for entry in own
+    ]
+
+
+def _steps_of(batch: Batch) -> tuple[Check | Put | Delete, ...]:
+    """Return the steps of a batch whose records are known before it, in the order in which they are decided."""
+    return (*batch.checks, *(put for put in batch.puts if isinstance(put, Put)), *batch.deletes)
