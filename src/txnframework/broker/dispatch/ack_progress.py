@@ -181,10 +181,8 @@ class AckProgress:
         """
         freed: set[Position] = set()
         last = max(reached_by(cursor), pending.last)
-        for position, held in list(self.messages.items()):
-            state = held.state
-            if position > last and (state is MessageState.WAITING or state is MessageState.DELIVERED):
-                continue  # as most of those that were read ahead
+        for held in self._deliveries.concerned_by(last):
+            position, state = held.position, held.state
             if state is MessageState.ACKING:
                 held.skipped_by_refresh = True
                 continue

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import takewhile
+from operator import attrgetter
 from typing import TypeVar
 
 from txnframework.broker.dispatch.claims import Claims
@@ -27,6 +29,7 @@ from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position
 
 _Counted = TypeVar("_Counted")
+_position_of = attrgetter("position")
 
 DETACHED = 0
 """The id for a consumer that has been detached."""
@@ -40,6 +43,9 @@ class MessageState(Enum):
     DELIVERED = "delivered"
     ACKING = "acking"
     PENDING_ACK = "pending ack"
+
+
+_ACKNOWLEDGED = (MessageState.ACKING, MessageState.PENDING_ACK)
 
 
 @dataclass(slots=True)
@@ -93,8 +99,8 @@ class Deliveries:
         self._delays = delays
         self.messages: dict[Position, HeldMessage] = {}
         """The unfinished messages, by position."""
-        self.waiting: list[Position] = []
-        """The positions of the waiting messages, in order."""
+        self.waiting: list[Candidate] = []
+        """The waiting messages, in reading order, as they are offered."""
         self.waiting_bytes = 0
         """The total size of the waiting messages."""
         self.delayed = DelayedMessages()
@@ -105,6 +111,8 @@ class Deliveries:
         """The total size of each consumer's unacknowledged messages."""
         self.holders_changed = asyncio.Event()
         """Set when the set of transactions that hold messages has changed, perhaps only for a moment."""
+        # The messages in the state ACKING or PENDING_ACK.
+        self._acknowledged: dict[Position, HeldMessage] = {}
         # Like delivered, plus the messages that are being acknowledged.
         self._outstanding: Counter[int] = Counter()
         # The number of messages that each transaction holds.
@@ -119,8 +127,8 @@ class Deliveries:
         """Return how many of the first waiting messages have at most this total size."""
         if self.waiting_bytes <= room_bytes:
             return len(self.waiting)
-        for count, position in enumerate(self.waiting):
-            room_bytes -= self.messages[position].size_bytes
+        for count, one in enumerate(self.waiting):
+            room_bytes -= self.messages[one.position].size_bytes
             if room_bytes < 0:
                 return count
         return len(self.waiting)
@@ -156,8 +164,12 @@ class Deliveries:
 
     def candidates(self, messages_max: int) -> tuple[Candidate, ...]:
         """Return the first waiting messages, in reading order."""
-        found = (self.messages[position] for position in self.waiting[:messages_max])
-        return tuple(Candidate(one.position, one.message.key, one.redeliveries) for one in found)
+        return tuple(self.waiting[:messages_max])
+
+    def concerned_by(self, last: Position) -> list[HeldMessage]:
+        """Return the messages up to here, and all whose acknowledgment is in progress or pending."""
+        upto = list(takewhile(lambda one: one.position <= last, self.messages.values()))
+        return upto + [one for position, one in self._acknowledged.items() if position > last]
 
     def in_use(self) -> bool:
         """Return whether consumers have messages whose acknowledgment was not recorded."""
@@ -176,6 +188,8 @@ class Deliveries:
             held = self.messages.get(position)
             if held is not None:
                 held.redeliveries = max(held.redeliveries, count)
+                if held.state is MessageState.WAITING:
+                    self.set_state(held, MessageState.WAITING)  # so that it is offered with the new count
             else:
                 self._earlier[position] = max(self._earlier.get(position, 0), count)
 
@@ -290,6 +304,7 @@ class Deliveries:
         self.delayed.clear()
         self.delivered.clear()
         self.delivered_bytes.clear()
+        self._acknowledged.clear()
         self._outstanding.clear()
         self._holding.clear()
         self.holders_changed.set()
@@ -303,6 +318,8 @@ class Deliveries:
         """Change the state of a message; ``holder`` is that of its acknowledgment, if there is one."""
         self._leave(held)
         held.state, held.holder = state, holder
+        if state in _ACKNOWLEDGED:
+            self._acknowledged[held.position] = held
         if state is MessageState.PENDING_ACK and holder is not None:
             self._holding[holder.txn_id] += 1
             self.holders_changed.set()
@@ -321,7 +338,7 @@ class Deliveries:
             held.state = MessageState.DELAYED
             self.delayed.add(held.position, held.due_ms, held.size_bytes)
             return
-        bisect.insort(self.waiting, held.position)
+        bisect.insort(self.waiting, Candidate(held.position, held.message.key, held.redeliveries), key=_position_of)
         self.waiting_bytes += held.size_bytes
 
     def _leave(self, held: HeldMessage) -> None:
@@ -329,12 +346,14 @@ class Deliveries:
         if held.state is MessageState.DELAYED:
             self.delayed.remove(held.position, held.size_bytes)
             return
+        if held.state in _ACKNOWLEDGED:
+            self._acknowledged.pop(held.position, None)
         if held.state is MessageState.PENDING_ACK and held.holder is not None:
             _take(self._holding, held.holder.txn_id)
             self.holders_changed.set()
         if held.state is MessageState.WAITING:
-            at = bisect.bisect_left(self.waiting, held.position)
-            if at < len(self.waiting) and self.waiting[at] == held.position:
+            at = bisect.bisect_left(self.waiting, held.position, key=_position_of)
+            if at < len(self.waiting) and self.waiting[at].position == held.position:
                 del self.waiting[at]
                 self.waiting_bytes -= held.size_bytes
         elif held.consumer is not None:

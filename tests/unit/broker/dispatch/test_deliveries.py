@@ -233,3 +233,30 @@ def test_what_was_acknowledged_before_someone_sought_holds_nothing() -> None:
     acks = {TXN: (PendingAck(BRANCH, Ack(Position(1, 1)), State.OPEN, 1),)}
     assert OpenAcks(acks, 1).holder(Position(1, 1)) is not None
     assert OpenAcks(acks, 2).holder(Position(1, 1)) is None
+
+
+def test_a_waiting_message_is_offered_with_the_count_that_is_remembered_later() -> None:
+    """The higher of two counts stays, and the messages keep their order."""
+    deliveries = Deliveries()
+    for entry in (1, 2, 3):
+        _read(deliveries, entry)
+    deliveries.remember({_at(2): 4, _at(3): 1, _at(9): 7})
+    deliveries.remember({_at(2): 3})
+    assert _waiting(deliveries) == [(1, 0, 0), (2, 0, 4), (3, 0, 1)]
+
+
+def test_a_refresh_looks_at_acknowledged_messages_however_far_behind_they_are() -> None:
+    """Besides the messages up to the last one that the stores name; the others, read ahead, are left alone."""
+    deliveries = Deliveries()
+    progress = AckProgress(deliveries)
+    for entry in range(1, 8):
+        _read(deliveries, entry)
+    progress.pend(progress.begin_ack((_at(5),), BRANCH, cumulative=False))
+    (acking,) = progress.begin_ack((_at(6),), BRANCH, cumulative=False)
+    assert [one.position for one in deliveries.concerned_by(Position(1, 1, 9))] == [_at(1), _at(5), _at(6)]
+    assert progress.reconcile(CURSOR, NOTHING, progress.begin_refresh()) == {_at(5)}
+    assert acking.skipped_by_refresh
+    assert progress.undo_ack([acking])
+    assert [one.position for one in deliveries.concerned_by(Position(1, 6, 9))] == [_at(at) for at in range(1, 7)]
+    deliveries.clear()
+    assert deliveries.concerned_by(Position(9, 9)) == []
