@@ -25,21 +25,6 @@ from txnframework_sql.testing.servers.databases import fresh_database
 
 DRIVER = """
 import json, os, sys
-from pyspark.sql import SparkSession
-
-builder = SparkSession.builder
-for name, value in json.loads(sys.argv[1]).items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-folders = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getcwd()).distinct().collect()
-print(json.dumps(folders), flush=True)
-sys.stdin.read()
-spark.stop()
-"""
-
-
-EXPORT = """
-import json, sys
 from pathlib import Path
 
 from rich.console import Console
@@ -52,15 +37,18 @@ from txnframework_spark.options.parser import StoreOptions
 from txnframework_spark.session import spark_session
 
 conf, url, folders = json.loads(sys.argv[1])
-found = {}
 with spark_session(conf, None) as spark:
+    used = spark.sparkContext.parallelize(range(2), 2).map(lambda _: os.getcwd()).distinct().collect()
+    print(json.dumps(used), flush=True)
+    found = {}
     for name, folder in folders.items():
         work = Export(StoreOptions(metadata=url), TopicName.parse("in"), ExportFolder(Path(folder)), 5)
         try:
             found[name] = f"{work.run(spark, JobProgress(Console(quiet=True))).exported.messages} messages"
         except Exception as error:
             found[name] = str(error)
-print(json.dumps(found))
+    print(json.dumps(found), flush=True)
+    sys.stdin.read()
 """
 
 
@@ -82,18 +70,32 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_executors_and_workers_are_found_and_replaced(cluster: StandaloneCluster, tmp_path: Path) -> None:
-    """Tasks run in folders below the cluster's; a killed executor gets a successor, and so does a killed worker."""
-    command = [sys.executable, "-c", DRIVER, json.dumps(dict(cluster.conf))]
+def test_an_application_and_executors_that_are_replaced(
+    cluster: StandaloneCluster, tmp_path: Path, stores_of: Any
+) -> None:
+    """Tasks run in folders below the cluster's; a killed executor gets a successor, and so does a killed worker.
+
+    An export to a folder that is not shared is refused: what executors write stands elsewhere than where the driver
+    looks, and without the check it would be passed by.
+    """
+    stores = stores_of(tmp_path, f"sqlite:///{tmp_path}/txn.db")
+    stores.create("in")
+    stores.publish([f"value {number}" for number in range(20)])
+    folder = tmp_path / "driver"
+    folder.mkdir()
+    # Every process has a working folder of its own, as every machine has a disk.
+    targets = {"each its own": "/proc/self/cwd/out", "shared": str(tmp_path / "out")}
+    command = [sys.executable, "-c", DRIVER, json.dumps([dict(cluster.conf), stores.url, targets])]
     environment = {**os.environ, **dict.fromkeys(INTERPRETER_VARIABLES, sys.executable)}
     with (tmp_path / "log").open("wb") as log:
         driver = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=tmp_path
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=folder
         )
         try:
             assert driver.stdout is not None
-            folders = json.loads(driver.stdout.readline())
-            assert all(Path(folder).is_relative_to(cluster.folder) for folder in folders)
+            used = json.loads(driver.stdout.readline())
+            assert all(Path(place).is_relative_to(cluster.folder) for place in used)
+            found = json.loads(driver.stdout.readline())
             wait_for(lambda: len(cluster.executors()) == 2)
             assert cluster.python_workers()
             killed = cluster.executors()[0]
@@ -107,6 +109,10 @@ def test_executors_and_workers_are_found_and_replaced(cluster: StandaloneCluster
         finally:
             driver.communicate()
     wait_for(lambda: not cluster.executors())
+    assert found["shared"] == "20 messages"
+    assert "executors wrote 20 messages, but /proc/self/cwd/out contains 0 of them" in found["each its own"]
+    assert "it must be a folder that all machines share" in found["each its own"]
+    assert not list((folder / "out").glob("export=*"))
 
 
 def test_a_pipeline_shares_nothing_with_its_executors_but_the_stores(
@@ -150,27 +156,6 @@ def test_a_pipeline_shares_nothing_with_its_executors_but_the_stores(
         assert Counter(row.value for row in stores.rows("copies")) == expected
         by_transaction = [{row.txn: row.value for row in stores.rows(topic)}.keys() for topic in ("out", "copies")]
         assert by_transaction[0] == by_transaction[1]
-
-
-def test_an_export_to_a_folder_that_is_not_shared_is_refused(
-    cluster: StandaloneCluster, tmp_path: Path, stores_of: Any
-) -> None:
-    """What executors write stands elsewhere than where the driver looks: without the check it would be passed by."""
-    stores = stores_of(tmp_path, f"sqlite:///{tmp_path}/txn.db")
-    stores.create("in")
-    stores.publish([f"value {number}" for number in range(20)])
-    folder = tmp_path / "driver"
-    folder.mkdir()
-    # Every process has a working folder of its own, as every machine has a disk.
-    folders = {"each its own": "/proc/self/cwd/out", "shared": str(tmp_path / "out")}
-    command = [sys.executable, "-c", EXPORT, json.dumps([dict(cluster.conf), stores.url, folders])]
-    environment = {**os.environ, **dict.fromkeys(INTERPRETER_VARIABLES, sys.executable)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
-    assert found["shared"] == "20 messages"
-    assert "executors wrote 20 messages, but /proc/self/cwd/out contains 0 of them" in found["each its own"]
-    assert "it must be a folder that all machines share" in found["each its own"]
-    assert not list((folder / "out").glob("export=*"))
 
 
 def test_nothing_outlives_it(cluster: StandaloneCluster) -> None:
