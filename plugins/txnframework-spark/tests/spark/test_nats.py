@@ -77,7 +77,8 @@ async def corrupt(host: Host, ids: dict[str, TxnID]) -> None:
     stored = await host.metadata.get(cursor)
     assert stored is not None
     mark = records.decode(records.CursorRecord, stored).mark_delete
-    await edit(host, cursor, mark.encode(), f"{mark.partition(':')[0]}:50".encode())
+    end = (await (await host.segment(left)).ledger.tail()).last_confirmed
+    await edit(host, cursor, mark.encode(), f"{end.ledger_id}:50".encode())
     ledger = await host.ledgers.open(stray)
     try:
         entry = encode_entry([EntryMessage(None, b"second", (), 0, 0)], "x", Branch(STRAY))
