@@ -225,7 +225,7 @@ class SubscriptionOperations(ClientOperations):
     async def _unsubscribe(self, named: TopicName, subscription: str) -> None:
         # This deletes one incarnation of the subscription. After an unknown outcome, a retry could delete a
         # subscription that was created in the meantime.
-        await self._retry.run(lambda: self.host.topics.unlist(named, subscription), _raise_unknown)
+        await self._retry.run(lambda: self.host.topics.unlist(named, subscription), again=_raise_unknown)
         try:
             await self._retry.run(lambda: self.host.topics.tombstone(named, subscription))
         except Unavailable as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from types import TracebackType
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import TypeVar, TypeVarTuple
 
 from txnframework.broker import Host, OpenSegment, Topics
 from txnframework.config import ClientSection
@@ -85,40 +85,39 @@ async def open_segment(host: Host, layout: Layout, segment_id: int) -> OpenSegme
     raise TopicNotFound(str(layout.topic), deleted=True)
 
 
-class NamingDeletion:
+DELETION_ERRORS = (NotFound, Closed, Conflict)
+"""The errors of operations that meet the deletion of a topic; see ``raise_if_deleted``."""
+
+
+async def raise_if_deleted(host: Host, layouts: Iterable[Layout], error: TxnFrameworkError) -> None:
     """
-    Raise TopicNotFound instead of an error that the deletion of one of the topics caused: ``async with``.
+    Raise TopicNotFound if the deletion of one of the topics caused ``error``, which is one of DELETION_ERRORS.
 
     During a deletion, a topic's ledgers, cursors and dispatches are removed one by one, so operations fail in many
-    ways. If the store cannot be asked, the original error is raised.
+    ways. If the store cannot be asked, nothing is raised, and the caller raises the original error.
     """
+    if isinstance(error, TopicNotFound) or host.closing:
+        return
+    try:
+        await require_topics(host, layouts)
+    except TopicNotFound as deleted:
+        raise deleted from error
+    except TxnFrameworkError:
+        return
 
-    # Every send passes through here; a generator would take three times as long.
-    __slots__ = ("_host", "_layouts")
 
-    def __init__(self, host: Host, layouts: Callable[[], Iterable[Layout]]) -> None:
-        self._host = host
-        self._layouts = layouts
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, NotFound | Closed | Conflict):
-            return
-        if isinstance(error, TopicNotFound) or self._host.closing:
-            return
-        try:
-            await require_topics(self._host, self._layouts())
-        except TopicNotFound as deleted:
-            raise deleted from error
-        except TxnFrameworkError:
-            return
+@asynccontextmanager
+async def naming_deletion(host: Host, layouts: Callable[[], Iterable[Layout]]) -> AsyncIterator[None]:
+    """Raise TopicNotFound instead of an error that the deletion of one of the topics caused."""
+    try:
+        yield
+    except DELETION_ERRORS as error:
+        await raise_if_deleted(host, layouts(), error)
+        raise
 
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 def backoff_of(environment: Environment, bounds: ClientSection) -> Backoff:
@@ -131,9 +130,11 @@ class RetryPolicy:
 
     def __init__(self, environment: Environment, bounds: ClientSection) -> None:
         self._backoff = backoff_of(environment, bounds)
-        self._bounds = bounds
+        self._retries_max = bounds.retries_max
 
-    async def run(self, operation: Callable[[], Awaitable[T]], again: Callable[[Exception], None] | None = None) -> T:
+    async def run(
+        self, operation: Callable[[*Ts], Awaitable[T]], *args: *Ts, again: Callable[[Exception], None] | None = None
+    ) -> T:
         """
         Return the result of ``operation``, with retries; ``again`` is called with each error before a retry.
 
@@ -146,29 +147,48 @@ class RetryPolicy:
         :raises LedgerSealed: also after an unknown outcome, because the caller must follow to the children; ``again``
             was called with the unknown outcome.
         """
-        unknown: OutcomeUnknown | None = None
-        for attempt in range(self._bounds.retries_max + 1):
+        attempts = self.attempts()
+        while True:
             try:
-                return await operation()
-            except EndTransactionTimeout:
-                raise
-            except (Unavailable, OutcomeUnknown) as error:
-                if isinstance(error, OutcomeUnknown):
-                    unknown = error
-                if attempt == self._bounds.retries_max:
-                    if unknown is None or unknown is error:
-                        raise
-                    raise OutcomeUnknown(f"{unknown}; trying again did not tell: {error}") from unknown
+                return await operation(*args)
+            except Exception as error:
+                attempts.failed(error)
                 if again is not None:
                     again(error)
-            except (InvalidTransactionState, LedgerSealed):
-                raise
-            except Exception as error:
-                if unknown is None:
-                    raise
-                raise OutcomeUnknown(f"{unknown}; trying again did not tell: {error}") from error
-            await self._backoff.pause(attempt + 1)
-        raise AssertionError("the last attempt returns or raises")
+            await attempts.pause()
+
+    def attempts(self) -> RetryAttempts:
+        """Return the attempts of one operation, for a caller that repeats it in a loop of its own."""
+        return RetryAttempts(self._backoff, self._retries_max)
+
+
+class RetryAttempts:
+    """The attempts of one operation: after a failed one, call ``failed``, then ``pause``, and repeat the operation."""
+
+    __slots__ = ("_backoff", "_failures", "_retries_max", "_unknown")
+
+    def __init__(self, backoff: Backoff, retries_max: int) -> None:
+        self._backoff = backoff
+        self._retries_max = retries_max
+        self._failures = 0
+        self._unknown: OutcomeUnknown | None = None
+
+    def failed(self, error: Exception) -> None:
+        """Note the error of an attempt, or raise the error of the operation; see ``RetryPolicy.run``."""
+        if isinstance(error, EndTransactionTimeout | InvalidTransactionState | LedgerSealed):
+            raise error
+        if isinstance(error, OutcomeUnknown):
+            self._unknown = error
+        may_retry = isinstance(error, Unavailable | OutcomeUnknown) and self._failures < self._retries_max
+        if not may_retry:
+            if self._unknown is None or self._unknown is error:
+                raise error
+            raise OutcomeUnknown(f"{self._unknown}; trying again did not tell: {error}") from error
+        self._failures += 1
+
+    async def pause(self) -> None:
+        """Wait before the next attempt."""
+        await self._backoff.pause(self._failures)
 
 
 SUBSCRIPTION_NAME = "subscription name"

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from txnframework.broker import (
-    Host,
-    NumberedDelivery,
-    first_completed,
-)
+from txnframework.broker import Host, first_completed
 from txnframework.client._arguments import MILLISECONDS_MAX, time_to_wait_ms, whole_number
-from txnframework.client._base import NamingDeletion, backoff_of, client_closed, close_after, require_topics
+from txnframework.client._base import DELETION_ERRORS, client_closed, close_after, naming_deletion
 from txnframework.client._content_types import T_co
 from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._handlers.runs import HandlerRuns
-from txnframework.client._messages import Message, MessageID, by_segment, with_content
+from txnframework.client._messages import Message, with_content
 from txnframework.client._observations import note_received, observed_acks
 from txnframework.client._seek_positions import Target
 from txnframework.client._subscription.acknowledgments import Acked, ConsumerAcks
-from txnframework.client._subscription.feed import Feed, Inbox
+from txnframework.client._subscription.delivery_records import DeliveryRecorder
+from txnframework.client._subscription.feed import Inbox
 from txnframework.client._subscription.membership import Membership
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import Targets
-from txnframework.client._transaction import TransactionPart, part_of
-from txnframework.errors import (
-    Closed,
-    InvalidInput,
-    OutcomeUnknown,
-    ReceiveTimeout,
-    Unavailable,
-)
+from txnframework.client._transaction import TransactionPart, operation_in
+from txnframework.errors import Closed, InvalidInput, ReceiveTimeout
 from txnframework.runtime.deadline import Deadline
 
 if TYPE_CHECKING:
@@ -72,12 +62,11 @@ class Consumer(HandlerRuns[T_co]):
         self._closed = False
         self._dead_letters = None if dead_letter is None else DeadLetters(host, dead_letter, self)
         self._leaving: asyncio.Task[None] | None = None
-        # Deliveries that are being recorded before they are received.
-        self._recording: asyncio.Task[None] | None = None
         # Seeking detaches segments and attaches them again, so seeks and the close are serialized.
         self._changing = asyncio.Lock()
         self._membership = Membership(host, targets, options, self._inbox, self.notice)
         self._segments = self._membership.segments
+        self._recorder = DeliveryRecorder(host, self._segments)
         self._acks = ConsumerAcks(host, options.subscription, self._segments, self._require_open)
 
     def __repr__(self) -> str:
@@ -161,7 +150,7 @@ class Consumer(HandlerRuns[T_co]):
             if taken:
                 continue
             if self._inbox.unrecorded is not None:
-                await self._record(*self._inbox.unrecorded, timeout_ms, deadline)
+                await self._recorder.record(*self._inbox.unrecorded, timeout_ms, deadline)
                 continue
             if self._transactions is not None:
                 self._transactions.messages_awaited()
@@ -171,40 +160,6 @@ class Consumer(HandlerRuns[T_co]):
                 raise ReceiveTimeout(timeout_ms)
             else:
                 await first_completed(self._news.wait(), deadline.passed())
-
-    async def _record(
-        self, feed: Feed, deliveries: tuple[NumberedDelivery, ...], timeout_ms: int | None, deadline: Deadline | None
-    ) -> None:
-        """
-        Record deliveries before they are received.
-
-        A record that takes too long is left to the host, so that a later call need not begin again.
-
-        :raises ReceiveTimeout: the deliveries were not recorded in time.
-        """
-        environment = self._host.environment
-        if self._recording is None:
-            given = sum(one.given for one in self._segments.feeds.values())
-            self._recording = self._host.steps.begin(lambda: feed.record(deliveries, alone=not given))
-            # Its error is raised by the next call, if there is one.
-            self._recording.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        recording = self._recording
-        wait = asyncio.wait({recording})
-        if deadline is None:
-            await wait
-        else:
-            await first_completed(wait, environment.sleep(max(deadline.left_ms, 1)))
-        if timeout_ms is not None and not recording.done():
-            raise ReceiveTimeout(timeout_ms)
-        self._recording = None
-        if recording.cancelled():
-            raise client_closed(self._host)  # only closing the client cancels the step
-        error = recording.exception()
-        if isinstance(error, Unavailable | OutcomeUnknown):
-            delay_ms = backoff_of(environment, self._host.config.client).delay_ms(1)
-            await environment.sleep(delay_ms if deadline is None else min(delay_ms, deadline.left_ms))
-        elif error is not None:
-            raise error
 
     async def __aiter__(self) -> AsyncIterator[Message[T_co]]:
         while not self._closed:
@@ -235,13 +190,15 @@ class Consumer(HandlerRuns[T_co]):
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing is acknowledged.
         :raises OutcomeUnknown: the messages may be acknowledged, as after a cancelled call; acknowledge them again.
         """
-        async with self._naming_deletion(messages):
-            with observed_acks(self._host.observer, self.subscription, messages, txn):
-                if txn is None:
-                    await self._acks.single(messages, None)
-                    return
-                with part_of(txn, self._host).operation() as branch:
-                    await self._acks.single(messages, branch, txn.principal)
+        try:
+            with (
+                observed_acks(self._host.observer, self.subscription, messages, txn),
+                operation_in(txn, self._host) as branch,
+            ):
+                await self._acks.single(messages, branch, "" if txn is None else txn.principal)
+        except DELETION_ERRORS as error:
+            await self._acks.raise_if_deleted(messages, error)
+            raise
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
         """
@@ -267,13 +224,15 @@ class Consumer(HandlerRuns[T_co]):
                 f"a {self._options.type.name} subscription has no order of all its messages, so it cannot acknowledge "
                 f"cumulatively"
             )
-        async with self._naming_deletion((message,)):
-            with observed_acks(self._host.observer, self.subscription, (message,), txn):
-                if txn is None:
-                    await self._acks.cumulative(message, None)
-                    return
-                with part_of(txn, self._host).operation() as branch:
-                    await self._acks.cumulative(message, branch, txn.principal)
+        try:
+            with (
+                observed_acks(self._host.observer, self.subscription, (message,), txn),
+                operation_in(txn, self._host) as branch,
+            ):
+                await self._acks.cumulative(message, branch, "" if txn is None else txn.principal)
+        except DELETION_ERRORS as error:
+            await self._acks.raise_if_deleted((message,), error)
+            raise
 
     async def nack(self, *messages: Acked, delay_ms: int | None = None) -> None:
         """
@@ -287,14 +246,11 @@ class Consumer(HandlerRuns[T_co]):
         self._require_open()
         default_ms = self._host.config.subscriptions.redelivery_delay_ms
         wait_ms = default_ms if delay_ms is None else whole_number(delay_ms, "delay_ms", 0, MILLISECONDS_MAX)
-        async with self._naming_deletion(messages):
-            for segment, some in by_segment(await self._acks.resolved(messages)).items():
-                feed = self._acks.feed(segment)
-                if feed.attached is not None and feed.attached.dispatch.ended is None:
-                    positions = tuple(one.id.position for one in some)
-                    feed.attached.return_later(positions, wait_ms, feed.unseen)
-                else:
-                    await require_topics(self._host, (self._segments.layout_of(segment),))
+        try:
+            await self._acks.return_later(messages, wait_ms)
+        except DELETION_ERRORS as error:
+            await self._acks.raise_if_deleted(messages, error)
+            raise
 
     async def redeliver_unacknowledged(self) -> None:
         """
@@ -304,7 +260,7 @@ class Consumer(HandlerRuns[T_co]):
             call it again.
         """
         self._require_open()
-        async with self._naming_deletion():
+        async with naming_deletion(self._host, self._segments.layouts.values):
             for feed in tuple(self._segments.feeds.values()):
                 if feed.attached is None:
                     feed.renounce()
@@ -349,7 +305,7 @@ class Consumer(HandlerRuns[T_co]):
         :raises OutcomeUnknown: the subscription may have been moved, on some or all of its segments.
         """
         self._require_open()
-        async with self._naming_deletion():
+        async with naming_deletion(self._host, self._segments.layouts.values):
             await self._host.steps.finish(partial(self._seek_in_turn, to), self.keys)
 
     async def close(self) -> None:
@@ -397,16 +353,6 @@ class Consumer(HandlerRuns[T_co]):
                 if isinstance(part.error, Closed) and self._host.closing:
                     raise client_closed(self._host) from part.error
                 raise part.error
-
-    def _naming_deletion(self, messages: Iterable[Acked] | None = None) -> AbstractAsyncContextManager[None]:
-        """Convert errors of a deleted topic, of these messages or of any of the consumer's topics."""
-        layouts = self._segments.layouts
-        if messages is None:
-            return NamingDeletion(self._host, layouts.values)
-        ids = [one.id if isinstance(one, Message) else one for one in messages]
-        segments = {one.segment for one in ids if isinstance(one, MessageID)}
-
-        return NamingDeletion(self._host, lambda: self._segments.layouts_of(segments))
 
     def _require_open(self) -> None:
         if self._closed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txnframework.broker import FamilyStatus, HeldLease, SubscriptionPosition, TopicDescription
 from txnframework.client._arguments import encoded, whole_number
-from txnframework.client._base import ClientOperations, Name, NamingDeletion, check_subscription
+from txnframework.client._base import ClientOperations, Name, check_subscription, naming_deletion
 from txnframework.client._transaction_admin import parse_txn_id
 from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.ids import TxnID
@@ -51,7 +51,7 @@ class InspectionOperations(ClientOperations):
         :raises TopicNotFound: the topic does not exist.
         """
         layout = await self.host.topics.layout(self._topic(topic))
-        async with NamingDeletion(self.host, lambda: (layout,)):
+        async with naming_deletion(self.host, lambda: (layout,)):
             return await self._retry.run(lambda: self.host.inspection.topic(layout))
 
     async def describe_subscription(self, topic: Name, subscription: str) -> tuple[SubscriptionPosition, ...]:
@@ -66,7 +66,7 @@ class InspectionOperations(ClientOperations):
         named = self._topic(topic)
         check_subscription(subscription)
         layout = await self.host.topics.layout(named)
-        async with NamingDeletion(self.host, lambda: (layout,)):
+        async with naming_deletion(self.host, lambda: (layout,)):
             return await self._retry.run(lambda: self.host.inspection.subscription(layout, subscription))
 
     async def describe_transaction(self, txn_id: TxnID | str) -> Transaction:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self
 
 from txnframework.broker import Host
 from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_pairs, several_values, whole_number
-from txnframework.client._base import NamingDeletion, RetryPolicy, close_after, require_open
+from txnframework.client._base import DELETION_ERRORS, RetryPolicy, close_after, raise_if_deleted, require_open
 from txnframework.client._content_types import T_contra
 from txnframework.client._messages import MessageID
 from txnframework.client._observations import observed_send, with_added_headers
@@ -18,7 +17,7 @@ from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQu
 from txnframework.client._sends.encoded_values import HeaderPairs, encode_all
 from txnframework.client._sends.message_checks import SharedFields, check_messages
 from txnframework.client._sends.segment_sender import BeyondWindow, SegmentSender
-from txnframework.client._transaction import TransactionPart, part_of
+from txnframework.client._transaction import TransactionPart, operation_in
 from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
 from txnframework.model.delays import delayed_until
 from txnframework.model.entries import EntryMessage
@@ -203,10 +202,8 @@ class Producer(Generic[T_contra]):
         self, values: Sequence[T_contra | None], common: SharedFields, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of transactions."""
-        operation: AbstractContextManager[Branch | None]
-        operation = nullcontext() if txn is None else part_of(txn, self._host).operation()
-        async with NamingDeletion(self._host, lambda: (self._layout,)):
-            with operation as branch:
+        try:
+            with operation_in(txn, self._host) as branch:
                 if self._closed:
                     raise Closed(f"producer {self.name} was closed")
                 if self._stopped_by is not None and branch is None:
@@ -223,6 +220,9 @@ class Producer(Generic[T_contra]):
                 with observed_send(self._host.observer, self._topic, stored, branch) as observation:
                     common, tagged = with_added_headers(observation, common, tagged, bytes_left)
                     return await self._sent(stored, common, tagged, branch, principal)
+        except DELETION_ERRORS as error:
+            await raise_if_deleted(self._host, (self._layout,), error)
+            raise
 
     async def _sent(
         self,
@@ -336,7 +336,7 @@ class Producer(Generic[T_contra]):
         try:
             while stopped := {number: sender for number, sender in self._senders.items() if sender.stopped}:
                 try:
-                    layout = await self._retry.run(lambda: self._host.topics.finish_changes(self._layout.topic))
+                    layout = await self._retry.run(self._host.topics.finish_changes, self._layout.topic)
                 except Exception as error:  # raised by the waiting sends; later sends retry
                     for sender in stopped.values():
                         sender.fail(error)
@@ -377,7 +377,7 @@ class Producer(Generic[T_contra]):
         # The messages of two merged parents continue in the order in which they were sent. An entry claims every
         # sequence id between its first and last one. So entries of the second parent would be refused after those of
         # the first parent.
-        for outgoing in sorted((one for sender in stale.values() for one in sender.waiting), key=_order):
+        for outgoing in sorted((one for sender in stale.values() for one in sender.waiting), key=lambda one: one.order):
             self._put(outgoing)
 
 
@@ -394,7 +394,3 @@ async def open_producer(
     if isinstance(target, SegmentName):
         layout.segment_of(target)
     return Producer(host, retry, target, layout, name, serializer, stop_after_failure)
-
-
-def _order(outgoing: OutgoingMessage) -> int:
-    return outgoing.order

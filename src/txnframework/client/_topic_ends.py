@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from txnframework.broker import OpenSegment
-from txnframework.client._base import ClientOperations, Name, NamingDeletion
+from txnframework.client._base import ClientOperations, Name, naming_deletion
 from txnframework.client._messages import MessageID
 from txnframework.errors import EntryTrimmed
 from txnframework.model.entries import EntryView
@@ -32,7 +32,7 @@ class EndOperations(ClientOperations):
         :raises TopicNotFound: the topic does not exist.
         """
         layout = await self.host.topics.layout(self._topic(topic))
-        async with NamingDeletion(self.host, lambda: (layout,)):
+        async with naming_deletion(self.host, lambda: (layout,)):
             return await self._retry.run(lambda: self._last_message(layout))
 
     async def last_sequence_id(self, topic: Name, producer: str) -> int | None:
@@ -46,7 +46,7 @@ class EndOperations(ClientOperations):
         """
         check_known_name(producer, "producer name")
         layout = await self.host.topics.layout(self._topic(topic))
-        async with NamingDeletion(self.host, lambda: (layout,)):
+        async with naming_deletion(self.host, lambda: (layout,)):
             return await self._retry.run(lambda: self._last_sequence_id(layout, producer))
 
     async def _last_message(self, layout: Layout) -> MessageID | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -48,22 +48,29 @@ def part_of(txn: object, host: Host) -> TransactionPart:
     )
 
 
+def operation_in(txn: TransactionPart | None, host: Host) -> AbstractContextManager[Branch | None]:
+    """Return the block of one send or acknowledgment, in a transaction or (None) outside of transactions."""
+    return _OUTSIDE if txn is None else part_of(txn, host).operation()
+
+
+_OUTSIDE: Final[AbstractContextManager[None]] = nullcontext()
+
+
 class _Operation(AbstractContextManager[Branch]):
     """The block of one operation; every send has one, and a generator would take three times as long."""
 
-    __slots__ = ("_begin", "_end")
+    __slots__ = ("_part",)
 
-    def __init__(self, begin: Callable[[], Branch], end: Callable[[BaseException | None], None]) -> None:
-        self._begin = begin
-        self._end = end
+    def __init__(self, part: TransactionPart) -> None:
+        self._part = part
 
     def __enter__(self) -> Branch:
-        return self._begin()
+        return self._part._operation_begins()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end(error)
+        self._part._operation_ends(error)
 
 
 class TransactionPart:
@@ -105,7 +112,7 @@ class TransactionPart:
 
         :raises TransactionConflict: this part has ended; raised on entering the block.
         """
-        return _Operation(self._operation_begins, self._operation_ends)
+        return _Operation(self)
 
     def _operation_begins(self) -> Branch:
         branch = self._begun()
@@ -195,12 +202,12 @@ class Transaction(TransactionPart):
         # of this transaction ended with this process.
         session = await self._retry.run(self._host.sessions.own)
         request = msgspec.structs.replace(self._request, session=None if self._outlives_client else session)
-        return await self._retry.run(lambda: coordinator.begin(request))
+        return await self._retry.run(coordinator.begin, request)
 
     async def _forget(self, begun: Begun) -> None:
         """Abort a transaction that began for a cancelled caller."""
         coordinator = await self._host.coordinator(*self._place)
-        await self._retry.run(lambda: coordinator.end(End(begun.txn_id, Action.ABORT, self.principal)))
+        await self._retry.run(coordinator.end, End(begun.txn_id, Action.ABORT, self.principal))
         self._host.own_transactions.settle_soon(begun.txn_id)
 
     async def commit(self, branches: Iterable[int] = ()) -> None:
@@ -261,7 +268,7 @@ class Transaction(TransactionPart):
         coordinator = self._coordinator
         assert coordinator is not None, "it has begun"
         try:
-            ended = await self._retry.run(partial(coordinator.end, end))
+            ended = await self._retry.run(coordinator.end, end)
         except EndTransactionTimeout:
             self._ended_by(end, State.COMMITTED if end.action is Action.COMMIT else State.ABORTED)
             raise

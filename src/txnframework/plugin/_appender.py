@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -21,7 +20,6 @@ from txnframework.model.reads import Visibility
 
 Resolve = Callable[[Branch, Position], Awaitable[Visibility]]
 AppendCall = Callable[[tuple[Append, ...], int | None], Awaitable[tuple[Appended, ...]]]
-AppendEntries = Callable[[tuple[Append, ...]], Awaitable[tuple[Appended, ...]]]
 
 _REPLACEMENTS_MAX = 8
 """The most earlier copies of one entry that are replaced before the entry is refused."""
@@ -123,57 +121,49 @@ class SegmentAppender:
         branch, principal = writer_of(entries)
         done: dict[int, Appended] = {}
         if branch is None:
-            await self._append_rest(entries, self._append_to(None), done)
-        else:
-            lock = self._locks.setdefault(branch, asyncio.Lock())
-            async with lock:
-                await self._append_in_branch(branch, principal, entries, done)
-        return tuple(done[at] for at in range(len(entries)))
-
-    async def _append_in_branch(
-        self, branch: Branch, principal: str, entries: tuple[Append, ...], done: dict[int, Appended]
-    ) -> None:
-        """Append the entries that are not ``done``, to whichever ledger is open."""
-        for _ in range(self._attempts_max):
-            append: AppendEntries
-            if self._appending is not None:
-                append = partial(self._appending.append, branch, principal)
-            else:
-                append = self._append_to(await self._admission.admit(branch, principal))
-            try:
-                await self._append_rest(entries, append, done)
-            except LedgerClosed:
-                self._admission.closed(branch)
-            else:
-                return
+            await self._append_rest(entries, None, done)
+            return _in_order(done)
+        async with self._locks.setdefault(branch, asyncio.Lock()):
+            for _ in range(self._attempts_max):
+                # An admission that appends itself knows the ledger.
+                ledger_id = None if self._appending is not None else await self._admission.admit(branch, principal)
+                try:
+                    await self._append_rest(entries, ledger_id, done)
+                except LedgerClosed:
+                    self._admission.closed(branch)
+                else:
+                    return _in_order(done)
         raise Unavailable(f"the open ledger of {self._ledger.name} changes too often")
 
-    def _append_to(self, ledger_id: int | None) -> AppendEntries:
-        return lambda entries: self._append(entries, ledger_id)
+    def _append_to(self, entries: tuple[Append, ...], ledger_id: int | None) -> Awaitable[tuple[Appended, ...]]:
+        """Append entries to the ledger to which their branch was admitted."""
+        first = entries[0]
+        if first.branch is None or self._appending is None:
+            return self._append(entries, ledger_id)
+        return self._appending.append(first.branch, first.principal, entries)
 
-    async def _append_rest(self, entries: tuple[Append, ...], append: AppendEntries, done: dict[int, Appended]) -> None:
+    async def _append_rest(self, entries: tuple[Append, ...], ledger_id: int | None, done: dict[int, Appended]) -> None:
         """Append the entries that are not ``done``; those that are done stay so if this raises."""
-        rest = [at for at in range(len(entries)) if at not in done]
+        rest = _left(entries, done)
         # A replacement is appended after the other entries of its call. If the first entry was sent before, others
         # were, too. Then each entry is completed before the next one is sent, to keep their order.
-        step = 1 if len(rest) > 1 and await self._was_sent(entries, rest) else max(1, len(rest))
+        step = 1 if len(rest) > 1 and await self._was_sent(rest[0][1]) else max(1, len(rest))
         for start in range(0, len(rest), step):
             some = rest[start : start + step]
             asked_ms = self._retention.monotonic_ms()
-            answers = await append(tuple(entries[at] for at in some))
-            done.update({at: answer for at, answer in zip(some, answers, strict=True) if not answer.duplicate})
-            for at, answer in zip(some, answers, strict=True):
+            answers = await self._append_to(tuple([entry for _, entry in some]), ledger_id)
+            done.update({at: answer for (at, _), answer in zip(some, answers, strict=True) if not answer.duplicate})
+            for (at, entry), answer in zip(some, answers, strict=True):
                 if answer.duplicate:
-                    done[at] = await self._judge(entries[at], answer, append, asked_ms)
+                    done[at] = await self._judge(entry, answer, ledger_id, asked_ms)
 
-    async def _was_sent(self, entries: tuple[Append, ...], rest: list[int]) -> bool:
-        """Return whether the first of several entries has an earlier copy."""
-        sequence = entries[rest[0]].sequence
-        if sequence is None:
+    async def _was_sent(self, entry: Append) -> bool:
+        """Return whether an entry has an earlier copy."""
+        if entry.sequence is None:
             return False
-        return await self._ledger.find_sequence(sequence.producer, sequence.first) is not None
+        return await self._ledger.find_sequence(entry.sequence.producer, entry.sequence.first) is not None
 
-    async def _judge(self, entry: Append, answer: Appended, append: AppendEntries, asked_ms: int) -> Appended:
+    async def _judge(self, entry: Append, answer: Appended, ledger_id: int | None, asked_ms: int) -> Appended:
         """
         Confirm an entry by its earlier copy, or append it in place of a copy that does not count.
 
@@ -198,10 +188,19 @@ class SegmentAppender:
                 entry if outcome is Visibility.COMMITTED else msgspec.structs.replace(entry, replaces=answer.position)
             )
             asked_ms = self._retention.monotonic_ms()
-            (answer,) = await append((again,))
+            (answer,) = await self._append_to((again,), ledger_id)
         if not answer.duplicate:
             return answer
         raise TransactionConflict(
             None if entry.branch is None else entry.branch.txn_id,
             "its sequences were sent before in batches of other sizes that were aborted; send them one by one",
         )
+
+
+def _left(entries: tuple[Append, ...], done: dict[int, Appended]) -> list[tuple[int, Append]]:
+    """Return the entries that are not ``done``, with their numbers."""
+    return [(at, entry) for at, entry in enumerate(entries) if at not in done]
+
+
+def _in_order(done: dict[int, Appended]) -> tuple[Appended, ...]:
+    return tuple([done[at] for at in sorted(done)])

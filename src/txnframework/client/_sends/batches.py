@@ -58,8 +58,8 @@ class SendCall:
         self._outcomes: list[MessageID | Exception | None] = [None] * messages
         self._in_flight = 0
         self._left = messages
-        # Made by ``ended`` if it has to wait.
-        self._all_ended: asyncio.Future[None] | None = None
+        # Made by ``ended``.
+        self._all_ended: asyncio.Future[tuple[MessageID, ...]] | None = None
         self._given_up = False
 
     async def acquire(self, wanted: int) -> int:
@@ -79,7 +79,7 @@ class SendCall:
         self._in_flight -= 1
         self._quota.give(1)
         if not self._left and self._all_ended is not None and not self._all_ended.done():
-            self._all_ended.set_result(None)
+            self._report(self._all_ended)
 
     def is_over(self, at: int) -> bool:
         """Whether no caller waits for message ``at`` any more."""
@@ -89,19 +89,23 @@ class SendCall:
         """Return the id of message ``at``, or the error of its send; None if it is still in flight."""
         return self._outcomes[at]
 
-    async def ended(self) -> tuple[MessageID, ...]:
+    def ended(self) -> asyncio.Future[tuple[MessageID, ...]]:
         """
-        Wait for the outcomes of all messages; return their ids, or raise the error of the first one that failed.
+        Return a future of the ids of all messages, or of the error of the first one that failed.
 
         One caller waits, once.
         """
-        if self._left:
-            self._all_ended = asyncio.get_running_loop().create_future()
-            await self._all_ended
-        for outcome in self._outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
-        return tuple(outcome for outcome in self._outcomes if isinstance(outcome, MessageID))
+        self._all_ended = asyncio.get_running_loop().create_future()
+        if not self._left:
+            self._report(self._all_ended)
+        return self._all_ended
+
+    def _report(self, all_ended: asyncio.Future[tuple[MessageID, ...]]) -> None:
+        failed = next((one for one in self._outcomes if isinstance(one, Exception)), None)
+        if failed is not None:
+            all_ended.set_exception(failed)
+        else:
+            all_ended.set_result(tuple([one for one in self._outcomes if isinstance(one, MessageID)]))
 
     def give_up(self) -> None:
         """

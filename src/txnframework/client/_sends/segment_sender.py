@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from txnframework.broker import Host, OpenSegment
@@ -194,7 +193,13 @@ class SegmentSender:
                 await self._host.environment.sleep_until(self._host.environment.now_ms() + self._bounds.linger_ms)
             while self.waiting and not self.stopped:
                 batch = take_batch(self.waiting, self._bounds.entry_messages_max, self._bounds.entry_bytes_max)
-                await self._send(batch)
+                try:
+                    await self._send(batch)
+                except (LedgerSealed, LedgerNotFound) as error:
+                    self._refused(batch, error)
+                except Exception as error:  # any error of the store goes to the waiting sends
+                    _fail(batch, error)
+                    self._report(batch, error)
         except BaseException as error:
             # For instance, the event loop ends. Without an error, the waiting sends and ``close`` would never return.
             _fail(batch, OutcomeUnknown(f"sending to {self._segment} was stopped while it was under way: {error!r}"))
@@ -204,24 +209,26 @@ class SegmentSender:
             self._task = None
 
     async def _send(self, batch: list[OutgoingMessage]) -> None:
-        def unsure(error: Exception) -> None:
-            for one in batch:
-                one.uncertain = one.uncertain or isinstance(error, OutcomeUnknown)
+        attempts = self._retry.attempts()
+        while True:
+            try:
+                return await self._attempt(batch)
+            except Exception as error:
+                if isinstance(error, OutcomeUnknown):
+                    for one in batch:
+                        one.uncertain = True
+                attempts.failed(error)
+            await attempts.pause()
 
-        try:
-            await self._retry.run(partial(self._attempt, batch), unsure)
-        except (LedgerSealed, LedgerNotFound) as error:
-            # After a seal the children take over; after a deletion the layout shows it.
-            if self._sealed is None:
-                _fail(batch, error)
-                self._report(batch, error)
-                return
-            self.waiting.extendleft(one for one in reversed(batch) if not one.is_over)
-            self.stopped, self.refused = True, error
-            self._sealed()
-        except Exception as error:  # any error of the store goes to the waiting sends
+    def _refused(self, batch: list[OutgoingMessage], error: LedgerSealed | LedgerNotFound) -> None:
+        """Stop: after a seal the children take over; after a deletion the layout shows it."""
+        if self._sealed is None:
             _fail(batch, error)
             self._report(batch, error)
+            return
+        self.waiting.extendleft(one for one in reversed(batch) if not one.is_over)
+        self.stopped, self.refused = True, error
+        self._sealed()
 
     def _report(self, lost: list[OutgoingMessage], error: Exception) -> None:
         # A message of a transaction need not be repeated: the transaction cannot commit any more.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from txnframework.broker import FINISHED_ELSEWHERE, NOT_UNDER_LEASE, Attachment, Host, acks_of, cumulative_ack
+from txnframework.client._base import raise_if_deleted, require_topics
 from txnframework.client._messages import Message, MessageID, by_segment, check_message_id
 from txnframework.client._seek_positions import LATE_IDS, entry_before
 from txnframework.client._subscription.feed import Feed
@@ -16,6 +17,7 @@ from txnframework.errors import (
     OutcomeUnknown,
     TransactionConflict,
     TransactionDomainMismatch,
+    TxnFrameworkError,
     Unavailable,
 )
 from txnframework.model.acks import Ack, AckRequest
@@ -84,6 +86,21 @@ class ConsumerAcks:
         await self._let_successor_look(segment, attached)
         if holder is None:
             self.feed(segment).missed.acknowledged_upto(one.id.position)
+
+    async def return_later(self, messages: Iterable[Acked], delay_ms: int) -> None:
+        """Let messages be redelivered after a delay; see ``Consumer.nack``."""
+        for segment, some in by_segment(await self.resolved(messages)).items():
+            feed = self.feed(segment)
+            if feed.attached is not None and feed.attached.dispatch.ended is None:
+                feed.attached.return_later(tuple(one.id.position for one in some), delay_ms, feed.unseen)
+            else:
+                await require_topics(self._host, (self._segments.layout_of(segment),))
+
+    async def raise_if_deleted(self, messages: Iterable[Acked], error: TxnFrameworkError) -> None:
+        """Raise TopicNotFound if the deletion of the topic of one of these messages caused one of DELETION_ERRORS."""
+        ids = [one.id if isinstance(one, Message) else one for one in messages]
+        segments = {one.segment for one in ids if isinstance(one, MessageID)}
+        await raise_if_deleted(self._host, self._segments.layouts_of(segments), error)
 
     async def resolved(self, messages: Iterable[Acked]) -> list[Message]:
         """Return messages, loading for ids the batch size that an acknowledgment needs."""
