@@ -18,7 +18,8 @@ from txnframework_sql._leases import renews_alone
 from txnframework_sql.schema import sessions
 from txnframework_sql.sqlite._connection import locate
 from txnframework_sql.sqlite._database import SqliteDatabase
-from txnframework_sql.steps.records import get_record, put_record
+from txnframework_sql.steps.record_writes import put_record
+from txnframework_sql.steps.records import get_record
 from txnframework_sql.steps.statements import RepeatedWrite, Steps, new_number, rows
 from txnframework_sql.testing import SESSION_TTL_MS, SqlMetadataHarness
 

@@ -33,7 +33,8 @@ from txnframework_sql.postgresql._connection import SCHEMA, qualify, quote_schem
 from txnframework_sql.postgresql._executor import PostgresqlExecutor, prepare
 from txnframework_sql.postgresql._payloads import payloads
 from txnframework_sql.schema import NUMBERS
-from txnframework_sql.steps.records import decode_indexes, encode_indexes, get_record, put_record
+from txnframework_sql.steps.record_writes import put_record
+from txnframework_sql.steps.records import decode_indexes, encode_indexes, get_record
 from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
 
 T = TypeVar("T")

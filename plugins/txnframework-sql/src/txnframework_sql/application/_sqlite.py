@@ -33,7 +33,8 @@ from txnframework_sql.schema import counters
 from txnframework_sql.sqlite._connection import Location
 from txnframework_sql.sqlite._errors import sqlite_code
 from txnframework_sql.sqlite._files import file_id
-from txnframework_sql.steps.records import get_record, put_record
+from txnframework_sql.steps.record_writes import put_record
+from txnframework_sql.steps.records import get_record
 from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
 
 T = TypeVar("T")

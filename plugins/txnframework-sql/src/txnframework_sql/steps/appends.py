@@ -22,7 +22,7 @@ from txnframework.model import (
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.schema import entries, highest_txn_numbers, ledger_segments, place_of, producer_copies
 from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of, locked_end_of, open_next
-from txnframework_sql.steps.records import locked_version, put_next, require_version
+from txnframework_sql.steps.record_writes import locked_version, put_next, require_version
 from txnframework_sql.steps.statements import (
     LedgerChange,
     Row,

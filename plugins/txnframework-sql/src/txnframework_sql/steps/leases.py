@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from txnframework.model import Delete, Expect, Key, Put
 from txnframework.model.paths import lease_key
 from txnframework_sql.schema import leases, sessions
-from txnframework_sql.steps.records import delete_record, put_record
+from txnframework_sql.steps.record_writes import delete_record, put_record
 from txnframework_sql.steps.statements import Steps, lock, row, rows, write
 
 _EXPIRED = select(sessions.c.session).where(sessions.c.expires_ms <= bindparam("now_ms")).order_by(sessions.c.session)

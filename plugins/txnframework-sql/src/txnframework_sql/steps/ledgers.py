@@ -12,7 +12,7 @@ from sqlalchemy import Text, bindparam, func, insert, select, update
 from txnframework.errors import LedgerNotFound
 from txnframework.model import LedgerSummary, Position, Tail
 from txnframework_sql.schema import highest_txn_numbers, ledger_segments, managed_ledgers
-from txnframework_sql.steps.records import next_number
+from txnframework_sql.steps.record_writes import next_number
 from txnframework_sql.steps.statements import LedgerChange, Steps, changed, lock, row, rows, write
 
 _MANAGED = managed_ledgers.c

@@ -30,7 +30,7 @@ from txnframework_sql.steps.appends import (
     through_after,
 )
 from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of, ends_of
-from txnframework_sql.steps.records import put_all_next, require_version
+from txnframework_sql.steps.record_writes import put_all_next, require_version
 from txnframework_sql.steps.shared_reads import (
     NO_HEAD,
     ProducerId,

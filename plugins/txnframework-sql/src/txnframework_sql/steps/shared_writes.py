@@ -8,18 +8,18 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.sqlite import insert
 
 from txnframework.errors import VersionMismatch
-from txnframework.model import Batch, Check, Delete, IndexEntry, Key, Put, PutSequential, Record
+from txnframework.model import Batch, Check, Delete, IndexEntry, Put, PutSequential, Record
 from txnframework_sql.schema import records
-from txnframework_sql.steps.records import (
+from txnframework_sql.steps.record_writes import (
     DELETE,
     DELETE_ENTRY,
     INSERT_ENTRY,
     apply_batch,
-    decode_indexes,
-    encode_indexes,
+    index_rows,
     put_all_next,
     require_version,
 )
+from txnframework_sql.steps.records import decode_indexes, encode_indexes
 from txnframework_sql.steps.shared_reads import NO_HEAD, Head, RecordId, has_records, heads_of, record_id
 from txnframework_sql.steps.statements import RecordChange, Steps, changed, new_numbers, partition_of, write_many
 
@@ -100,22 +100,14 @@ def _write(batches: Sequence[Batch], heads: Mapping[RecordId, Head]) -> Steps[li
         DELETE, [{"at_path": step.key.path, "at_partition": partition_of(step.key)} for step in deletes]
     )
     none: frozenset[IndexEntry] = frozenset()
-    yield from write_many(DELETE_ENTRY, _entries({key: old - after.get(key, none) for key, old in before.items()}))
-    yield from write_many(INSERT_ENTRY, _entries({key: new - before[key] for key, new in after.items()}))
+    yield from write_many(DELETE_ENTRY, index_rows({key: old - after.get(key, none) for key, old in before.items()}))
+    yield from write_many(INSERT_ENTRY, index_rows({key: new - before[key] for key, new in after.items()}))
     for key, old in before.items():
         yield from changed(RecordChange(key.path, partition_of(key), old | after.get(key, none)))
     # After the others, because a record that was written with its whole key may have the next number.
     sequential = [put for batch in batches for put in batch.puts if isinstance(put, PutSequential)]
     numbered, named = iter((yield from put_all_next(sequential, has_records))), iter(stored)
     return [tuple(next(named if isinstance(put, Put) else numbered) for put in batch.puts) for batch in batches]
-
-
-def _entries(entries: dict[Key, frozenset[IndexEntry]]) -> list[dict[str, object]]:
-    return [
-        {"index_name": entry.index, "key": entry.key, "path": key.path, "partition": partition_of(key)}
-        for key, own in entries.items()
-        for entry in own
-    ]
 
 
 def _steps_of(batch: Batch) -> tuple[Check | Put | Delete, ...]:
