@@ -19,6 +19,7 @@ from txnframework.model import Expect, Put
 from txnframework.model.layout import Layout
 from txnframework.model.paths import header_key
 from txnframework.plugin import SegmentAppender
+from txnframework.plugin._appender import writer_of
 from txnframework_metadata.buffer import buffer
 from txnframework_metadata.coordinator import coordinator
 from txnframework_metadata.coordinator.applications import Applications
@@ -121,12 +122,19 @@ def test_seal_before_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_append_before_the_intent(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry that stands before its intent is shown before it is decided."""
 
-    async def swapped(self: Any, branch: Any, *rest: Any) -> None:
-        *principal, entries, done = rest
-        await self._append_rest(entries, self._append_to((await self._ledger.tail()).open_ledger_id), done)
-        await self._admission.admit(branch, *principal)
+    append = SegmentAppender.append
 
-    monkeypatch.setattr(SegmentAppender, "_append_in_branch", swapped)
+    async def swapped(self: Any, entries: Any) -> Any:
+        branch, principal = writer_of(entries)
+        if branch is None:
+            return await append(self, entries)
+        done: dict[int, Any] = {}
+        self._appending = None
+        await self._append_rest(entries, (await self._ledger.tail()).open_ledger_id, done)
+        await self._admission.admit(branch, principal)
+        return tuple(done[at] for at in sorted(done))
+
+    monkeypatch.setattr(SegmentAppender, "append", swapped)
     assert any("which is OPEN" in failed for failed in failures(publishing.Publish))
 
 
