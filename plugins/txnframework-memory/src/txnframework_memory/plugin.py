@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from txnframework.errors import ConfigurationError, InvalidInput
+from txnframework.config import redact_url
+from txnframework.errors import ConfigurationError, InvalidInput, excerpt
 from txnframework.interfaces import ILedgerStore, IMetadataStore
 from txnframework.plugin import Provider, StoreContext, hookimpl
 from txnframework_memory._database import MemoryConnection
@@ -56,7 +57,9 @@ class NamedSpaces:
 def _name_in(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "memory" or parts.query or parts.fragment or parts.path.strip("/"):
-        raise ConfigurationError("", f"{url!r} is no URL of a memory store: write memory: or memory://name")
+        raise ConfigurationError(
+            "", f"{excerpt(redact_url(url))} is no URL of a memory store: write memory: or memory://name"
+        )
     return parts.netloc
 
 

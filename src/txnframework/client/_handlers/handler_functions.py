@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from txnframework.client._messages import Message
-from txnframework.errors import InvalidInput
+from txnframework.errors import InvalidInput, excerpt
 
 BatchHandler = Callable[[tuple[Message[Any], ...], Any], Awaitable[object]]
 
@@ -24,7 +24,7 @@ def check_handler(handler: object, *, in_threads: bool = False) -> None:
     :raises InvalidInput: it cannot be called with two arguments, or is a coroutine function although it must not be.
     """
     if not callable(handler):
-        raise InvalidInput(f"a handler is a function of a message and a transaction, not {handler!r}")
+        raise InvalidInput(f"a handler is a function of a message and a transaction, not {excerpt(handler)}")
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
