@@ -251,6 +251,10 @@ class SleepingEnvironment(VirtualEnvironment):
         """Sleep for ever."""
         await asyncio.get_running_loop().create_future()
 
+    async def sleep(self, duration_ms: int) -> None:
+        """Sleep for ever."""
+        await asyncio.get_running_loop().create_future()
+
 
 def test_busy_event_loop_keeps_its_session(url: str) -> None:
     """A session whose heartbeat does not come is renewed on the thread of the database."""
