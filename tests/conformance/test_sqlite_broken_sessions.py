@@ -11,12 +11,12 @@ import pytest
 
 from txnframework.testing import MetadataStoreSuite
 from txnframework.testing._suites._base import run_test
-from txnframework_sql import _metadata_store
-from txnframework_sql._leases import LeaseSession
+from txnframework_sql.sqlite import _database
+from txnframework_sql.sqlite._leases import SqliteLeaseSession
 from txnframework_sql.testing import SqlMetadataHarness
 
 
-class NeverKeptAlive(LeaseSession):
+class NeverKeptAlive(SqliteLeaseSession):
     """Says once that it is there."""
 
     async def _heartbeat(self) -> None:
@@ -30,14 +30,14 @@ class NeverKeptAliveAndTrusting(NeverKeptAlive):
         await asyncio.Event().wait()
 
 
-class IgnoresTheClock(LeaseSession):
+class IgnoresTheClock(SqliteLeaseSession):
     """Relies on its leases until the database tells otherwise."""
 
     async def _expire(self) -> None:
         await asyncio.Event().wait()
 
 
-class CountsTooLong(LeaseSession):
+class CountsTooLong(SqliteLeaseSession):
     """Relies on its leases for longer than the database keeps them."""
 
     def _extend_validity(self, expires_ms: int) -> None:
@@ -57,7 +57,7 @@ def test_a_session_that_breaks_a_rule_fails_its_test(
     part: type[Any], name: str, must_fail: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the suite's rules of sessions, exactly this one."""
-    monkeypatch.setattr(_metadata_store, "LeaseSession", part)
+    monkeypatch.setattr(_database, "SqliteLeaseSession", part)
     must_fail(MetadataStoreSuite, SqlMetadataHarness, name)
 
 

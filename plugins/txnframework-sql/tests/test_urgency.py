@@ -14,13 +14,14 @@ from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model import Expect, Key, Put
 from txnframework.testing import VirtualEnvironment, run_ready
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
-from txnframework_sql._leases import renews_alone
 from txnframework_sql.schema import sessions
 from txnframework_sql.sqlite._connection import locate
 from txnframework_sql.sqlite._database import SqliteDatabase
+from txnframework_sql.sqlite._jobs import RepeatedWrite
+from txnframework_sql.sqlite._leases import renews_alone
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import get_record
-from txnframework_sql.steps.statements import RepeatedWrite, Steps, new_number, rows
+from txnframework_sql.steps.statements import Steps, new_number, rows
 from txnframework_sql.testing import SESSION_TTL_MS, SqlMetadataHarness
 
 JOBS = 20
@@ -78,7 +79,7 @@ def test_before_all_jobs_that_wait(url: str) -> None:
         running += [asyncio.ensure_future(database.write(holding.note("waits"))) for _ in range(JOBS)]
         await run_ready()
         commits = database.commits
-        running.append(asyncio.ensure_future(database.write(holding.note("urgent"), is_urgent=True)))
+        running.append(asyncio.ensure_future(database.write_urgently(holding.note("urgent"))))
         await run_ready()
         holding.release()
         await asyncio.gather(*running)
@@ -99,7 +100,7 @@ def test_ends_a_group_that_runs(url: str, is_write: bool) -> None:
         works = [holding.note("first"), holding.hold("held"), *[holding.note("follows")] * 3]
         running = [asyncio.ensure_future(run(work)) for work in works]
         await holding.until_held()
-        urgent = asyncio.ensure_future(database.write(holding.note("urgent"), is_urgent=True))
+        urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
         await run_ready()
         commits = database.commits
         holding.release()
@@ -128,7 +129,7 @@ def test_between_writes_that_are_committed_apart(url: str) -> None:
 
         running = [asyncio.ensure_future(database.write(work)) for work in (hold_again, fail, holding.note("follows"))]
         await holding.until_held()
-        urgent = asyncio.ensure_future(database.write(holding.note("urgent"), is_urgent=True))
+        urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
         await run_ready()
         holding.release()
         assert [type(one) for one in await asyncio.gather(*running, return_exceptions=True)] == [
@@ -156,13 +157,13 @@ def test_end_of_the_thread(url: str) -> None:
 
         ending = asyncio.ensure_future(database.write(end))
         await holding.until_held()
-        urgent = asyncio.ensure_future(database.write(holding.note("urgent"), is_urgent=True))
+        urgent = asyncio.ensure_future(database.write_urgently(holding.note("urgent")))
         await run_ready()
         holding.release()
         answers = await asyncio.gather(ending, urgent, return_exceptions=True)
         assert [type(one) for one in answers] == [OutcomeUnknown, Unavailable]
         with pytest.raises(Unavailable):
-            await database.write(holding.note("later"), is_urgent=True)
+            await database.write_urgently(holding.note("later"))
         assert holding.order == ["held"]
         await database.close()
 

@@ -26,6 +26,7 @@ from txnframework.model import (
     RecordPage,
     Tail,
 )
+from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import LedgerOptions, MetadataOptions
 from txnframework_sql._watch import WakeUps, Watches
 from txnframework_sql.steps import appends, ledgers, reads
@@ -141,6 +142,9 @@ class Database(Executor, Protocol):
 
     def clock(self, environment: Environment) -> Clock:
         """Return the clock by which leases expire for all users of the database."""
+
+    def lease_session(self, environment: Environment, name: str, ttl_ms: int, clock: Clock) -> LeaseSession:
+        """Return a new session, to which leases can be bound; by ``clock`` it expires in the database."""
 
     def wake_ups(self, watches: Watches, environment: Environment) -> WakeUps:
         """Return the wake-ups of one store's watches after the commits of other processes."""

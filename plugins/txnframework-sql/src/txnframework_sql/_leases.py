@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from zope.interface import implementer
 
@@ -22,28 +21,13 @@ from txnframework_sql.steps.leases import (
     has_expired,
     release_lease,
 )
-from txnframework_sql.steps.statements import Executor, RepeatedWrite, Steps
+from txnframework_sql.steps.statements import Executor, Steps
 
-# The session expires locally this fraction of its lifetime before other processes may take its leases.
-_MARGIN = 6
-_HEARTBEATS = 3
+MARGIN = 6
+"""The session expires locally this fraction of its lifetime before other processes may take its leases."""
 
-
-# A process whose event loop is busy for this many lifetimes of the session loses its leases.
-_BUSY_LIFETIMES = 10
-
-
-def renews_alone(now_ms: int, valid_until_ms: int, heard_ms: int, ttl_ms: int) -> bool:
-    """
-    Return whether a session is renewed without the event loop: the loop is late with it, and not silent for too long.
-
-    :param valid_until_ms: when the session expires locally; ``heard_ms``: when the event loop last ran.
-    """
-    return now_ms >= valid_until_ms - ttl_ms // _HEARTBEATS and now_ms - heard_ms <= _BUSY_LIFETIMES * ttl_ms
-
-
-def _nothing() -> None:
-    pass
+HEARTBEATS = 3
+"""A session that holds a lease is renewed so often in its lifetime."""
 
 
 @implementer(ILease)
@@ -86,13 +70,8 @@ class LeaseSession:
         self._ttl_ms = ttl_ms
         self._clock = clock
         self._held: dict[Lease, None] = {}
-        # The time until which the database surely keeps the session, minus the margin: as the event loop learned it,
-        # and as the thread of the database did.
+        # The time until which the database surely keeps the session, minus the margin, as the event loop learned it.
         self._told_until_ms = 0
-        self._kept_until_ms = 0
-        # When the event loop last ran a step of this session.
-        self._heard_ms = 0
-        self._stop_repeating: Callable[[], None] = _nothing
         # How often the held leases were dropped locally, and how many of those times are stored in the database.
         self._lapses = 0
         self._stored_lapses = 0
@@ -119,13 +98,7 @@ class LeaseSession:
         A killed process writes nothing, so the end of its leases would otherwise wake no watch.
         """
         if not self._tasks and not self._is_closed:
-            loop = asyncio.get_running_loop()
-            self._heard_ms = self._environment.monotonic_ms()
-            self._stop_repeating = self._executor.repeat(RepeatedWrite(self._ttl_ms / _MARGIN / 1000, self._due))
-            self._tasks = (
-                loop.create_task(self._heartbeat(), name="txnframework-sql heartbeat"),
-                loop.create_task(self._expire(), name="txnframework-sql session"),
-            )
+            self._tasks = self._start()
 
     async def release(self, lease: Lease) -> None:
         """Release a lease; every copy of it in this session ends."""
@@ -180,9 +153,15 @@ class LeaseSession:
             self._lapse()
         return lease
 
+    def _start(self) -> tuple[asyncio.Task[None], ...]:
+        loop = asyncio.get_running_loop()
+        return (
+            loop.create_task(self._heartbeat(), name="txnframework-sql heartbeat"),
+            loop.create_task(self._expire(), name="txnframework-sql session"),
+        )
+
     async def _stop(self) -> None:
         self._is_closed = True
-        self._stop_repeating()
         tasks, self._tasks = self._tasks, ()
         for task in tasks:
             task.cancel()
@@ -196,29 +175,15 @@ class LeaseSession:
 
     @property
     def _valid_until_ms(self) -> int:
-        return max(self._told_until_ms, self._kept_until_ms)
+        return self._told_until_ms
 
     def _extend_validity(self, expires_ms: int) -> None:
-        self._told_until_ms = max(self._told_until_ms, expires_ms - self._ttl_ms // _MARGIN)
-
-    def _due(self) -> tuple[Callable[[], Steps[bool]], Callable[[bool], None]] | None:
-        """Return a renewal if the event loop is late with its own; called on the thread of the database."""
-        now_ms = self._environment.monotonic_ms()
-        if not self._held or not renews_alone(now_ms, self._valid_until_ms, self._heard_ms, self._ttl_ms):
-            return None
-
-        def done(is_extended: bool) -> None:
-            # A session that has expired lapses in the event loop, when the loop is back.
-            if is_extended:
-                self._kept_until_ms = max(self._kept_until_ms, now_ms + self._ttl_ms - self._ttl_ms // _MARGIN)
-
-        return (lambda: extend(self.name, self._ttl_ms, self._clock)), done
+        self._told_until_ms = max(self._told_until_ms, expires_ms - self._ttl_ms // MARGIN)
 
     async def _heartbeat(self) -> None:
         """Write a new expiry time every third of the session's lifetime."""
         while True:
-            await self._environment.sleep(self._ttl_ms // _HEARTBEATS)
-            self._heard_ms = self._environment.monotonic_ms()
+            await self._environment.sleep(self._ttl_ms // HEARTBEATS)
             try:
                 await self._renew()
             except Closed:
@@ -229,9 +194,9 @@ class LeaseSession:
 
     async def _renew(self) -> None:
         if self._held:
-            # Neither the acquisitions that wait for each other nor other jobs of the database may delay this.
+            # The acquisitions that wait for each other may not delay this.
             now_ms = self._environment.monotonic_ms()
-            if await self._executor.write(lambda: extend(self.name, self._ttl_ms, self._clock), is_urgent=True):
+            if await self._write_expiry():
                 self._extend_validity(now_ms + self._ttl_ms)
             else:
                 self._lapse()
@@ -239,6 +204,13 @@ class LeaseSession:
             # Otherwise an acquisition starts or extends the session.
             async with self._changing:
                 await self._end_unused()
+
+    async def _write_expiry(self) -> bool:
+        """Write a new expiry time; return False if the session has expired in the database."""
+        return await self._executor.write(self._extended)
+
+    def _extended(self) -> Steps[bool]:
+        return extend(self.name, self._ttl_ms, self._clock)
 
     async def _end_unused(self) -> None:
         """End the own session, which holds nothing, or those that have expired."""
@@ -256,7 +228,7 @@ class LeaseSession:
         while True:
             # A lease acquired in the meantime extends the session beyond this time.
             left_ms = self._valid_until_ms - self._environment.monotonic_ms()
-            await self._environment.sleep(left_ms if self._held else self._ttl_ms // _HEARTBEATS)
+            await self._environment.sleep(left_ms if self._held else self._ttl_ms // HEARTBEATS)
             if self._held and self._environment.monotonic_ms() >= self._valid_until_ms:
                 self._lapse()
 

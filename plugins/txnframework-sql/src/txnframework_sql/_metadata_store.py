@@ -36,7 +36,6 @@ from txnframework.model import (
 from txnframework.plugin import Provider, StoreContext
 from txnframework_sql._backends import check_url, is_postgresql, open_database
 from txnframework_sql._database import Database
-from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import MetadataOptions, for_postgresql, for_sqlite, with_defaults
 from txnframework_sql._watch import Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
@@ -76,8 +75,8 @@ class SqlMetadataStore:
         self._watches = Watches(database, lambda watches: database.wake_ups(watches, environment))
         self._records = database.records(options)
         self._joins = database.joins(environment, options)
-        self._leases = LeaseSession(
-            database, environment, self.session, options.session_ttl_ms, clock or database.clock(environment)
+        self._leases = database.lease_session(
+            environment, self.session, options.session_ttl_ms, clock or database.clock(environment)
         )
 
     async def get(self, key: Key) -> Record | None:

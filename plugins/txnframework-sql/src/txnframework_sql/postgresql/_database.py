@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from txnframework.environment import Environment
 from txnframework_sql._database import Joins, Records
+from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions, PostgresqlOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._postgresql import PostgresqlJoins
@@ -109,6 +110,10 @@ class PostgresqlDatabase(PostgresqlExecutor):
     def clock(self, _: Environment) -> Clock:
         """Return the database's clock: its users run on several machines."""
         return _clock
+
+    def lease_session(self, environment: Environment, name: str, ttl_ms: int, clock: Clock) -> LeaseSession:
+        """Return a new session, which the event loop renews."""
+        return LeaseSession(self, environment, name, ttl_ms, clock)
 
     def wake_ups(self, watches: Watches, _: Environment) -> ListenerWakeUps:
         """Return the wake-ups by notifications of other processes' commits."""

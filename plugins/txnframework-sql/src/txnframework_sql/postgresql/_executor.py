@@ -24,7 +24,6 @@ from txnframework_sql.steps.statements import (
     NewNumber,
     NewNumbers,
     Observer,
-    RepeatedWrite,
     Rows,
     SkipNumbers,
     Steps,
@@ -70,7 +69,7 @@ class PostgresqlExecutor:
         """
         return await self.pool.run(lambda connection: _perform(connection, work(), []))
 
-    async def write(self, work: Callable[[], Steps[T]], is_urgent: bool = False) -> T:  # noqa: ARG002 - not serialized
+    async def write(self, work: Callable[[], Steps[T]]) -> T:
         """
         Return the result of the steps once their writes are durable.
 
@@ -105,10 +104,6 @@ class PostgresqlExecutor:
     def ignore(self, observer: Observer) -> None:
         """Stop calling ``observer``."""
         self._observers = tuple(known for known in self._observers if known != observer)
-
-    def repeat(self, write: RepeatedWrite) -> Callable[[], None]:  # noqa: ARG002 - steps are performed in the event loop
-        """Ignore ``write``; return a function that does nothing."""
-        return lambda: None
 
     def require_open(self) -> None:
         """Raise Closed if this can no longer be used."""

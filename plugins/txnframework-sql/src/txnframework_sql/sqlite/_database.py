@@ -13,20 +13,22 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
 from txnframework_sql._database import Joins, Records, copy_error
+from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._sqlite import SqliteJoins
 from txnframework_sql.sqlite._connection import Location, SqliteConnection
 from txnframework_sql.sqlite._entries import SharingExecutor, SqliteEntries
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
-from txnframework_sql.sqlite._jobs import IJob, Job, SharedJob, SharedWork, Work
+from txnframework_sql.sqlite._jobs import IJob, Job, RepeatedWrite, SharedJob, SharedWork, Work
+from txnframework_sql.sqlite._leases import SqliteLeaseSession
 from txnframework_sql.sqlite._poller import Poller
 from txnframework_sql.sqlite._schema import ensure_current
 from txnframework_sql.sqlite._thread import DatabaseThread
 from txnframework_sql.steps import records
 from txnframework_sql.steps.leases import Clock, clock_of
 from txnframework_sql.steps.shared_writes import apply_all
-from txnframework_sql.steps.statements import Observer, RepeatedWrite
+from txnframework_sql.steps.statements import Observer
 
 
 class SqliteRecords:
@@ -190,15 +192,20 @@ class SqliteDatabase:
         """Return the result of steps that read one view; the view holds every write confirmed before this call."""
         return await self._run(work, is_write=False)
 
-    async def write(self, work: Work[T], is_urgent: bool = False) -> T:
+    async def write(self, work: Work[T]) -> T:
         """
         Return the result of the steps once their writes are durable.
 
-        Steps raise before they write, or all their writes are rolled back. Urgent ones go before all that wait.
+        Steps raise before they write, or all their writes are rolled back.
         """
-        if is_urgent:
-            return await self._run_at_once(work)
         return await self._run(work, is_write=True)
+
+    async def write_urgently(self, work: Work[T]) -> T:
+        """Return the result of the steps as ``write`` does, without a turn in the queues of the loop and the thread."""
+        self.require_open()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._thread.put([Job(work, True, self._loop, future)], is_urgent=True)
+        return await future
 
     async def share(self, work: SharedWork[C, T], call: C, is_write: bool) -> T:
         """
@@ -238,6 +245,10 @@ class SqliteDatabase:
     def clock(self, environment: Environment) -> Clock:
         """Return the clock of the machine, which all users of the file share."""
         return clock_of(environment.now_ms)
+
+    def lease_session(self, environment: Environment, name: str, ttl_ms: int, clock: Clock) -> LeaseSession:
+        """Return a new session, which the thread renews while the event loop is busy."""
+        return SqliteLeaseSession(self, environment, name, ttl_ms, clock)
 
     def wake_ups(self, watches: Watches, environment: Environment) -> Poller:
         """Return the wake-ups, which poll for commits of other processes."""
@@ -284,13 +295,6 @@ class SqliteDatabase:
             future: asyncio.Future[T] = self._loop.create_future()
             self._gather(Job(work, is_write, self._loop, future))
             return await future
-
-    async def _run_at_once(self, work: Work[T]) -> T:
-        """Perform a write without a turn in the queues of the loop and of the thread."""
-        self.require_open()
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._thread.put([Job(work, True, self._loop, future)], is_urgent=True)
-        return await future
 
     def _gather(self, job: IJob) -> None:
         if not self._gathered:

@@ -123,6 +123,19 @@ class SharedJob(Generic[C, T]):
                 _set(future, one, error)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatedWrite:
+    """
+    A write that must be repeated even while the event loop of its owner is busy.
+
+    Every ``period_s`` of real time, ``due`` is called on the database's thread. It returns None, or work and a function
+    that receives its result after the commit, on that thread too. A failure is not reported: the next call may succeed.
+    """
+
+    period_s: float
+    due: Callable[[], tuple[Work[Any], Callable[[Any], None]] | None]
+
+
 @dataclass(slots=True, eq=False)
 class RepeatedJob:
     """A write without a waiting caller; ``done`` is called on the thread if it succeeded."""

@@ -25,8 +25,8 @@ from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework_sql._database import copy_error
 from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, translated
-from txnframework_sql.sqlite._jobs import IJob, Outcome, RepeatedJob, attempt, deliver, failed
-from txnframework_sql.steps.statements import Change, Observer, RepeatedWrite
+from txnframework_sql.sqlite._jobs import IJob, Outcome, RepeatedJob, RepeatedWrite, attempt, deliver, failed
+from txnframework_sql.steps.statements import Change, Observer
 
 
 class DatabaseThread:

@@ -139,20 +139,6 @@ Observer = Callable[[tuple[Change, ...]], None]
 """Called after a commit, in any thread, with its changes; must return quickly and not raise."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RepeatedWrite:
-    """
-    A write that must be repeated even while the event loop of its owner is busy.
-
-    Every ``period_s`` of real time, ``due`` is called on the executor's thread. It returns None, or steps and a
-    function that receives their result after the commit, on that thread too. A failure is not reported: the next call
-    may succeed.
-    """
-
-    period_s: float
-    due: Callable[[], tuple[Callable[[], Steps[Any]], Callable[[Any], None]] | None]
-
-
 class Executor(Protocol):
     """
     Performs steps in the event loop in which it was opened.
@@ -169,12 +155,11 @@ class Executor(Protocol):
     async def read(self, work: Callable[[], Steps[T]]) -> T:
         """Return the result of steps that read one view; the view holds every write confirmed before this call."""
 
-    async def write(self, work: Callable[[], Steps[T]], is_urgent: bool = False) -> T:
+    async def write(self, work: Callable[[], Steps[T]]) -> T:
         """
         Return the result of the steps once their writes are durable.
 
-        Steps raise before they write, or all their writes are rolled back. Where writers are serialized, urgent steps
-        go before all that wait.
+        Steps raise before they write, or all their writes are rolled back.
         """
 
     def observe(self, observer: Observer) -> None:
@@ -182,13 +167,6 @@ class Executor(Protocol):
 
     def ignore(self, observer: Observer) -> None:
         """Stop calling ``observer``."""
-
-    def repeat(self, write: RepeatedWrite) -> Callable[[], None]:
-        """
-        Perform ``write`` until the returned function is called.
-
-        An executor that performs steps in the event loop ignores it.
-        """
 
     def require_open(self) -> None:
         """Raise Closed if this can no longer be used."""

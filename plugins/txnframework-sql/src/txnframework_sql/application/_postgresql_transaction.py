@@ -1,0 +1,231 @@
+"""A transaction of the application on PostgreSQL that a header's put joins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from zope.interface import implementer
+
+from txnframework.errors import TxnFrameworkError, VersionMismatch
+from txnframework.interfaces import IDatabaseTransaction
+from txnframework.model import IndexEntry, Key, Put
+from txnframework_sql.application._connection import (
+    ApplicationConnection,
+    Row,
+    commit,
+    ended,
+    require_joined,
+    roll_back,
+    sqlstate,
+    undone,
+)
+from txnframework_sql.application._postgresql_statements import (
+    BIND,
+    IS_JOINED,
+    IS_OUTERMOST,
+    NEW_NUMBER,
+    NOTIFY,
+    REPLACE,
+)
+from txnframework_sql.application._postgresql_store import JoinedStore
+from txnframework_sql.postgresql._connection import SCHEMA
+from txnframework_sql.postgresql._executor import prepare
+from txnframework_sql.postgresql._payloads import payloads
+from txnframework_sql.steps.record_writes import put_record
+from txnframework_sql.steps.records import encode_indexes
+from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of
+
+T = TypeVar("T")
+
+_SERIALIZATION_FAILURE = "40001"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The transaction, as the server knows it, and the header at its version."""
+
+    pid: int
+    began_us: int
+    header: Key
+    version: int
+    before: frozenset[IndexEntry]
+    pause_ms: int
+
+    @property
+    def bounds(self) -> tuple[object, ...]:
+        """The first three arguments of the statements that write."""
+        return self.pid, self.began_us, str(self.pause_ms)
+
+
+@implementer(IDatabaseTransaction)
+class PostgresqlTransaction:
+    """
+    One transaction of the application's connection.
+
+    The put locks the header until the COMMIT. If this process stops in between, the server ends the transaction after
+    ``pause_max_ms``.
+    """
+
+    def __init__(self, store: JoinedStore, connection: ApplicationConnection, joined: Joined) -> None:
+        self._store = store
+        self._connection = connection
+        self._joined = joined
+        self._changes: tuple[Change, ...] = ()
+        # A query that finds the put; None: the put is outside all savepoints.
+        self._check: str | None = None
+        self._is_ended = False
+
+    # Writers of different rows do not wait for each other.
+    store_waits: str | None = None
+
+    async def put(self, write: Put) -> int:
+        """Write the record inside the application's transaction."""
+        await require_joined(self._connection)
+        await self._connection.flush()
+        try:
+            if write.key == self._joined.header and write.expected == self._joined.version:
+                return await self._replace(write)
+            return await self._put_by_steps(write)
+        except TxnFrameworkError:
+            raise
+        except Exception as error:
+            if sqlstate(error) == _SERIALIZATION_FAILURE:
+                await self._require_unchanged(write, error)
+            explained = self._store.explained(self._connection, error)
+            if explained is error:
+                raise
+            raise explained from error
+
+    async def commit(self) -> None:
+        """Commit the application's transaction."""
+        try:
+            await commit(self._connection, self._check, lambda error: sqlstate(error) is not None)
+            self._is_ended = True
+        finally:
+            await self._connection.leave()
+            # The outcome is not always known: a possible change wakes watches as well.
+            self._store.executor.changed(self._changes)
+
+    async def rollback(self) -> None:
+        """Roll the application's transaction back; do nothing if it has ended."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        try:
+            if await self._is_joined():
+                await roll_back(self._connection)
+        finally:
+            await self._connection.leave()
+
+    async def _is_joined(self) -> bool:
+        """Return False if the application has ended the transaction; another one may be open by now."""
+        try:
+            if not await self._connection.is_joined():
+                return False
+            joined: bool = (await self._execute(f"SELECT {IS_JOINED}", self._joined.pid, self._joined.began_us))[0][0]
+        except Exception:  # The connection is lost, or the transaction has failed and can only be rolled back.
+            return True
+        return joined
+
+    async def _replace(self, write: Put) -> int:
+        """Write the header in one statement; versions are never reused, so its index entries before are known."""
+        joined, after = self._joined, frozenset(write.indexes)
+        change = RecordChange(write.key.path, partition_of(write.key), joined.before | after)
+        (payload,) = payloads((change,))
+        rows = await self._execute(
+            REPLACE,
+            *joined.bounds,
+            *(write.key.path, partition_of(write.key), bytes(write.value), encode_indexes(after)),
+            *(write.expected, encode_indexes(joined.before)),
+            *_columns(joined.before - after),
+            *_columns(after - joined.before),
+            *(self._store.executor.pool.channel, payload),
+        )
+        is_same, is_kept, version, is_outermost = rows[0]
+        self._require_kept(is_same, is_kept)
+        if version is None:
+            found = await self._execute(
+                f"SELECT version FROM {SCHEMA}.records WHERE path = $1::text AND partition = $2::text",  # noqa: S608
+                write.key.path,
+                partition_of(write.key),
+            )
+            raise VersionMismatch(write.key, found[0][0] if found else None)
+        self._check = None if is_outermost else self._find(write, int(version))
+        self._changes = (change,)
+        return int(version)
+
+    def _require_kept(self, is_same: bool, is_kept: bool) -> None:
+        if not is_same:
+            raise ended(self._connection)
+        if not is_kept:
+            raise undone(self._connection)
+
+    def _find(self, write: Put, version: int) -> str:
+        """
+        Return a query that finds the put.
+
+        A ROLLBACK TO without RELEASE keeps the savepoint, and asyncpg and SQLAlchemy do so. The put is then inside it.
+        The COMMIT includes both, unless another task rolls back to the savepoint in between. Then the COMMIT would
+        decide the rows without the header.
+        """
+        at = (
+            f"pg_catalog.convert_from(pg_catalog.decode('{part.encode().hex()}', 'hex'), 'UTF8')" for part in _at(write)
+        )
+        path, partition = at
+        return self._store.qualified(
+            f"SELECT 1 FROM {SCHEMA}.records"  # noqa: S608 - no text of others
+            f" WHERE path = {path} AND partition = {partition} AND version = {version}"
+        )
+
+    async def _require_unchanged(self, write: Put, error: Exception) -> None:
+        """Raise VersionMismatch if a serialization failure is due to a change of the record itself."""
+        record = await self._store.record(write.key)
+        actual = None if record is None else record.version
+        if isinstance(write.expected, int) and actual != write.expected:
+            raise VersionMismatch(write.key, actual) from error
+
+    async def _put_by_steps(self, write: Put) -> int:
+        """Write any record, in several statements."""
+        rows = await self._execute(BIND, *self._joined.bounds, self._joined.header.path)
+        self._require_kept(*rows[0][:2])
+        changes: list[Change] = []
+        record = await self._perform(put_record(write), changes)
+        is_outermost = (await self._execute(IS_OUTERMOST, *_at(write)))[0][0]
+        self._check = None if is_outermost else self._find(write, record.version)
+        await self._execute(NOTIFY, self._store.executor.pool.channel, payloads(changes))
+        self._changes = tuple(changes)
+        return record.version
+
+    async def _perform(self, steps: Steps[T], changes: list[Change]) -> T:
+        answer: object = None
+        try:
+            while True:
+                call = steps.send(answer)
+                if isinstance(call, Rows | Write):
+                    answer = await self._answer(call.statement, call.parameters)
+                elif isinstance(call, NewNumber):
+                    answer = (await self._execute(NEW_NUMBER))[0][0]
+                else:
+                    assert isinstance(call, RecordChange), "a put needs nothing else"
+                    changes.append(call)
+                    answer = None
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+    async def _answer(self, statement: Any, parameters: Mapping[str, object]) -> object:
+        prepared = prepare(statement)
+        return await self._execute(prepared.text, *prepared.bind(parameters))
+
+    async def _execute(self, text: str, *arguments: object) -> list[Row]:
+        return await self._connection.execute(self._store.qualified(text), *arguments)
+
+
+def _at(write: Put) -> tuple[str, str]:
+    return write.key.path, partition_of(write.key)
+
+
+def _columns(entries: frozenset[IndexEntry]) -> tuple[list[str], list[bytes]]:
+    return [entry.index for entry in entries], [entry.key for entry in entries]
