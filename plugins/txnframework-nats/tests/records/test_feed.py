@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, Expect, IndexEntry, IndexRange, Key, KeyRange, Put
-from txnframework.testing import VirtualEnvironment
+from txnframework.testing import VirtualEnvironment, run_ready
 from txnframework_nats._options import MetadataOptions
 from txnframework_nats.connection._connection import NatsConnection
 from txnframework_nats.connection._failures import ReplyLost
@@ -257,6 +257,49 @@ def test_a_read_waits_for_what_replaced_a_missing_message(url: str, monkeypatch:
         found = await asyncio.wait_for(reading, BOUND_S)
         assert found is not None
         assert (found.value, answers) == (b"after", [])
+        monkeypatch.undo()
+        await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_during_question", [True, False])
+def test_a_loop_that_is_held_up(url: str, monkeypatch: pytest.MonkeyPatch, is_during_question: bool) -> None:
+    """A read waits for what was sent while the event loop stood still, for however long that was."""
+
+    async def main() -> None:
+        store = await open_metadata_store(url, VirtualEnvironment(), MetadataOptions(connect_timeout_ms=60_000))
+        feed, loop = store._feed, asyncio.get_running_loop()
+        await store.put(Put(A, b"before", Expect.ABSENT))
+        await store.get(A)
+        last, time = feed.copy.applied, loop.time
+        was_asked, is_missed = asyncio.Event(), asyncio.Event()
+
+        def hold_up() -> None:
+            monkeypatch.setattr(loop, "time", lambda: time() + 90)
+
+        async def answer() -> StreamState:
+            was_asked.set()
+            if is_during_question:
+                hold_up()
+            return StreamState(last + 1, feed._created, 1)
+
+        async def following(number: int) -> int:
+            is_missed.set()
+            return number
+
+        monkeypatch.setattr(feed._stream, "state", answer)
+        monkeypatch.setattr(feed._stream, "next", following)
+        reading = asyncio.ensure_future(store.get(A))
+        await was_asked.wait()
+        await run_ready()
+        hold_up()
+        missed = asyncio.ensure_future(is_missed.wait())
+        await asyncio.wait((missed, reading), return_when=asyncio.FIRST_COMPLETED)
+        feed.applier.receive(message_of(store, A, last + 1, b"after"))
+        found = await reading
+        assert found is not None
+        assert found.value == b"after"
         monkeypatch.undo()
         await store.close()
 

@@ -16,6 +16,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from txnframework.errors import Closed, InvalidInput, Unavailable
+from txnframework.runtime.waits import is_done_within
 from txnframework_nats._options import ConnectionOptions, Servers
 from txnframework_nats.connection._client import connect
 from txnframework_nats.connection._failures import NOT_ENABLED, ReplyLost, RequestRefused
@@ -26,8 +27,6 @@ BATCH_MESSAGES_MAX = 1_000
 _NO_RESPONDERS = "503"
 _RETRY_S = 0.05
 _CLOSING_S = 2.0
-_LATE_S = 0.1
-"""A timer that fires so much too late shows that the loop was held up."""
 _API = "$JS.API."
 _UNAVAILABLE_NOW = (10008, 10009, 10024)
 """JetStream has no leader, or not yet: the request was not handled."""
@@ -306,13 +305,7 @@ class NatsConnection:
 
         :raises TimeoutError: there was none in ``request_timeout_ms`` of a running loop.
         """
-        timeout_s = self.options.request_timeout_ms / 1000
-        until = self._loop.time() + timeout_s
-        await asyncio.wait({reply}, timeout=timeout_s)
-        if not reply.done() and self._loop.time() > until + _LATE_S:
-            # The loop was held up, or the process. What arrived meanwhile is read only now.
-            await asyncio.wait({reply}, timeout=timeout_s)
-        if not reply.done():
+        if not await is_done_within(reply, self.options.request_timeout_ms / 1000):
             raise TimeoutError
         return reply.result()
 

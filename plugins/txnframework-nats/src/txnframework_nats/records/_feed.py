@@ -97,13 +97,16 @@ class Feed:
         """
         Return when the copy contains every write that was confirmed before the call.
 
-        Calls at the same time share one request to the leader: the next one, which begins after they did.
+        Calls at the same time share one request to the leader: the next one, which begins after they did. Each limit of
+        time ends a call only if an attempt that begins after it fails, too: a loop that was held up reads only then
+        what arrived meanwhile.
 
         :raises Unavailable: the leader did not answer, or the copy did not become current in time.
         :raises Closed: the store was closed meanwhile.
         """
         until = self._loop.time() + self._connection.options.connect_timeout_ms / 1000
         while True:
+            begun = self._loop.time()
             if self._queued is None:
                 self._queued = self._looking(self._running)
             looking = self._queued
@@ -116,7 +119,7 @@ class Feed:
                 raise Closed(f"{self._connection.shown_url}: the store was closed") from None
             if gaps == self.applier.gaps:
                 return
-            if self._loop.time() > until:
+            if begun > until:
                 raise Unavailable(f"{self._connection.shown_url}: records change faster than they are received")
 
     def confirm(self, sequence: int) -> None:
@@ -144,12 +147,11 @@ class Feed:
         if before is not None:
             await asyncio.wait({before})
         self._running, self._queued = self._queued, None
-        until = self._loop.time() + self._connection.options.connect_timeout_ms / 1000
         begun_ms = self._environment.monotonic_ms()
         if begun_ms - self._proved_ms > self._deleted_life_ms // 2:
             self._build_again()
         gaps = self.applier.gaps
-        await self._reach(await self._last_sequence(until), until)
+        await self._reach(await self._last_sequence())
         self._proved_ms = max(self._proved_ms, begun_ms)
         self._forget_deleted(begun_ms)
         return gaps
@@ -172,19 +174,21 @@ class Feed:
         for missed in self._on_missed:
             missed()
 
-    async def _last_sequence(self, until: float) -> int:
+    async def _last_sequence(self) -> int:
         """
         Return the last number of the stream, from its leader.
 
         A server that was the leader, and does not know yet that there is another one, may answer with less than this
         process has seen. Such an answer is not used.
         """
+        until = self._loop.time() + self._connection.options.connect_timeout_ms / 1000
         while True:
+            begun = self._loop.time()
             self._connection.require_open()
             try:
                 state = await self._stream.state()
             except ReplyLost as error:
-                if self._loop.time() > until:
+                if begun > until:
                     raise Unavailable(str(error)) from error
                 continue
             if state.created != self._created:
@@ -194,20 +198,21 @@ class Feed:
             seen = max(self.copy.applied, self._confirmed)
             if state.last_sequence >= seen:
                 return state.last_sequence
-            if self._loop.time() > until:
+            if begun > until:
                 raise Unavailable(
                     f"{self._connection.shown_url}: the leader has {state.last_sequence} messages, and this process has"
                     f" seen {seen}"
                 )
             await asyncio.sleep(_RETRY_S)
 
-    async def _reach(self, sequence: int, until: float) -> None:
+    async def _reach(self, sequence: int) -> None:
         """Wait until the copy has reached a number; find out what is missing if it does not."""
         patience_s = self._connection.options.connect_timeout_ms / 1000
+        until = self._loop.time() + patience_s
         while self.copy.applied < sequence:
             if self.applier.failure is not None:
                 raise self.applier.failure
-            before = self.copy.applied
+            before, begun = self.copy.applied, self._loop.time()
             self.applier.advanced.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_STALL_S):
@@ -215,7 +220,7 @@ class Feed:
             if self.copy.applied > before:
                 until = self._loop.time() + patience_s
                 continue
-            if self._loop.time() > until:
+            if begun > until:
                 raise Unavailable(f"{self._connection.shown_url}: the records were not received in time")
             with suppress(ReplyLost, Unavailable):
                 await self._look_for_missing(sequence)

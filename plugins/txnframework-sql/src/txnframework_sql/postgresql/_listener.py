@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.waits import is_done_within
 from txnframework_sql._database import copy_error
 from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql._watch import Watch, Watches
@@ -19,6 +20,8 @@ from txnframework_sql.postgresql._payloads import ANYTHING_CHANGED, changes_of
 from txnframework_sql.steps.statements import Change
 
 _FIRST_PAUSE_MS = 20
+# The driver's own timer would take a late reply for a lost one. It cannot be turned off.
+_DRIVERS_TIMEOUT_S = 86_400
 # If more notifications than this arrive together, they are not compared: every watch is woken.
 _RECEIVED_MAX = 64
 
@@ -118,20 +121,26 @@ class Listener:
 
         The server sends notifications before the reply. Without a connection, the call returns immediately.
 
-        :raises Unavailable: no reply came within ``heartbeat_ms``, and the connection is replaced.
+        :raises Unavailable: no reply came within ``heartbeat_ms`` of a running event loop, and the connection is
+            replaced.
         """
         async with self._heartbeat_lock:
             driver = self._driver
             if driver is None:
                 return
+            asking = asyncio.ensure_future(driver.execute("SELECT 1", timeout=_DRIVERS_TIMEOUT_S))
             try:
                 # Real time, because the wait happens outside this process.
-                async with asyncio.timeout(self._options.heartbeat_ms / 1000):
-                    await driver.execute("SELECT 1")
+                if not await is_done_within(asking, self._options.heartbeat_ms / 1000):
+                    raise TimeoutError
+                asking.result()
                 self._deliver()
             except POSTGRESQL_ERRORS as error:
                 driver.terminate()
                 raise translated(error, self._shown_url) from error
+            finally:
+                asking.cancel()
+                await asyncio.gather(asking, return_exceptions=True)
 
     async def close(self) -> None:
         """Stop listening; idempotent."""
@@ -189,8 +198,7 @@ class Listener:
         """Return, when the connection is lost, whether a heartbeat was ever answered."""
         has_answered = False
         while not lost.is_set():
-            at_ms = self._environment.now_ms() + self._options.heartbeat_ms
-            await _first_of(self._environment.sleep_until(at_ms), lost.wait())
+            await _first_of(self._environment.sleep(self._options.heartbeat_ms), lost.wait())
             if not lost.is_set():
                 try:
                     await self.heartbeat()

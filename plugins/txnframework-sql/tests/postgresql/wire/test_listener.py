@@ -12,7 +12,7 @@ import pytest
 
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import IndexEntry
-from txnframework.testing import VirtualEnvironment
+from txnframework.testing import VirtualEnvironment, run_ready
 from txnframework.testing.servers.proxy import Proxy, Side
 from txnframework_sql.postgresql._listener import Listener
 from txnframework_sql.postgresql._payloads import (
@@ -247,6 +247,29 @@ def test_half_open(wire: Any, sender: Side) -> None:
             assert heard.changes == ([] if sender is Side.SERVER else [LedgerChange(1)])
 
     wire.run(test)
+
+
+def test_a_loop_that_is_held_up(wire: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reply that arrives while the event loop stands still is no lost reply, and the connection stays."""
+
+    async def test() -> None:
+        async with listening(wire, VirtualEnvironment()) as (_, proxy, listener, heard):
+            driver = listener._driver
+            proxy.stall()
+            asking = asyncio.ensure_future(listener.heartbeat())
+            await run_ready()
+            loop = asyncio.get_running_loop()
+            time = loop.time
+            # As if the loop had stood still for longer than a reply may take.
+            monkeypatch.setattr(loop, "time", lambda: time() + 1.5 * HEARTBEAT_MS / 1000)
+            await run_ready()
+            proxy.restore()
+            await asking
+            assert listener._driver is driver
+            assert heard.woken == 0
+
+    # Without the limit of the other tests, which this time exceeds.
+    asyncio.run(test())
 
 
 def test_a_server_that_cannot_be_reached(wire: Any) -> None:
