@@ -25,7 +25,14 @@ from txnframework.interfaces._coordinator import (
 )
 from txnframework.interfaces._copyable import ICopyableLedgerStore, ICopyableMetadataStore
 from txnframework.interfaces._dispatcher import IDispatcher, ISingleActiveDispatcher
-from txnframework.interfaces._ledger import IAppendedWatch, IColocatedLedger, ILedgerStore, IManagedLedger
+from txnframework.interfaces._ledger import (
+    IAppendedWatch,
+    IColocatedLedger,
+    IColocatedLedgerStore,
+    ILedgerStore,
+    IManagedLedger,
+    ISerialLedgerStore,
+)
 from txnframework.interfaces._metadata_store import (
     IAtomicBatchStore,
     IColocatedStore,
@@ -50,6 +57,7 @@ __all__ = [
     "ICoCommitCoordinator",
     "ICoCommitStore",
     "IColocatedLedger",
+    "IColocatedLedgerStore",
     "IColocatedStore",
     "ICommitOrderBuffer",
     "ICoordinatorShare",
@@ -75,6 +83,7 @@ __all__ = [
     "IRestorable",
     "ISealableBuffer",
     "ISealablePendingAcks",
+    "ISerialLedgerStore",
     "ISharedStore",
     "ISingleActiveDispatcher",
     "ITransactionBuffer",

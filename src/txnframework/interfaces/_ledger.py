@@ -5,7 +5,7 @@ from __future__ import annotations
 from zope.interface import Attribute, Interface
 
 from txnframework.interfaces._metadata_store import IWatch
-from txnframework.model.colocated import IntendedAppend, IntendedAppended
+from txnframework.model.colocated import IntendedAppend, IntendedAppended, JointAppend, JointAppended
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended, LedgerEntry, LedgerSummary, MessageCount, Tail, WindowState
 from txnframework.model.positions import EntryRange, Limit, Position
@@ -142,6 +142,9 @@ class IColocatedLedger(IManagedLedger):
     """
 
     location: object = Attribute("The database that has the ledger.")
+    reference: object = Attribute(
+        "Names this ledger, and no later one of its name, in ``LedgerAppend``; equal for all handles of one ledger."
+    )
 
     async def append_intended(request: IntendedAppend) -> IntendedAppended:
         """
@@ -199,3 +202,64 @@ class ILedgerStore(Interface):
 
     async def close() -> None:
         """Release every ledger; may be repeated."""
+
+
+class IColocatedLedgerStore(ILedgerStore):
+    """
+    A store in a database that may also have a metadata store; it appends to many ledgers, with records, in one step.
+
+    Its ledgers are IColocatedLedgers of the same ``location``. The records are those of the IColocatedStore whose
+    ``location`` is equal.
+    """
+
+    location: object = Attribute("The database that has the ledgers.")
+
+    async def append_jointly(request: JointAppend) -> JointAppended:
+        """
+        Append entries to several ledgers and apply a batch of records, all or nothing, and durably.
+
+        The entries of each ledger go to whichever of its ledgers is open, in order and adjacent. Windows, times, counts
+        and the highest transaction numbers are the same as after ``append``. The batch may be of several partitions;
+        its records are as if ``ICrossPartitionStore.apply`` had written them. Watches on the tails and on the records
+        wake.
+
+        Entries may have a branch, without an intent, if the batch puts the header of their transaction as committed
+        with that branch. No process sees such an entry before the header, so it counts for every reader at all times.
+
+        Obligations.
+
+        * Atomically visible. After a process has seen one of the entries or records, each of its reads sees all of
+          them. What one call of another method reads is from before the step, or from after it.
+        * One refused part refuses everything, also an entry that ``append`` would report as a duplicate.
+        * Each check excludes a concurrent change of its record, as a check of IAtomicBatchStore does.
+
+        Freedoms. If several parts are refused, the error names any one of them.
+
+        :raises LedgerSealed: a row is sealed; nothing was written.
+        :raises LedgerNotFound: a ledger was deleted; nothing was written.
+        :raises VersionMismatch: a record is not as expected; the error names it; nothing was written.
+        :raises SequenceStored: a sequence, or part of it, is already stored or twice in the request, and its copy is
+            not the one named in ``replaces``; nothing was written.
+        :raises OutcomeUnknown: everything was written, or nothing, as after a cancelled call; read before trying again.
+            A record that is put with the expectation ABSENT shows which: it exists if and only if everything was
+            written. If a caller then puts that record itself, expecting its absence, the step cannot be applied while
+            the record exists.
+        """
+
+
+class ISerialLedgerStore(IColocatedLedgerStore):
+    """
+    A store that applies its joint appends and every write of its records one after the other.
+
+    It takes requests with ``vacant``. No record has an entry in these ranges at the moment of the step. So of two steps
+    that each require a range to be vacant and put a record with an entry in it, one is refused. A store whose writes
+    run side by side refuses ``vacant`` with ValueError: each of two such steps could read before the other has written.
+    """
+
+    async def append_jointly(request: JointAppend) -> JointAppended:
+        """
+        Append entries and apply a batch, as IColocatedLedgerStore does, if the ranges in ``vacant`` are.
+
+        :raises VersionMismatch: a record is not as expected, or has an entry in a range of ``vacant``; the error names
+            it; nothing was written.
+        """

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from txnframework.model.acks import Ack, AckRequest, AckState, AckStatus, PendingAck, PendingAcks, ProcessedRange
-from txnframework.model.colocated import IntendedAppend, IntendedAppended
+from txnframework.model.colocated import (
+    IntendedAppend,
+    IntendedAppended,
+    JointAppend,
+    JointAppended,
+    LedgerAppend,
+)
 from txnframework.model.dispatch import Assignment, Candidate, ConsumerInfo, Ordering, SubscriptionType
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.ledger import (
@@ -95,8 +101,11 @@ __all__ = [
     "IntendedAppend",
     "IntendedAppended",
     "Isolation",
+    "JointAppend",
+    "JointAppended",
     "Key",
     "KeyRange",
+    "LedgerAppend",
     "LedgerEntry",
     "LedgerShape",
     "LedgerSummary",

@@ -1,11 +1,12 @@
-"""An append and the intent that precedes it, as one step of a database that has both."""
+"""Appends and records that are written in one step of a database that has both."""
 
 from __future__ import annotations
 
 import msgspec
 
 from txnframework.model.ledger import Append, Appended, Tail
-from txnframework.model.metadata import Check, IndexEntry, Key, PutSequential, Record
+from txnframework.model.metadata import Batch, Check, IndexEntry, IndexRange, Key, PutSequential, Record
+from txnframework.model.positions import Position
 from txnframework.model.records import WriteOperation, encode
 
 
@@ -39,3 +40,34 @@ class IntendedAppended(msgspec.Struct, frozen=True, gc=False):
     appended: tuple[Appended, ...]
     operation: WriteOperation
     record: Record
+
+
+class LedgerAppend(msgspec.Struct, frozen=True, gc=False):
+    """
+    Entries of one ledger in a joint append.
+
+    ``ledger``: the ``reference`` of an IColocatedLedger of the same store.
+    """
+
+    ledger: object
+    entries: tuple[Append, ...]
+
+
+class JointAppend(msgspec.Struct, frozen=True, gc=False):
+    """
+    Entries of any number of ledgers, and a batch of records, to be written all or nothing.
+
+    ``appends``: at most one for each ledger, and each with at least one entry. ``vacant``: index ranges in which no
+    record may have an entry; only for an ISerialLedgerStore. Each part may be empty.
+    """
+
+    appends: tuple[LedgerAppend, ...]
+    batch: Batch = Batch()
+    vacant: tuple[IndexRange, ...] = ()
+
+
+class JointAppended(msgspec.Struct, frozen=True, gc=False):
+    """The positions of the entries of each ledger, and the records that the puts wrote; in the order of the request."""
+
+    positions: tuple[tuple[Position, ...], ...]
+    records: tuple[Record, ...]

@@ -164,7 +164,7 @@ class Paired(ABC, Generic[R]):
 
 
 class Colocated(ABC):
-    """Mixin for the ``Harness`` of a ledger store beside records; enables the tests of IColocatedLedger."""
+    """Mixin for the ``Harness`` of a ledger store beside records; enables the tests of one-step appends."""
 
     @abstractmethod
     def open_with_records(self) -> AbstractAsyncContextManager[tuple[ILedgerStore, IColocatedStore]]:

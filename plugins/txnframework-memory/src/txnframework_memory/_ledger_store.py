@@ -6,7 +6,14 @@ from functools import partial
 
 from zope.interface import implementer
 
-from txnframework.interfaces import IColocatedLedger, ICopyableLedgerStore, IManagedLedger, IRestorable, IWatch
+from txnframework.interfaces import (
+    IColocatedLedger,
+    ICopyableLedgerStore,
+    IManagedLedger,
+    IRestorable,
+    ISerialLedgerStore,
+    IWatch,
+)
 from txnframework.model import (
     Append,
     Appended,
@@ -15,6 +22,8 @@ from txnframework.model import (
     EntryRange,
     IntendedAppend,
     IntendedAppended,
+    JointAppend,
+    JointAppended,
     LedgerEntry,
     LedgerShape,
     LedgerSummary,
@@ -28,6 +37,7 @@ from txnframework.model import (
 )
 from txnframework_memory._ledgers import StoredLedger
 from txnframework_memory._link import Link, Pause, TailWatch
+from txnframework_memory._records import check_batch
 from txnframework_memory._server import Server
 
 
@@ -38,6 +48,7 @@ class MemoryManagedLedger:
     def __init__(self, row: StoredLedger, server: Server, store_link: Link, pause: Pause) -> None:
         self.name = row.name
         self.location: object = server
+        self.reference: object = row
         self.link = Link(f"ledger {row.name}", pause)
         self.link.is_cut = store_link.is_cut
         self._row = row
@@ -140,7 +151,7 @@ class MemoryManagedLedger:
         return watch
 
 
-@implementer(ICopyableLedgerStore, IRestorable)
+@implementer(ISerialLedgerStore, ICopyableLedgerStore, IRestorable)
 class MemoryLedgerStore:
     """One client of the ledgers of a ``MemorySpace``."""
 
@@ -149,6 +160,7 @@ class MemoryLedgerStore:
         rows = server.rows
         assert rows.identity is not None, "opened through MemorySpace.open_ledgers"
         self.identity: str = rows.identity
+        self.location: object = server
         self.link = Link(f"ledgers of {self.identity}", pause)
         self._rows = rows
         self._pause = pause
@@ -161,6 +173,15 @@ class MemoryLedgerStore:
     async def open(self, name: str) -> IManagedLedger:
         """Open a managed ledger, or raise LedgerNotFound."""
         return await self.link.read(lambda: self._open(self._rows.find(name)))
+
+    async def append_jointly(self, request: JointAppend) -> JointAppended:
+        """Append entries to several ledgers and apply a batch, as one step."""
+        rows = [append.ledger for append in request.appends]
+        if len(set(rows)) < len(rows):
+            raise ValueError("a joint append has the entries of one ledger in one place")
+        check_batch(request.batch)
+        locked = partial(self._server.locks.of_batch, request.batch)
+        return await self.link.write(partial(self._append_jointly, request), locked)
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Delete a managed ledger with its data, unless it has a ledger with a higher id than ``upto_ledger_id``."""
@@ -235,6 +256,21 @@ class MemoryLedgerStore:
         self.link.restore()
         for ledger in self._opened:
             ledger.restore()
+
+    def _append_jointly(self, request: JointAppend) -> JointAppended:
+        # No step awaits anything, so no process sees a part. Every condition precedes the first write.
+        records = self._server.records
+        records.require(request.batch)
+        for entries in request.vacant:
+            records.require_vacant(entries)
+        appends: list[tuple[StoredLedger, tuple[Append, ...]]] = []
+        for append in request.appends:
+            assert isinstance(append.ledger, StoredLedger), "the reference of a ledger of this store"
+            append.ledger.require_new(append.entries)
+            appends.append((append.ledger, append.entries))
+        appended = [row.append(entries, row.tail().open_ledger_id) for row, entries in appends]
+        positions = tuple(tuple(one.position for one in some) for some in appended)
+        return JointAppended(positions, records.apply(request.batch))
 
     def _open(self, row: StoredLedger) -> MemoryManagedLedger:
         ledger = MemoryManagedLedger(row, self._server, self.link, self._pause)

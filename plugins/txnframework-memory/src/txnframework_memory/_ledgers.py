@@ -13,6 +13,7 @@ from txnframework.errors import (
     LedgerClosed,
     LedgerNotFound,
     LedgerSealed,
+    SequenceStored,
     StoreMismatch,
 )
 from txnframework.model import (
@@ -26,6 +27,7 @@ from txnframework.model import (
     Limit,
     MessageCount,
     Position,
+    ProducerSequence,
     RememberedSequence,
     StoredEntry,
     Tail,
@@ -80,6 +82,28 @@ class StoredLedger:
         if stored:
             self.watches.notify((tuple(LedgerEntry(position, bytes(entry.data)) for position, entry in stored),))
         return appended
+
+    def require_new(self, entries: tuple[Append, ...]) -> None:
+        """
+        Append nothing.
+
+        :raises LedgerNotFound: this managed ledger was deleted.
+        :raises LedgerSealed: ``append`` would raise it.
+        :raises SequenceStored: ``append`` would report one of the entries as a duplicate.
+        """
+        self.require_present()
+        if self._is_sealed:
+            raise LedgerSealed(self.name)
+        earlier: dict[str, list[ProducerSequence]] = {}
+        for sequence, replaces in ((entry.sequence, entry.replaces) for entry in entries if entry.sequence):
+            window = self._windows.get(sequence.producer, Window())
+            copies = window.overlapping(sequence.first, sequence.last)
+            stored = [copy.sequence for copy in copies if copy.position != replaces]
+            beside = earlier.setdefault(sequence.producer, [])
+            stored += [one for one in beside if one.first <= sequence.last and sequence.first <= one.last]
+            if stored:
+                raise SequenceStored(self.name, sequence.producer, stored[-1].last)
+            beside.append(sequence)
 
     def find_sequence(self, producer: str, sequence: int) -> Appended | None:
         """Return the copy of this sequence, or None."""

@@ -109,15 +109,32 @@ class Records:
 
         :raises VersionMismatch: a record is not as expected; no step was applied.
         """
-        for step in (*batch.checks, *batch.puts, *batch.deletes):
-            if not isinstance(step, PutSequential):
-                self._check(step.key, step.expected)
+        self.require(batch)
         changes: list[Change] = []
         written = [self._put(put, changes) for put in batch.puts]
         for delete in batch.deletes:
             self._remove(record_id(delete.key), changes)
         self.watches.notify(changes)
         return tuple(written)
+
+    def require(self, batch: Batch) -> None:
+        """
+        Apply nothing.
+
+        :raises VersionMismatch: ``apply`` would raise it.
+        """
+        for step in (*batch.checks, *batch.puts, *batch.deletes):
+            if not isinstance(step, PutSequential):
+                self._check(step.key, step.expected)
+
+    def require_vacant(self, entries: IndexRange) -> None:
+        """
+        Require that no record has an index entry in the range.
+
+        :raises VersionMismatch: one has; the error names it.
+        """
+        for record in self.scan_index(entries, 1).records:
+            raise VersionMismatch(record.key, record.version)
 
     def reserve(self, put: Put) -> int:
         """

@@ -67,6 +67,7 @@ class SqlManagedLedger:
     ) -> None:
         self.name = managed.name
         self.location: object = executor.location
+        self.reference: object = managed
         self._executor = executor
         self._entries = entries
         self._watches = watches

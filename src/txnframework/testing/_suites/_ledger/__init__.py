@@ -8,6 +8,8 @@ from txnframework.interfaces import ILedgerStore
 from txnframework.testing._suites._ledger.appends import AppendRules, LargeAnswerRules
 from txnframework.testing._suites._ledger.colocation import ColocationRules
 from txnframework.testing._suites._ledger.deduplication import DeduplicationRules
+from txnframework.testing._suites._ledger.joint_appends import JointAppendRules
+from txnframework.testing._suites._ledger.joint_refusals import JointRefusalRules
 from txnframework.testing._suites._ledger.races import RaceRules
 from txnframework.testing._suites._ledger.store_copies import LedgerCopyRules
 from txnframework.testing._suites._ledger.stores import StoreRules
@@ -17,6 +19,8 @@ from txnframework.testing.harness import Harness
 
 class LedgerStoreSuite(
     ColocationRules,
+    JointAppendRules,
+    JointRefusalRules,
     LedgerCopyRules,
     RaceRules,
     LargeAnswerRules,

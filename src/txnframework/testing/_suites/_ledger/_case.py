@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from txnframework.interfaces import ICopyableLedgerStore, ILedgerStore, IManagedLedger, IRestorable
+from txnframework.interfaces import (
+    IColocatedLedgerStore,
+    ICopyableLedgerStore,
+    ILedgerStore,
+    IManagedLedger,
+    IRestorable,
+    ISerialLedgerStore,
+)
 from txnframework.model import (
     EARLIEST,
     Append,
@@ -30,6 +37,7 @@ class LedgerStoreRules(Suite):
 
     capabilities: ClassVar[tuple[Any, ...]] = (
         ICopyableLedgerStore, Paired, Crashing, Disconnecting, IRestorable, Misleading, Colocated,
+        IColocatedLedgerStore, ISerialLedgerStore,
     )  # fmt: skip
     data: Harness[ILedgerStore]
 

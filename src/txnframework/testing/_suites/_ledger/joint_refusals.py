@@ -1,0 +1,177 @@
+"""Rules of IColocatedLedgerStore and ISerialLedgerStore: one refused part of a joint append refuses everything."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from txnframework.errors import LedgerNotFound, LedgerSealed, SequenceStored, VersionMismatch
+from txnframework.interfaces import IColocatedLedgerStore, ISerialLedgerStore
+from txnframework.model import (
+    Append,
+    Batch,
+    Expect,
+    IndexEntry,
+    IndexRange,
+    JointAppend,
+    Key,
+    Put,
+)
+from txnframework.testing._suites._ledger._case import read_all, sent
+from txnframework.testing._suites._ledger._joint_case import (
+    ACKS,
+    CALLS,
+    CURSOR,
+    HEADER,
+    OLD,
+    TAKEN,
+    JointRules,
+)
+from txnframework.testing.capabilities import requires
+from txnframework.testing.harness import Colocated
+
+
+class JointRefusalRules(JointRules):
+    """A store that refuses a whole joint append for any of its parts."""
+
+    @requires(Colocated, IColocatedLedgerStore)
+    async def test_a_sealed_ledger_refuses_everything(self) -> None:
+        """If one ledger is sealed, nothing is written to any ledger, and no record."""
+        async with self._ledgers_and_records() as opened:
+            await opened.ledgers[1].seal()
+            with pytest.raises(LedgerSealed):
+                await opened.store.append_jointly(JointAppend(opened.appends(Append(b"a")), opened.batch()))
+            await opened.require_nothing_written()
+
+    @requires(Colocated, IColocatedLedgerStore)
+    async def test_a_deleted_ledger_refuses_everything(self) -> None:
+        """A reference to a deleted ledger is refused, and does not name a ledger that is created under its name."""
+        async with self._ledgers_and_records() as opened:
+            deleted = opened.ledgers[1]
+            await opened.store.delete(deleted.name, None)
+            created = await opened.store.create(deleted.name)
+            with pytest.raises(LedgerNotFound):
+                await opened.store.append_jointly(JointAppend(opened.appends(Append(b"a")), opened.batch()))
+            assert await read_all(created) == []
+            await opened.require_nothing_written()
+
+    @requires(Colocated, IColocatedLedgerStore)
+    async def test_one_record_refuses_everything(self) -> None:
+        """If one record is not as expected, the error names it, and no entry and no record is written."""
+        async with self._ledgers_and_records() as opened:
+            with pytest.raises(VersionMismatch) as caught:
+                await opened.store.append_jointly(
+                    JointAppend(opened.appends(Append(b"a")), opened.batch(opened.cursor + 1))
+                )
+            assert (caught.value.key, caught.value.actual) == (CURSOR, opened.cursor)
+            await opened.require_nothing_written()
+            ended = await opened.records.put(Put(HEADER, b"aborted", Expect.ABSENT))
+            with pytest.raises(VersionMismatch) as caught:
+                await opened.store.append_jointly(JointAppend(opened.appends(Append(b"a")), opened.batch()))
+            assert (caught.value.key, caught.value.actual) == (HEADER, ended)
+            assert [await read_all(ledger) for ledger in opened.ledgers] == [[]] * 3
+
+    @requires(Colocated, IColocatedLedgerStore)
+    async def test_one_duplicate_refuses_everything(self) -> None:
+        """If a sequence, or part of it, is already stored, nothing is written, and the error names the producer."""
+        async with self._ledgers_and_records() as opened:
+            await opened.ledgers[2].append((sent("p", 3, 5),), None)
+            appends = opened.appends(sent("p", 1), sent("p", 5, 6))
+            with pytest.raises(SequenceStored) as caught:
+                await opened.store.append_jointly(JointAppend(appends, opened.batch()))
+            assert (caught.value.name, caught.value.producer) == (opened.ledgers[2].name, "p")
+            assert await opened.records.get(HEADER) is None
+            assert [await read_all(ledger) for ledger in opened.ledgers] == [[], [], [b"p:3-5"]]
+
+    @requires(Colocated, IColocatedLedgerStore)
+    async def test_a_sequence_that_is_twice_in_a_request(self) -> None:
+        """Two entries of one ledger with the same sequence refuse everything."""
+        async with self._ledgers_and_records() as opened:
+            with pytest.raises(SequenceStored):
+                await opened.store.append_jointly(
+                    JointAppend(opened.appends(sent("p", 1, 2), sent("p", 2)), opened.batch())
+                )
+            await opened.require_nothing_written()
+
+    @requires(Colocated, IColocatedLedgerStore)
+    async def test_requests_that_make_no_sense(self) -> None:
+        """A ledger in two places, a record in two steps, and several partitions without the mark are ValueErrors."""
+        async with self._ledgers_and_records() as opened:
+            appends = opened.appends(Append(b"a"))
+            twice = Batch(puts=(Put(HEADER, b"1", Expect.ANY), Put(HEADER, b"2", Expect.ANY)))
+            unmarked = Batch(puts=opened.batch().puts)
+            for request in (
+                JointAppend(appends + appends[:1]),
+                JointAppend(appends, twice),
+                JointAppend(appends, unmarked),
+            ):
+                with pytest.raises(ValueError):  # noqa: PT011 - the texts are the stores' own
+                    await opened.store.append_jointly(request)
+            await opened.require_nothing_written()
+
+    @requires(Colocated, IColocatedLedgerStore)
+    async def test_one_of_many_that_compete(self) -> None:
+        """Of many concurrent steps that move one record from the same version, exactly one is applied."""
+        async with self._ledgers_and_records() as opened:
+            steps = [
+                opened.store.append_jointly(
+                    JointAppend(
+                        opened.appends(sent(f"p{number}", 1)), Batch(puts=(Put(CURSOR, b"moved", opened.cursor),))
+                    )
+                )
+                for number in range(CALLS)
+            ]
+            done = await asyncio.gather(*steps, return_exceptions=True)
+            refused = [one for one in done if isinstance(one, BaseException)]
+            assert {type(one) for one in refused} == {VersionMismatch}
+            assert len(refused) == CALLS - 1
+            assert [len(await read_all(ledger)) for ledger in opened.ledgers] == [1, 1, 1]
+
+    @requires(Colocated, ISerialLedgerStore)
+    async def test_a_range_that_is_not_vacant(self) -> None:
+        """A record with an entry in the range refuses everything, and the error names it; other entries do not."""
+        async with self._ledgers_and_records() as opened:
+            elsewhere = (IndexEntry("suite-acks", b"\xff"), IndexEntry("other", b"k"))
+            await opened.records.put(Put(Key("/other"), b"", Expect.ABSENT, elsewhere))
+            taken = await opened.records.put(Put(OLD, b"ack", Expect.ABSENT, (TAKEN,)))
+            vacant = (IndexRange("suite-acks", b"a", b"k"), ACKS)
+            request = JointAppend(opened.appends(Append(b"a")), opened.batch(), vacant)
+            with pytest.raises(VersionMismatch) as caught:
+                await opened.store.append_jointly(request)
+            assert (caught.value.key, caught.value.actual) == (OLD, taken)
+            await opened.require_nothing_written()
+            await opened.records.delete(OLD, taken)
+            await opened.store.append_jointly(request)
+            assert [await read_all(ledger) for ledger in opened.ledgers] == [[b"a"]] * 3
+
+    @requires(Colocated, ISerialLedgerStore)
+    async def test_ranges_that_are_taken_in_a_race(self) -> None:
+        """Of concurrent puts and steps that want one range for themselves, exactly one gets it."""
+        async with self._ledgers_and_records() as opened:
+            steps = [
+                opened.store.append_jointly(
+                    JointAppend(
+                        opened.appends(sent(f"p{number}", 1)),
+                        Batch(puts=(Put(Key(f"/ack/{number}"), b"", Expect.ABSENT, (TAKEN,)),)),
+                        (ACKS,),
+                    )
+                )
+                for number in range(CALLS)
+            ]
+            done = await asyncio.gather(*steps, return_exceptions=True)
+            refused = [one for one in done if isinstance(one, BaseException)]
+            assert {type(one) for one in refused} == {VersionMismatch}
+            assert len(refused) == CALLS - 1
+            assert len((await opened.records.scan_index(ACKS, CALLS)).records) == 1
+            assert [len(await read_all(ledger)) for ledger in opened.ledgers] == [1, 1, 1]
+
+    @requires(Colocated, IColocatedLedgerStore)
+    async def test_a_store_that_cannot_require_vacant_ranges(self) -> None:
+        """A store that cannot keep the promise refuses the request instead of ignoring the condition."""
+        async with self._ledgers_and_records() as opened:
+            if ISerialLedgerStore.providedBy(opened.store):
+                return
+            with pytest.raises(ValueError):  # noqa: PT011 - the text is the store's own
+                await opened.store.append_jointly(JointAppend(opened.appends(Append(b"a")), opened.batch(), (ACKS,)))
+            await opened.require_nothing_written()
