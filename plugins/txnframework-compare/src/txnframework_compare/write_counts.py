@@ -7,7 +7,14 @@ from dataclasses import astuple, dataclass
 
 from txnframework.broker import ForwardingProxy
 from txnframework.errors import InvalidName
-from txnframework.interfaces import IAtomicBatchStore, IColocatedLedger, ILedgerStore, IManagedLedger, IMetadataStore
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    IColocatedLedger,
+    IColocatedLedgerStore,
+    ILedgerStore,
+    IManagedLedger,
+    IMetadataStore,
+)
 from txnframework.model import (
     Append,
     Appended,
@@ -15,6 +22,8 @@ from txnframework.model import (
     Expected,
     IntendedAppend,
     IntendedAppended,
+    JointAppend,
+    JointAppended,
     Key,
     Put,
     PutSequential,
@@ -135,6 +144,16 @@ class CountingLedgers(ForwardingProxy):
     async def open(self, name: str) -> IManagedLedger:
         """Open a counting ledger."""
         return self._counted(await self._behind.open(name))
+
+    async def append_jointly(self, request: JointAppend) -> JointAppended:
+        """Append entries to topics with a batch of records, and count both."""
+        ledgers = self._behind
+        assert IColocatedLedgerStore.providedBy(ledgers), "the caller has checked it"
+        done = await ledgers.append_jointly(request)
+        self._counts.topic_entries += sum(map(len, done.positions))
+        self._counts.records += len(request.batch.puts)
+        self._counts.deletions += len(request.batch.deletes)
+        return done
 
     def _counted(self, ledger: IManagedLedger) -> IManagedLedger:
         return IManagedLedger(CountingLedger(ledger, self._counts))

@@ -12,6 +12,7 @@ from txnframework.interfaces import (
     IAtomicBatchStore,
     ICoCommitStore,
     IColocatedLedger,
+    IColocatedLedgerStore,
     ICrossPartitionStore,
     IDatabaseTransaction,
     ILease,
@@ -31,6 +32,8 @@ from txnframework.model import (
     IndexRange,
     IntendedAppend,
     IntendedAppended,
+    JointAppend,
+    JointAppended,
     Key,
     KeyRange,
     LedgerEntry,
@@ -366,6 +369,12 @@ class FaultyLedgerStore(ForwardingProxy):
     async def open(self, name: str) -> IManagedLedger:
         """Open an existing managed ledger, or raise LedgerNotFound."""
         return FaultyLedger(await self._calls.read("open", name, lambda: self._ledgers.open(name)), self._calls)
+
+    async def append_jointly(self, request: JointAppend) -> JointAppended:
+        """Append entries to several ledgers and apply a batch, in one step."""
+        ledgers = self._ledgers
+        assert IColocatedLedgerStore.providedBy(ledgers), "the caller has checked it"
+        return await self._calls.write("append_jointly", request.batch, lambda: ledgers.append_jointly(request))
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Remove a managed ledger with its data."""

@@ -213,7 +213,7 @@ class JointAppendRules(JointRules):
                 assert await read_all(ledger) == [b"p:1-1", b"q:1-1"]
 
     async def _parts_seen(self, opened: LedgersAndRecords) -> list[str]:
-        """Count the steps in two places, one after the other, until all are there; return what the second one lacked."""
+        """Count the steps in two places, one after the other, until all are there; return what the second lacked."""
         missing: list[str] = []
         places: list[IColocatedLedger | None] = [*opened.ledgers, None]
         for first, second in cycle(permutations(places, 2)):
