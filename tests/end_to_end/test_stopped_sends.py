@@ -97,7 +97,7 @@ def test_a_stopped_change_of_route_leaves_nobody_waiting(memory: Stores) -> None
             real, topics.finish_changes = topics.finish_changes, hang
             sends = [asyncio.ensure_future(producer.send(b"m")) for _ in range(3)]
             await asked.wait()
-            cancel("Producer._reroute")
+            cancel("SegmentRouter._reroute")
             assert await outcomes(sends) == [Closed] * 3
             topics.finish_changes = real
             await producer.send(b"again")

@@ -20,7 +20,7 @@ from txnframework.broker import (
     SubscriptionPosition,
     TopicDescription,
 )
-from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name, Ping
+from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name, Ping, PlannedAck, PlannedSend
 from txnframework.model.acks import AckStatus
 from txnframework.model.dispatch import DEFAULT_TYPE
 from txnframework.model.ids import TxnID
@@ -77,6 +77,12 @@ class Client:
             )
 
         return Transaction(self._loop, self._loop.run(make()))
+
+    def transact(
+        self, *operations: PlannedSend | PlannedAck, timeout_ms: int | None = None, principal: str = ""
+    ) -> tuple[MessageID, ...]:
+        """Begin a transaction, perform these operations in it, and commit; return the ids of the messages, in order."""
+        return self._loop.run(self._client.transact(*operations, timeout_ms=timeout_ms, principal=principal))
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """Take part in a transaction of another process, under a random branch."""

@@ -10,7 +10,7 @@ from txnframework import client as asynchronous
 from txnframework.blocking._handler_runs import HandlerRuns
 from txnframework.blocking._transactions import TransactionPart
 from txnframework.broker import Start
-from txnframework.client import LoopThread, Message, MessageID, Name
+from txnframework.client import LoopThread, Message, MessageID, Name, PlannedAck, PlannedSend
 from txnframework.client._arguments import several_values
 from txnframework.client._content_types import T_co, T_contra
 from txnframework.model.names import TopicName
@@ -83,6 +83,26 @@ class Producer(Generic[T_contra]):
         )
         return self._loop.run(sending)
 
+    def outgoing(
+        self,
+        value: T_contra | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        sequence_id: int | None = None,
+        deliver_at_ms: int | None = None,
+        deliver_after_ms: int | None = None,
+    ) -> PlannedSend:
+        """Return a message for ``Client.transact``, which sends it."""
+        return self._producer.outgoing(
+            value,
+            key=key,
+            headers=headers,
+            sequence_id=sequence_id,
+            deliver_at_ms=deliver_at_ms,
+            deliver_after_ms=deliver_after_ms,
+        )
+
     def close(self) -> None:
         """Wait for the sends in flight, then release resources."""
         self._loop.run(self._producer.close())
@@ -134,6 +154,10 @@ class Consumer(HandlerRuns[T_co]):
     def ack(self, *messages: Acked, txn: TransactionPart | None = None) -> None:
         """Acknowledge messages individually."""
         self._loop.run(self._consumer.ack(*messages, txn=_part(txn)))
+
+    def acknowledging(self, *messages: Acked) -> PlannedAck:
+        """Return acknowledgments for ``Client.transact``, which makes them."""
+        return self._consumer.acknowledging(*messages)
 
     def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
         """Acknowledge a message and everything before it in its segment."""

@@ -37,7 +37,7 @@ from txnframework.errors import Closed, TransactionDomainMismatch
 from txnframework.interfaces import IObserver, ITransactionCoordinator
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import from_record
-from txnframework.model.names import TRANSACTION_DOMAINS, TopicName
+from txnframework.model.names import TRANSACTION_DOMAINS, TopicName, topic_of
 from txnframework.model.records import TopicRecord
 from txnframework.plugin import DispatcherContext, PluginRegistry, load_plugins
 from txnframework.runtime.steps import Steps
@@ -208,6 +208,16 @@ class Host:
             if all(isinstance(one, DomainPlugins) and one.coordinator.name == own for one in served):
                 return domain
         return None
+
+    def transaction_place(self, *names: str) -> tuple[str, str] | None:
+        """
+        Return domain and namespace of a transaction that can include all of these topics or segments, or None.
+
+        Topics without transactions are not excluded: the transaction or its operations report what is missing.
+        """
+        served = {one.coordinator.name for one in map(self._opener.plugins_of, names) if isinstance(one, DomainPlugins)}
+        topic = topic_of(names[0])
+        return None if len(served) > 1 else (topic.domain, f"{topic.tenant}/{topic.namespace}")
 
     async def segment(self, name: str, life: int | None = None) -> OpenSegment:
         """

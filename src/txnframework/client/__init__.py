@@ -23,6 +23,7 @@ from txnframework.client._dead_letters import DeadLetter
 from txnframework.client._health import Ping
 from txnframework.client._messages import Message, MessageID
 from txnframework.client._opened_client import ConfigSource, open
+from txnframework.client._planned import PlannedAck, PlannedSend
 from txnframework.client._producer import Producer
 from txnframework.client._reader import Reader
 from txnframework.client._snapshots import Snapshot
@@ -48,6 +49,8 @@ __all__ = [
     "MessageID",
     "Name",
     "Ping",
+    "PlannedAck",
+    "PlannedSend",
     "Producer",
     "Reader",
     "SegmentDescription",

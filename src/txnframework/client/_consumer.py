@@ -16,8 +16,9 @@ from txnframework.client._dead_letters import DeadLetter, DeadLetters
 from txnframework.client._handlers.runs import HandlerRuns
 from txnframework.client._messages import Message, with_content
 from txnframework.client._observations import note_received, observed_acks
+from txnframework.client._planned import PlannedAck
 from txnframework.client._seek_positions import Target
-from txnframework.client._subscription.acknowledgments import Acked, ConsumerAcks
+from txnframework.client._subscription.acknowledgments import Acked, ConsumerAcks, check_acked
 from txnframework.client._subscription.delivery_records import DeliveryRecorder
 from txnframework.client._subscription.feed import Inbox
 from txnframework.client._subscription.membership import Membership
@@ -199,6 +200,19 @@ class Consumer(HandlerRuns[T_co]):
         except DELETION_ERRORS as error:
             await self._acks.raise_if_deleted(messages, error)
             raise
+
+    def acknowledging(self, *messages: Acked) -> PlannedAck:
+        """
+        Return acknowledgments for ``Client.transact``, which makes them as ``ack`` does.
+
+        :param messages: messages or their ids.
+        :raises InvalidInput: there are none, or one is something else.
+        """
+        self._require_open()
+        check_acked(messages)
+        if not messages:
+            raise InvalidInput("acknowledging needs at least one message")
+        return PlannedAck(self._host, self._acks, messages, lambda given, txn: self.ack(*given, txn=txn))
 
     async def ack_cumulative(self, message: Acked, *, txn: TransactionPart | None = None) -> None:
         """

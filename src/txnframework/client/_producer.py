@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self
 
 from txnframework.broker import Host
-from txnframework.client._arguments import INT64_MAX, MILLISECONDS_MAX, header_pairs, several_values, whole_number
-from txnframework.client._base import DELETION_ERRORS, RetryPolicy, close_after, raise_if_deleted, require_open
+from txnframework.client._arguments import MILLISECONDS_MAX, header_pairs, several_values, whole_number
+from txnframework.client._base import RetryPolicy, close_after
 from txnframework.client._content_types import T_contra
 from txnframework.client._messages import MessageID
-from txnframework.client._observations import observed_send, with_added_headers
-from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota, hash_of
-from txnframework.client._sends.encoded_values import HeaderPairs, encode_all
-from txnframework.client._sends.message_checks import SharedFields, check_messages
-from txnframework.client._sends.segment_sender import BeyondWindow, SegmentSender
-from txnframework.client._transaction import TransactionPart, operation_in
-from txnframework.errors import Closed, InvalidInput, LedgerSealed, TopicNotFound
+from txnframework.client._planned import PlannedSend
+from txnframework.client._sends.message_checks import SharedFields
+from txnframework.client._sends.sends import ProducerSends
+from txnframework.client._transaction import TransactionPart
+from txnframework.errors import InvalidInput
 from txnframework.model.delays import delayed_until
-from txnframework.model.entries import EntryMessage
-from txnframework.model.ids import Branch
-from txnframework.model.layout import Layout, SegmentState
+from txnframework.model.layout import Layout
 from txnframework.model.names import SegmentName, TopicName
 
 if TYPE_CHECKING:
     from txnframework.serializers import Serializer
-
-CLOCK_SHIFT_BITS = 20
-"""The sequence ids of two uses of a name stay apart up to a million messages per millisecond."""
 
 
 class Producer(Generic[T_contra]):
@@ -58,34 +50,15 @@ class Producer(Generic[T_contra]):
         serializer: Serializer[T_contra] | None = None,
         stop_after_failure: bool = False,
     ) -> None:
-        environment = host.environment
         self.topic = str(target)
-        self.name = name or f"producer-{environment.random_bits(64):016x}"
-        # A generated name begins at 0. A chosen name may have been used before. Its new sequence ids must differ from
-        # the earlier ones, or new messages would be taken for copies.
-        fresh = environment.now_ms() << CLOCK_SHIFT_BITS | environment.random_bits(CLOCK_SHIFT_BITS)
-        self._next_sequence = fresh if name else 0
-        self._serializer = serializer
+        self._sends: ProducerSends[T_contra] = ProducerSends(
+            host, retry, target, layout, name, serializer, stop_after_failure
+        )
+        self.name = self._sends.name
         self._host = host
-        self._retry = retry
-        self._bounds = host.config.client
-        self._only = target if isinstance(target, SegmentName) else None
-        self._follow(layout)
-        self._senders: dict[int, SegmentSender] = {}
-        self._topic = str(target if isinstance(target, TopicName) else target.topic)
-        self._beyond = BeyondWindow(host.metrics, self._topic, self.name)
-        self._backlog_quota = host.backlog_quotas.of(layout.topic)
-        self._quota = SendQuota(self._bounds.sends_in_flight_max)
-        self._sends = 0
-        self._rerouting: asyncio.Task[None] | None = None
-        self._closed = False
-        self._stops_after_failure = stop_after_failure
-        # Why later messages are refused, after one that was not stored. A text, because an error that is raised many
-        # times keeps the frames of all callers.
-        self._stopped_by: str | None = None
 
     def __repr__(self) -> str:
-        return f"<Producer {self.name} of {self.topic}{', closed' if self._closed else ''}>"
+        return f"<Producer {self.name} of {self.topic}{', closed' if self._sends.is_closed else ''}>"
 
     async def send(
         self,
@@ -123,7 +96,7 @@ class Producer(Generic[T_contra]):
             sequence id.
         """
         pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
-        (sent,) = await self._send((value,), SharedFields(key, pairs, sequence_id), txn)
+        (sent,) = await self._sends.send((value,), SharedFields(key, pairs, sequence_id), txn)
         return sent
 
     async def send_many(
@@ -156,7 +129,30 @@ class Producer(Generic[T_contra]):
             order and with the same sequence id. Stored messages are confirmed and not stored again.
         """
         pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
-        return await self._send(several_values(values), SharedFields(key, pairs, sequence_id), txn)
+        return await self._sends.send(several_values(values), SharedFields(key, pairs, sequence_id), txn)
+
+    def outgoing(
+        self,
+        value: T_contra | None,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, bytes] | None = None,
+        sequence_id: int | None = None,
+        deliver_at_ms: int | None = None,
+        deliver_after_ms: int | None = None,
+    ) -> PlannedSend:
+        """
+        Return a message for ``Client.transact``, which sends it; parameters are those of ``send``.
+
+        ``deliver_after_ms`` counts from this call. The messages of one producer in one call of ``transact`` are stored
+        in the order in which they are passed.
+
+        :raises InvalidInput: as for ``send``.
+        """
+        self._sends.require_open()
+        pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
+        message = self._sends.prepared((value,), SharedFields(key, pairs, sequence_id))
+        return PlannedSend(self._host, repr(self), self._sends, message)
 
     def _headers(
         self, given: Mapping[str, bytes] | None, at_ms: int | None, after_ms: int | None
@@ -178,17 +174,7 @@ class Producer(Generic[T_contra]):
 
         If the caller is cancelled, the producer accepts no further sends, and those in flight continue.
         """
-        self._closed = True
-        async with self._quota.turn:
-            pass  # all earlier calls of ``send`` have acquired their quota
-        while self._rerouting is not None or any(sender.busy for sender in self._senders.values()):
-            if self._rerouting is not None:
-                await asyncio.wait({self._rerouting})
-            for sender in tuple(self._senders.values()):
-                await sender.idle()
-        # No task is left that could send the waiting messages.
-        for sender in self._senders.values():
-            sender.give_up(Closed(f"producer {self.name} was closed"))
+        await self._sends.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -197,188 +183,6 @@ class Producer(Generic[T_contra]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await close_after(error, self.close)
-
-    async def _send(
-        self, values: Sequence[T_contra | None], common: SharedFields, txn: TransactionPart | None
-    ) -> tuple[MessageID, ...]:
-        """Send as one operation of a transaction, or outside of transactions."""
-        try:
-            with operation_in(txn, self._host) as branch:
-                if self._closed:
-                    raise Closed(f"producer {self.name} was closed")
-                if self._stopped_by is not None and branch is None:
-                    raise Closed(self._stopped_by)
-                require_open(self._host)
-                stored: Sequence[bytes | None] = values  # type: ignore[assignment]  # bytes, as there is no serializer
-                tagged: Sequence[HeaderPairs] | None = None
-                if self._serializer is not None:
-                    stored, tagged = encode_all(self._serializer, values, common.headers)
-                bytes_left = check_messages(stored, common, tagged, self._bounds.message_bytes_max)
-                principal = "" if txn is None else txn.principal
-                if self._host.observer is None:
-                    return await self._sent(stored, common, tagged, branch, principal)
-                with observed_send(self._host.observer, self._topic, stored, branch) as observation:
-                    common, tagged = with_added_headers(observation, common, tagged, bytes_left)
-                    return await self._sent(stored, common, tagged, branch, principal)
-        except DELETION_ERRORS as error:
-            await raise_if_deleted(self._host, (self._layout,), error)
-            raise
-
-    async def _sent(
-        self,
-        values: Sequence[bytes | None],
-        common: SharedFields,
-        tagged: Sequence[HeaderPairs] | None,
-        branch: Branch | None,
-        principal: str,
-    ) -> tuple[MessageID, ...]:
-        """
-        Pass the messages to the segments as the quota permits, and return their ids.
-
-        ``tagged``: the headers of each message, if they have schema ids; otherwise all have the headers in ``common``.
-        """
-        first = common.sequence_id
-        chosen = first is not None
-        sending = SendCall(self._quota, len(values))
-        try:
-            async with self._quota.turn:
-                if self._backlog_quota is not None:
-                    await self._backlog_quota.require_room()
-                at = 0
-                while at < len(values):
-                    upto = at + await sending.acquire(len(values) - at)
-                    now_ms = self._host.environment.now_ms()
-                    for number in range(at, upto):
-                        # Counted only here, so that the sequence ids within one segment grow in the order of ``_put``.
-                        sequence = self._next_sequence if first is None else first + number
-                        if sequence > INT64_MAX:
-                            raise InvalidInput(
-                                f"producer {self.name} has used the last sequence id, 2**63 - 1: send under another"
-                                " name, or choose the sequence ids"
-                            )
-                        self._next_sequence = max(self._next_sequence, sequence + 1)
-                        self._sends += 1
-                        headers = common.headers if tagged is None else tagged[number]
-                        message = EntryMessage(common.key, values[number], headers, sequence, now_ms)
-                        self._put(
-                            OutgoingMessage(message, branch, chosen, sending, number, self._sends, principal=principal)
-                        )
-                    at = upto
-            return await sending.ended()
-        except BaseException as error:
-            # Also a call that was cancelled: whether its messages are stored is unknown.
-            if branch is None and self._stops_after_failure:
-                self._stop(error)
-            raise
-        finally:
-            sending.give_up()
-
-    # -- routing --------------------------------------------------------------------------------------
-
-    def _follow(self, layout: Layout) -> None:
-        """Route by this layout. If it has one active segment, messages are not hashed."""
-        self._layout = layout
-        active = layout.active()
-        if self._only is not None:
-            self._sole: int | None = self._only.segment_id
-        else:
-            self._sole = active[0].id if len(active) == 1 else None
-
-    def _put(self, outgoing: OutgoingMessage) -> None:
-        if self._stopped_by is not None and outgoing.branch is None:
-            outgoing.fail(Closed(self._stopped_by))
-            return
-        segment_id = self._sole
-        if segment_id is None:
-            segment_id = self._layout.route(hash_of(outgoing.message, self.name)).id
-        sender = self._senders.get(segment_id)
-        if sender is None:
-            sender = self._senders[segment_id] = self._new_sender(segment_id)
-        sender.put(outgoing)
-
-    def _new_sender(self, segment_id: int) -> SegmentSender:
-        layout = self._layout
-        ancestors = tuple((str(layout.name_of(one.id)), one) for one in layout.ancestors(segment_id))
-        name = str(layout.name_of(segment_id))
-        sealed = self._reroute_soon if self._only is None else None
-        failed = self._stop if self._stops_after_failure else None
-        return SegmentSender(
-            self._host, self._retry, self.name, name, ancestors, sealed, layout.life, self._beyond, failed
-        )
-
-    def _stop(self, error: BaseException) -> None:
-        """Refuse all later messages outside of transactions, after one that was not stored."""
-        if self._stopped_by is not None:
-            return
-        why = str(error) or type(error).__name__
-        self._stopped_by = f"producer {self.name} stopped after a message that was not stored: {why}"
-        for sender in tuple(self._senders.values()):
-            sender.refuse_waiting(Closed(self._stopped_by))
-
-    def _reroute_soon(self) -> None:
-        if self._rerouting is None:
-            self._rerouting = asyncio.ensure_future(self._reroute())
-            self._rerouting.add_done_callback(self._rerouted)
-
-    def _rerouted(self, task: asyncio.Task[None]) -> None:
-        # A task that is cancelled before its first step never runs, so ``_reroute`` has not failed the waiting sends.
-        if self._rerouting is task:
-            self._rerouting = None
-            self._fail_stopped()
-
-    def _fail_stopped(self) -> None:
-        for sender in self._senders.values():
-            if sender.stopped:
-                sender.fail(Closed(f"producer {self.name} was stopped while it followed a change of {self.topic}"))
-
-    async def _reroute(self) -> None:
-        """Finish the layout change that sealed a segment, then send its waiting messages to the children, in order."""
-        try:
-            while stopped := {number: sender for number, sender in self._senders.items() if sender.stopped}:
-                try:
-                    layout = await self._retry.run(self._host.topics.finish_changes, self._layout.topic)
-                except Exception as error:  # raised by the waiting sends; later sends retry
-                    for sender in stopped.values():
-                        sender.fail(error)
-                    continue
-                if not layout.continues(self._layout):
-                    # The topic was deleted and created again: these messages do not belong to the new topic.
-                    for sender in stopped.values():
-                        sender.fail(TopicNotFound(str(layout.topic), deleted=True))
-                    continue
-                await self._move_to(layout)
-                for number, sender in stopped.items():
-                    if number in self._senders:  # sealed or deleted without a layout change, so it has no children
-                        sender.fail(sender.refused or LedgerSealed(str(layout.name_of(number))))
-        except BaseException:
-            self._fail_stopped()
-            raise
-        finally:
-            self._rerouting = None
-
-    async def _move_to(self, layout: Layout) -> None:
-        stale: dict[int, SegmentSender] = {}
-        # A merged segment has a second parent, whose sends in flight must end before later messages go to the child.
-        # Otherwise messages of one key could overtake each other. Meanwhile new sends still follow the old layout, and
-        # may open a sender to another replaced segment. So this repeats until no such sender is found.
-        while found := {
-            number: sender
-            for number, sender in self._senders.items()
-            if number not in stale and layout.segments[number].state is SegmentState.REPLACED
-        }:
-            stale |= found
-            for sender in found.values():
-                sender.stopped = True
-            for sender in found.values():
-                await sender.idle()
-        self._follow(layout)
-        for number in stale:
-            del self._senders[number]
-        # The messages of two merged parents continue in the order in which they were sent. An entry claims every
-        # sequence id between its first and last one. So entries of the second parent would be refused after those of
-        # the first parent.
-        for outgoing in sorted((one for sender in stale.values() for one in sender.waiting), key=lambda one: one.order):
-            self._put(outgoing)
 
 
 async def open_producer(

@@ -8,6 +8,9 @@ from txnframework.broker import HangingTransaction, Host
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import ClientOperations
 from txnframework.client._co_commit import CoCommitTransaction
+from txnframework.client._messages import MessageID
+from txnframework.client._planned import PlannedAck, PlannedSend, take_planned
+from txnframework.client._transact import transact_in_steps
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
@@ -56,9 +59,7 @@ class TransactionOperations(ClientOperations):
             raised unchanged, and this transaction is then aborted. No other call can commit this transaction.
         :raises InvalidInput: an argument is invalid.
         """
-        bounds = self.host.config.transactions
-        timeout = bounds.timeout_ms if timeout_ms is None else timeout_ms
-        whole_number(timeout, "timeout_ms", 1, bounds.timeout_ms_max)
+        timeout = self._timeout_ms(timeout_ms)
         if domain not in TRANSACTION_DOMAINS:
             raise InvalidInput(
                 f"{excerpt(domain)} is no domain of transactions; there are {' and '.join(TRANSACTION_DOMAINS)}"
@@ -73,6 +74,43 @@ class TransactionOperations(ClientOperations):
         return CoCommitTransaction(
             self.host, self._retry, request, place, outlives_client, commit_with, self._connections
         )
+
+    async def transact(
+        self, *operations: PlannedSend | PlannedAck, timeout_ms: int | None = None, principal: str = ""
+    ) -> tuple[MessageID, ...]:
+        """
+        Begin a transaction, perform these operations in it, and commit; return the ids of the messages, in order.
+
+        Either all messages become visible and all acknowledgments take effect, or nothing does. With metadata and
+        messages in one database, it usually takes one step of the store, instead of one step for each operation.
+
+        Calls that run at the same time, and sends that have not returned, may be stored in any order. Await each call
+        before the next one with the same key.
+
+        If the caller is cancelled, everything is carried out or nothing.
+
+        :param operations: what ``Producer.outgoing`` and ``Consumer.acknowledging`` returned. Each object is used once.
+        :param timeout_ms: the transaction is aborted if it takes longer; default: ``transactions.timeout_ms``.
+        :param principal: as for ``transaction``.
+        :raises InvalidInput: there are no operations, an object is used already or belongs to other stores, or one
+            transaction cannot cover all topics.
+        :raises Closed: a producer or consumer was closed.
+        :raises TransactionConflict: another transaction acknowledged one of the messages, or it is acknowledged
+            already; nothing took effect.
+        :raises InvalidTransactionState: the transaction was aborted, for instance by its timeout; nothing took effect.
+        :raises OutcomeUnknown: everything took effect or nothing. To repeat the call safely, choose the sequence ids.
+
+        Other errors are those of ``Producer.send`` and ``Consumer.ack``; nothing took effect.
+        """
+        planned = take_planned(self.host, operations)
+        timeout = self._timeout_ms(timeout_ms)
+        check_principal(principal)
+        names = tuple(dict.fromkeys(name for one in planned for name in one.names()))
+        place = self.host.transaction_place(*names)
+        if place is None:
+            raise InvalidInput(f"one transaction cannot cover all of these, which have no common family: {names}")
+        txn = Transaction(self.host, self._retry, Begin(timeout, principal), place, False)
+        return await transact_in_steps(txn, planned)
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """
@@ -160,6 +198,11 @@ class TransactionOperations(ClientOperations):
         whole_number(age_ms_min, "age_ms_min", 0, TIME_MS_MAX)
         whole_number(transactions_max, "transactions_max", 1)
         return await self._retry.run(lambda: self.host.hanging_transactions.find(age_ms_min, after, transactions_max))
+
+    def _timeout_ms(self, given: int | None) -> int:
+        """Return the timeout of a transaction, or raise InvalidInput."""
+        bounds = self.host.config.transactions
+        return whole_number(bounds.timeout_ms if given is None else given, "timeout_ms", 1, bounds.timeout_ms_max)
 
     async def _end(self, end: End) -> None:
         coordinator = await self.host.coordinator_for(end.txn_id)

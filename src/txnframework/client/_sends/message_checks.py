@@ -21,6 +21,20 @@ class SharedFields(msgspec.Struct, frozen=True, gc=False):
     sequence_id: int | None
 
 
+class PreparedMessages(msgspec.Struct, frozen=True, gc=False):
+    """
+    Encoded and checked messages of one call.
+
+    ``tagged``: the headers of each message, if they have schema ids; otherwise all have the headers in ``common``.
+    ``bytes_left``: by how many bytes the largest message may still grow.
+    """
+
+    values: Sequence[bytes | None]
+    common: SharedFields
+    tagged: Sequence[HeaderPairs] | None
+    bytes_left: int
+
+
 def check_messages(
     values: Sequence[bytes | None],
     common: SharedFields,

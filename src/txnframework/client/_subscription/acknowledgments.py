@@ -30,6 +30,16 @@ Acked = Message[Any] | MessageID
 """A message, or its id."""
 
 
+def check_acked(given: Iterable[object]) -> None:
+    """Raise InvalidInput unless all values are messages or their ids."""
+    for one in given:
+        if not isinstance(one, Message | MessageID):
+            hint = "; several are given one by one, as in ack(*messages)" if isinstance(one, list | tuple) else ""
+            raise InvalidInput(f"a message, or its id, can be acknowledged, not a {type(one).__name__}{hint}")
+        if isinstance(one, MessageID):
+            check_message_id(one)
+
+
 class ConsumerAcks:
     """
     Acknowledges messages of a consumer.
@@ -43,11 +53,11 @@ class ConsumerAcks:
         self._host = host
         self._subscription = subscription
         self._segments = segments
-        self._require_open = require_open
+        self.require_open = require_open
 
     async def single(self, messages: Iterable[Acked], holder: Branch | None, principal: str = "") -> None:
         """Acknowledge messages individually, in ``holder`` or (None) outside transactions; see ``Consumer.ack``."""
-        self._require_open()
+        self.require_open()
         for segment, some in by_segment(await self.resolved(messages)).items():
             for incarnation in sorted({one.incarnation for one in some}):
                 sized = tuple((one.id.position, one.batch_size) for one in some if one.incarnation == incarnation)
@@ -65,7 +75,7 @@ class ConsumerAcks:
 
     async def cumulative(self, message: Acked, holder: Branch | None, principal: str = "") -> None:
         """Acknowledge a message and all messages before it; see ``Consumer.ack_cumulative``."""
-        self._require_open()
+        self.require_open()
         (one,) = await self.resolved((message,))
         segment, sized = one.id.segment, (one.id.position, one.batch_size)
         for feed in self._segments.ancestors(segment):
@@ -105,12 +115,7 @@ class ConsumerAcks:
     async def resolved(self, messages: Iterable[Acked]) -> list[Message]:
         """Return messages, loading for ids the batch size that an acknowledgment needs."""
         given = tuple(messages)
-        for one in given:
-            if not isinstance(one, Message | MessageID):
-                hint = "; several are given one by one, as in ack(*messages)" if isinstance(one, list | tuple) else ""
-                raise InvalidInput(f"a message, or its id, can be acknowledged, not a {type(one).__name__}{hint}")
-            if isinstance(one, MessageID):
-                check_message_id(one)
+        check_acked(given)
         return [one if isinstance(one, Message) else await self._message(one) for one in given]
 
     def feed(self, segment: str) -> Feed:

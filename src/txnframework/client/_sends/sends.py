@@ -1,0 +1,167 @@
+"""The sends of one producer: checks, sequence ids, and the quota of messages in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Generic
+
+from txnframework.broker import Host
+from txnframework.client._arguments import INT64_MAX
+from txnframework.client._base import DELETION_ERRORS, RetryPolicy, raise_if_deleted, require_open
+from txnframework.client._content_types import T_contra
+from txnframework.client._messages import MessageID
+from txnframework.client._observations import observed_send, with_added_headers
+from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota
+from txnframework.client._sends.encoded_values import HeaderPairs, encode_all
+from txnframework.client._sends.message_checks import PreparedMessages, SharedFields, check_messages
+from txnframework.client._sends.router import SegmentRouter
+from txnframework.client._transaction import TransactionPart, operation_in
+from txnframework.errors import Closed, InvalidInput
+from txnframework.model.entries import EntryMessage
+from txnframework.model.ids import Branch
+from txnframework.model.layout import Layout
+from txnframework.model.names import SegmentName, TopicName
+
+if TYPE_CHECKING:
+    from txnframework.serializers import Serializer
+
+CLOCK_SHIFT_BITS = 20
+"""The sequence ids of two uses of a name stay apart up to a million messages per millisecond."""
+
+
+class ProducerSends(Generic[T_contra]):
+    """Sends messages of one producer, as operations of transactions or outside of them; see ``Producer``."""
+
+    def __init__(
+        self,
+        host: Host,
+        retry: RetryPolicy,
+        target: TopicName | SegmentName,
+        layout: Layout,
+        name: str | None,
+        serializer: Serializer[T_contra] | None,
+        stop_after_failure: bool,
+    ) -> None:
+        environment = host.environment
+        self.name = name or f"producer-{environment.random_bits(64):016x}"
+        self.is_closed = False
+        # A generated name begins at 0. A chosen name may have been used before. Its new sequence ids must differ from
+        # the earlier ones, or new messages would be taken for copies.
+        fresh = environment.now_ms() << CLOCK_SHIFT_BITS | environment.random_bits(CLOCK_SHIFT_BITS)
+        self._next_sequence = fresh if name else 0
+        self._serializer = serializer
+        self._host = host
+        self._bounds = host.config.client
+        self._router = SegmentRouter(host, retry, target, layout, self.name, stop_after_failure)
+        self._topic = str(target if isinstance(target, TopicName) else target.topic)
+        self._backlog_quota = host.backlog_quotas.of(layout.topic)
+        self._quota = SendQuota(self._bounds.sends_in_flight_max)
+        self._sends = 0
+
+    async def close(self) -> None:
+        """Wait for the sends in flight, and accept no further ones; a second call is allowed."""
+        self.is_closed = True
+        async with self._quota.turn:
+            pass  # all earlier calls of ``send`` have acquired their quota
+        await self._router.close()
+
+    @property
+    def current_topic(self) -> TopicName:
+        """The topic to which the messages go, which may have migrated since the producer was opened."""
+        return self._router.layout.topic
+
+    def require_open(self) -> None:
+        """Raise Closed if the producer was closed."""
+        if self.is_closed:
+            raise Closed(f"producer {self.name} was closed")
+
+    async def send_prepared(self, message: PreparedMessages, txn: TransactionPart) -> MessageID:
+        """Send one message that was prepared before."""
+        (sent,) = await self._send_in(txn, lambda: message)
+        return sent
+
+    async def send(
+        self, values: Sequence[T_contra | None], common: SharedFields, txn: TransactionPart | None
+    ) -> tuple[MessageID, ...]:
+        """Send as one operation of a transaction, or outside of transactions."""
+        return await self._send_in(txn, lambda: self.prepared(values, common))
+
+    def prepared(self, values: Sequence[T_contra | None], common: SharedFields) -> PreparedMessages:
+        """Encode and check messages."""
+        stored: Sequence[bytes | None] = values  # type: ignore[assignment]  # bytes, as there is no serializer
+        tagged: Sequence[HeaderPairs] | None = None
+        if self._serializer is not None:
+            stored, tagged = encode_all(self._serializer, values, common.headers)
+        bytes_left = check_messages(stored, common, tagged, self._bounds.message_bytes_max)
+        return PreparedMessages(stored, common, tagged, bytes_left)
+
+    async def _send_in(
+        self, txn: TransactionPart | None, prepare: Callable[[], PreparedMessages]
+    ) -> tuple[MessageID, ...]:
+        try:
+            with operation_in(txn, self._host) as branch:
+                self.require_open()
+                if self._router.stopped_by is not None and branch is None:
+                    raise Closed(self._router.stopped_by)
+                require_open(self._host)
+                prepared = prepare()
+                principal = "" if txn is None else txn.principal
+                if self._host.observer is None:
+                    return await self._sent(prepared.values, prepared.common, prepared.tagged, branch, principal)
+                with observed_send(self._host.observer, self._topic, prepared.values, branch) as observation:
+                    common, tagged = with_added_headers(
+                        observation, prepared.common, prepared.tagged, prepared.bytes_left
+                    )
+                    return await self._sent(prepared.values, common, tagged, branch, principal)
+        except DELETION_ERRORS as error:
+            await raise_if_deleted(self._host, (self._router.layout,), error)
+            raise
+
+    async def _sent(
+        self,
+        values: Sequence[bytes | None],
+        common: SharedFields,
+        tagged: Sequence[HeaderPairs] | None,
+        branch: Branch | None,
+        principal: str,
+    ) -> tuple[MessageID, ...]:
+        """
+        Pass the messages to the segments as the quota permits, and return their ids.
+
+        ``tagged``: the headers of each message, if they have schema ids; otherwise all have the headers in ``common``.
+        """
+        first = common.sequence_id
+        chosen = first is not None
+        sending = SendCall(self._quota, len(values))
+        try:
+            async with self._quota.turn:
+                if self._backlog_quota is not None:
+                    await self._backlog_quota.require_room()
+                at = 0
+                while at < len(values):
+                    upto = at + await sending.acquire(len(values) - at)
+                    now_ms = self._host.environment.now_ms()
+                    for number in range(at, upto):
+                        # Counted only here, so that the sequence ids within one segment grow in the order of ``_put``.
+                        sequence = self._next_sequence if first is None else first + number
+                        if sequence > INT64_MAX:
+                            raise InvalidInput(
+                                f"producer {self.name} has used the last sequence id, 2**63 - 1: send under another"
+                                " name, or choose the sequence ids"
+                            )
+                        self._next_sequence = max(self._next_sequence, sequence + 1)
+                        self._sends += 1
+                        headers = common.headers if tagged is None else tagged[number]
+                        message = EntryMessage(common.key, values[number], headers, sequence, now_ms)
+                        self._router.put(
+                            OutgoingMessage(message, branch, chosen, sending, number, self._sends, principal=principal)
+                        )
+                    at = upto
+            return await sending.ended()
+        except BaseException as error:
+            # Also a call that was cancelled: whether its messages are stored is unknown.
+            if branch is None:
+                self._router.fail_later(error)
+            raise
+        finally:
+            sending.give_up()
