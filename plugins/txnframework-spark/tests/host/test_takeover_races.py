@@ -15,6 +15,7 @@ from txnframework.errors import Conflict
 def test_whoever_wins_each_message_takes_effect_once(play: Callable[..., None], old_query: str) -> None:
     """The same query after a restart, and a new one after a lost checkpoint."""
     outcomes: set[bool] = set()
+    one_after_the_other = False
 
     def scenario_after(steps: int) -> Callable[[Any], Any]:
         async def scenario(world: Any) -> None:
@@ -22,17 +23,22 @@ def test_whoever_wins_each_message_takes_effect_once(play: Callable[..., None], 
             old = await world.run(old_query)
             start, end = await old.plan(None)
             staged = await old.stage(0, await old.read(0, start, end))
+            ended = asyncio.Event()
 
             async def commit() -> bool:
                 try:
                     await old.commit(0, staged)
                 except Conflict:
                     return False
+                finally:
+                    ended.set()
                 return True
 
             async def take_over() -> Any:
+                nonlocal one_after_the_other
                 for _ in range(steps):
                     await asyncio.sleep(0)
+                one_after_the_other = ended.is_set()
                 return await world.run("q")
 
             committed, new = await asyncio.gather(commit(), take_over())
@@ -48,4 +54,7 @@ def test_whoever_wins_each_message_takes_effect_once(play: Callable[..., None], 
 
     for steps in range(0, 240, 3):
         play(scenario_after(steps))
+        if one_after_the_other:  # and so they are after more steps
+            break
+    assert one_after_the_other
     assert outcomes == {True, False}
