@@ -233,13 +233,15 @@ class IColocatedLedgerStore(ILedgerStore):
         * One refused part refuses everything, also an entry that ``append`` would report as a duplicate.
         * Each check excludes a concurrent change of its record, as a check of IAtomicBatchStore does.
 
-        Freedoms. If several parts are refused, the error names any one of them.
+        Freedoms. If several parts are refused, the error names any one of them. A sequence that is not above its
+        producer's highest remembered one in that ledger may be refused as if it were stored. Then the entries are
+        appended to each ledger by itself.
 
         :raises LedgerSealed: a row is sealed; nothing was written.
         :raises LedgerNotFound: a ledger was deleted; nothing was written.
         :raises VersionMismatch: a record is not as expected; the error names it; nothing was written.
-        :raises SequenceStored: a sequence, or part of it, is already stored or twice in the request, and its copy is
-            not the one named in ``replaces``; nothing was written.
+        :raises SequenceStored: a sequence, or part of it, is already stored, or twice in the request, whatever copy
+            ``replaces`` names; nothing was written.
         :raises OutcomeUnknown: everything was written, or nothing, as after a cancelled call; read before trying again.
             A record that is put with the expectation ABSENT shows which: it exists if and only if everything was
             written. If a caller then puts that record itself, expecting its absence, the step cannot be applied while

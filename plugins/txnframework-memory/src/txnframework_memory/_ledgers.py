@@ -95,10 +95,9 @@ class StoredLedger:
         if self._is_sealed:
             raise LedgerSealed(self.name)
         earlier: dict[str, list[ProducerSequence]] = {}
-        for sequence, replaces in ((entry.sequence, entry.replaces) for entry in entries if entry.sequence):
+        for sequence in (entry.sequence for entry in entries if entry.sequence):
             window = self._windows.get(sequence.producer, Window())
-            copies = window.overlapping(sequence.first, sequence.last)
-            stored = [copy.sequence for copy in copies if copy.position != replaces]
+            stored = [copy.sequence for copy in window.overlapping(sequence.first, sequence.last)]
             beside = earlier.setdefault(sequence.producer, [])
             stored += [one for one in beside if one.first <= sequence.last and sequence.first <= one.last]
             if stored:

@@ -16,6 +16,8 @@ from txnframework.model import (
     IndexRange,
     IntendedAppend,
     IntendedAppended,
+    JointAppend,
+    JointAppended,
     Key,
     KeyRange,
     LedgerEntry,
@@ -78,6 +80,9 @@ class Entries(Protocol):
     async def append_intended(self, managed: LedgerRef, request: IntendedAppend, now_ms: int) -> IntendedAppended:
         """Write a write operation and append its entries, all or nothing; see IColocatedLedger."""
 
+    async def append_jointly(self, request: JointAppend, now_ms: int) -> JointAppended:
+        """Append entries to several ledgers and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
+
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""
 
@@ -128,8 +133,11 @@ class Database(Executor, Protocol):
     """
     An executor, and the operations that differ between the kinds of database.
 
-    ``location`` is equal for two databases if one step can change what both have.
+    ``location`` is equal for two databases if one step can change what both have. ``is_serial``: all writes of the
+    database follow one another.
     """
+
+    is_serial: bool
 
     @property
     def location(self) -> object: ...

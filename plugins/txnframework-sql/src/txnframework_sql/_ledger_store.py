@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from zope.interface import implementer
+from zope.interface import alsoProvides, implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.interfaces import (
     IColocatedLedger,
+    IColocatedLedgerStore,
     ICopyableLedgerStore,
     ILedgerStore,
     IManagedLedger,
     IRestorable,
+    ISerialLedgerStore,
     IWatch,
 )
 from txnframework.model import (
@@ -24,6 +26,8 @@ from txnframework.model import (
     EntryRange,
     IntendedAppend,
     IntendedAppended,
+    JointAppend,
+    JointAppended,
     LedgerEntry,
     LedgerShape,
     LedgerSummary,
@@ -43,7 +47,9 @@ from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.sqlite import Kind, SqliteConnection
 from txnframework_sql.steps import appends, ledgers, reads, retention, store_copy
 from txnframework_sql.steps.identities import known_ledger_identity, ledger_identity, take_ledger_identity
+from txnframework_sql.steps.joint_appends import ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef
+from txnframework_sql.steps.record_writes import check_batch
 from txnframework_sql.steps.statements import LedgerChange, Steps
 
 T = TypeVar("T")
@@ -211,13 +217,16 @@ class SqlManagedLedger:
             raise Closed(f"ledger {self.name} was closed")
 
 
-@implementer(ICopyableLedgerStore, IRestorable)
+@implementer(IColocatedLedgerStore, ICopyableLedgerStore, IRestorable)
 class SqlLedgerStore:
     """Managed ledgers in a SQL database that several processes use at the same time; confirmed writes are on disk."""
 
     def __init__(self, database: Database, environment: Environment, options: LedgerOptions, identity: str) -> None:
         self.identity = identity
+        self.location: object = database.location
         self.database = database
+        if database.is_serial:
+            alsoProvides(self, ISerialLedgerStore)
         self._environment = environment
         self._options = options
         self._entries = database.entries(options)
@@ -231,6 +240,15 @@ class SqlLedgerStore:
     async def open(self, name: str) -> IManagedLedger:
         """Open the managed ledger, or raise LedgerNotFound."""
         return self._handle(await self.database.read(lambda: ledgers.find(name)))
+
+    async def append_jointly(self, request: JointAppend) -> JointAppended:
+        """Append entries to several ledgers and apply a batch, in one step."""
+        if request.vacant and not self.database.is_serial:
+            raise ValueError("writers of this database run side by side: no index range can be required to be vacant")
+        if len({ledger_of(one.ledger).id for one in request.appends}) < len(request.appends):
+            raise ValueError("a joint append has the entries of one ledger in one place")
+        check_batch(request.batch)
+        return await self._entries.append_jointly(request, self._environment.now_ms())
 
     async def delete(self, name: str, upto_ledger_id: int | None) -> None:
         """Delete the managed ledger with its data, unless it is a later one; an absent one succeeds."""

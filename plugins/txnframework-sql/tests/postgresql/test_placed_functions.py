@@ -11,12 +11,19 @@ import pytest
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import Append, EntryRange, Expect, IndexEntry, Key, Limit, Position, Put, PutSequential
-from txnframework_sql.postgresql._schema import APPEND_ENTRIES, APPEND_TO_LEDGERS, APPLY_BATCHES, READ_ENTRIES, Function
+from txnframework_sql.postgresql._schema import (
+    APPEND_ENTRIES,
+    APPEND_JOINTLY,
+    APPEND_TO_LEDGERS,
+    APPLY_BATCHES,
+    READ_ENTRIES,
+    Function,
+)
 
 if TYPE_CHECKING:
     from conftest import Stores
 
-OURS = (APPLY_BATCHES, APPEND_ENTRIES, APPEND_TO_LEDGERS, READ_ENTRIES)
+OURS = (APPLY_BATCHES, APPEND_ENTRIES, APPEND_TO_LEDGERS, APPEND_JOINTLY, READ_ENTRIES)
 # What a call of ours would rather mean, were the schema searched: PostgreSQL's own take other types there.
 NEARER = ("nextval(text)", "pg_notify(text, character varying)", "lpad(text, bigint, text)", "cardinality(bigint[])")
 PLACED = """

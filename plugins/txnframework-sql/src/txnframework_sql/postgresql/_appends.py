@@ -247,7 +247,7 @@ class Appends:
     def _limits(self) -> tuple[int, ...]:
         window = self._options.deduplication_window_sequences
         entries_max, bytes_max = self._options.ledger_entries_max, self._options.ledger_bytes_max
-        return entries_max, bytes_max, window, max(1, window // _LOOKS_A_WINDOW)
+        return entries_max, bytes_max, window, forget_every(self._options)
 
     async def _send_until_answered(self, managed: LedgerRef, pending: Sequence[PendingCall]) -> None:
         """Send calls as one statement, and resend the unanswered ones until all are answered."""
@@ -311,6 +311,11 @@ class Appends:
                 one.answer = await self._steps.append_intended(managed, call.request, call.now_ms)
         except Exception as error:  # The caller receives it.
             one.answer = error
+
+
+def forget_every(options: LedgerOptions) -> int:
+    """Return after how many of its sequences a producer's old copies are looked for."""
+    return max(1, options.deduplication_window_sequences // _LOOKS_A_WINDOW)
 
 
 def _resolve(one: PendingCall) -> None:

@@ -78,6 +78,8 @@ class PostgresqlDatabase(PostgresqlExecutor):
     Frequent operations do not use steps: each is one statement, usually a function in the database.
     """
 
+    is_serial = False
+
     @classmethod
     async def open(
         cls, url: str, environment: Environment, options: DatabaseOptions, new_identity: str

@@ -11,6 +11,8 @@ from txnframework.model import (
     EntryRange,
     IntendedAppend,
     IntendedAppended,
+    JointAppend,
+    JointAppended,
     LedgerEntry,
     Limit,
     Position,
@@ -19,10 +21,11 @@ from txnframework.model import (
 from txnframework_sql._database import EntrySteps
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._append_columns import AppendCall
-from txnframework_sql.postgresql._appends import Appends
+from txnframework_sql.postgresql._appends import Appends, forget_every
 from txnframework_sql.postgresql._call_groups import CallGroups
 from txnframework_sql.postgresql._connection import SCHEMA
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
+from txnframework_sql.postgresql._joint_appends import JointAppends
 from txnframework_sql.postgresql._schema import READ_ENTRIES
 from txnframework_sql.schema import entry_id_of, ledger_id_of
 from txnframework_sql.steps.ledgers import LedgerRef
@@ -45,6 +48,7 @@ class PostgresqlEntries:
         self._pool = executor.pool
         self._steps = EntrySteps(executor, options)
         self._appends = Appends(executor, self._steps, options)
+        self._joint = JointAppends(executor, options, forget_every(options))
         # A client that starts to write to a topic reads the end of the ledger. Many clients often do so at the same
         # time for one ledger.
         self._tails: CallGroups[LedgerRef, Tail] = CallGroups(
@@ -63,6 +67,10 @@ class PostgresqlEntries:
         call = AppendCall(request.entries, None, now_ms, request)
         done: IntendedAppended = await self._appends.append(managed, call)
         return done
+
+    async def append_jointly(self, request: JointAppend, now_ms: int) -> JointAppended:
+        """Append entries to several ledgers and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
+        return await self._joint.append(request, now_ms)
 
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag."""

@@ -49,11 +49,17 @@ def _part(pattern: re.Pattern[str], text: str, group: int) -> str:
 
 
 class Function:
-    """A function of the database; ``call`` is the statement that calls it, ``applied`` the call within a statement."""
+    """
+    A function of the database; ``call`` is the statement that calls it, ``applied`` the call within a statement.
 
-    def __init__(self, title: str) -> None:
+    ``used``: the functions that it calls, by their titles. Their digests are part of its own.
+    """
+
+    def __init__(self, title: str, **used: Function) -> None:
         source = (files(__package__) / "functions" / f"{title}.sql").read_text(encoding="utf-8")
-        self.name: Final = f"txnframework_{title}_{sha256(source.encode()).hexdigest()[:12]}"
+        for other, function in used.items():
+            source = source.replace(f"{{{other}}}", function.name)
+        self.name: Final[str] = f"txnframework_{title}_{sha256(source.encode()).hexdigest()[:12]}"
         self.text: Final = source.replace("{name}", self.name)
         self.types: Final = tuple(argument.split()[1] for argument in _part(_ARGUMENTS, self.text, 1).split(","))
         placeholders = ", ".join(f"${number}::{kind}" for number, kind in enumerate(self.types, 1))
@@ -78,9 +84,10 @@ class _StoredFunction(NamedTuple):
 APPLY_BATCHES = Function("apply_batches")
 APPEND_ENTRIES = Function("append_entries")
 APPEND_TO_LEDGERS = Function("append_to_ledgers")
+APPEND_JOINTLY = Function("append_jointly", apply_batches=APPLY_BATCHES, append_to_ledgers=APPEND_TO_LEDGERS)
 READ_ENTRIES = Function("read_entries")
 
-FUNCTIONS = (APPLY_BATCHES, APPEND_ENTRIES, APPEND_TO_LEDGERS, READ_ENTRIES)
+FUNCTIONS = (APPLY_BATCHES, APPEND_ENTRIES, APPEND_TO_LEDGERS, APPEND_JOINTLY, READ_ENTRIES)
 
 
 async def ensure_functions(connection: Connection, shown_url: str) -> None:

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from txnframework.model import Append, Appended, EntryRange, IntendedAppend, IntendedAppended, LedgerEntry, Limit, Tail
+from txnframework.model import (
+    Append,
+    Appended,
+    EntryRange,
+    IntendedAppend,
+    IntendedAppended,
+    JointAppend,
+    JointAppended,
+    LedgerEntry,
+    Limit,
+    Tail,
+)
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.sqlite._jobs import SharedWork
 from txnframework_sql.steps import reads
+from txnframework_sql.steps.joint_appends import JointCall, append_all_jointly
 from txnframework_sql.steps.ledgers import LedgerRef, tails_of
 from txnframework_sql.steps.shared_appends import LedgerAppend, append_calls
 from txnframework_sql.steps.statements import Executor, Steps
@@ -44,6 +56,13 @@ class SqliteEntries:
         done: IntendedAppended = await self._executor.share(self._append_calls, call, is_write=True)
         return done
 
+    async def append_jointly(self, request: JointAppend, now_ms: int) -> JointAppended:
+        """Append entries to several ledgers and apply a batch, in one step."""
+        done: JointAppended = await self._executor.share(
+            self._append_all_jointly, JointCall(request, now_ms), is_write=True
+        )
+        return done
+
     async def tail(self, managed: LedgerRef) -> Tail:
         """Return last confirmed position, open ledger and sealed flag, read at one moment."""
         return await self._executor.share(tails_of, managed, is_write=False)
@@ -57,3 +76,6 @@ class SqliteEntries:
 
     def _append_calls(self, calls: Sequence[LedgerAppend]) -> Steps[Sequence[Any]]:
         return append_calls(calls, self._options)
+
+    def _append_all_jointly(self, calls: Sequence[JointCall]) -> Steps[Sequence[Any]]:
+        return append_all_jointly(calls, self._options)

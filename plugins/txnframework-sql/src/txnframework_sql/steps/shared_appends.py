@@ -14,6 +14,7 @@ from txnframework.model import (
     IntendedAppend,
     IntendedAppended,
     Position,
+    ProducerSequence,
     PutSequential,
     Tail,
 )
@@ -70,7 +71,7 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
     """
     if len(calls) == 1 and calls[0].request is None:
         return [(yield from append(*calls[0][:4], options))]
-    growth = _Growth()
+    growth = Growth()
     headers = yield from heads_of(record_id(call.request.check.key) for call in calls if call.request is not None)
     found = yield from ends_of(call.managed for call in calls)
     newest = yield from newest_copies(
@@ -80,7 +81,7 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
         if call.managed.id in found and entry.sequence is not None
     )
     # None: the ledger is left to ``append``.
-    ends: dict[int, _GrowingEnd | None] = {}
+    ends: dict[int, GrowingEnd | None] = {}
     answers: list[Answer] = []
     intended = _Intended()
     for call in calls:
@@ -92,7 +93,7 @@ def append_calls(calls: Sequence[LedgerAppend], options: LedgerOptions) -> Steps
             if managed.id not in found:
                 raise LedgerNotFound(managed.name)
             if managed.id not in ends:
-                ends[managed.id] = _GrowingEnd(managed, found[managed.id], newest)
+                ends[managed.id] = GrowingEnd(managed, found[managed.id], newest)
             end = ends[managed.id]
             tail, answer = None, None
             if end is not None:
@@ -137,13 +138,13 @@ class _Intended:
 
 
 @dataclass(slots=True)
-class _Growth:
+class Growth:
     """What the decided appends add; the ends by ledger id."""
 
     entries: list[dict[str, object]] = field(default_factory=list)
     copies: list[dict[str, object]] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
-    ends: dict[int, _GrowingEnd] = field(default_factory=dict)
+    ends: dict[int, GrowingEnd] = field(default_factory=dict)
 
     def write(self) -> Steps[None]:
         """Write everything, and start empty."""
@@ -157,7 +158,7 @@ class _Growth:
             grown.clear()
 
 
-class _GrowingEnd:
+class GrowingEnd:
     """The end of one ledger, with the appends that were decided since it was read."""
 
     def __init__(self, managed: LedgerRef, end: LedgerEnd, newest: dict[ProducerId, tuple[int, int]]) -> None:
@@ -175,7 +176,7 @@ class _GrowingEnd:
         return Tail(last, self._end.ledger_id, self._end.is_sealed)
 
     def decide(
-        self, call: LedgerAppend, options: LedgerOptions, growth: _Growth
+        self, call: LedgerAppend, options: LedgerOptions, growth: Growth
     ) -> tuple[Appended, ...] | LedgerSealed | LedgerClosed | None:
         """Add a call to ``growth``, or return why it is refused; None: only ``append`` can perform it."""
         ledger_id = self._end.ledger_id
@@ -185,26 +186,39 @@ class _GrowingEnd:
             return LedgerClosed(self.managed.name, call.ledger_id)
         if not call.entries:
             return ()
+        return self.grow(call.entries, call.now_ms, growth) if self.takes(call.entries, options) else None
+
+    def takes(self, entries: Sequence[Append], options: LedgerOptions) -> bool:
+        """Return whether ``grow`` may add entries; otherwise only ``append`` can."""
         newest: dict[str, tuple[int, int]] = {}
-        for entry in call.entries:
+        for entry in entries:
             sequence = entry.sequence
             if sequence is None:
                 continue
             last, through = newest.get(sequence.producer) or self._newest[self.managed.id, sequence.producer]
             now_through = through_after(through, sequence)
             if last >= sequence.first or searches_old(through, now_through):
-                return None
+                return False
             newest[sequence.producer] = (sequence.last, now_through)
-        size = sum(len(entry.data) for entry in call.entries)
-        if is_full(self.totals.entries + len(call.entries), self.totals.bytes + size, options):
-            return None
-        growth.ends[ledger_id] = self
-        return self._add(call, growth)
+        size = sum(len(entry.data) for entry in entries)
+        return not is_full(self.totals.entries + len(entries), self.totals.bytes + size, options)
 
-    def _add(self, call: LedgerAppend, growth: _Growth) -> tuple[Appended, ...]:
+    def first_old(self, entries: Sequence[Append]) -> ProducerSequence | None:
+        """Return the first sequence that is not above its producer's highest one, here or before it in ``entries``."""
+        highest: dict[str, int] = {}
+        for sequence in (entry.sequence for entry in entries if entry.sequence is not None):
+            name = sequence.producer
+            if highest.get(name, self._newest[self.managed.id, name][0]) >= sequence.first:
+                return sequence
+            highest[name] = sequence.last
+        return None
+
+    def grow(self, entries: Sequence[Append], now_ms: int, growth: Growth) -> tuple[Appended, ...]:
+        """Add entries that ``takes`` has accepted to ``growth``."""
+        growth.ends[self._end.ledger_id] = self
         totals, appended = self.totals, []
-        totals.appended_ms = max(totals.appended_ms, call.now_ms)
-        for entry in call.entries:
+        totals.appended_ms = max(totals.appended_ms, now_ms)
+        for entry in entries:
             position = Position(self._end.ledger_id, totals.entries)
             totals.add(entry)
             growth.entries.append(entry_row(position, totals, entry))

@@ -45,7 +45,7 @@ def apply_all(batches: Sequence[Batch]) -> Steps[list[Written | Exception]]:
     group: list[Batch] = []
     touched: set[RecordId] = set()
     for batch in batches:
-        ids = {record_id(step.key) for step in _steps_of(batch)}
+        ids = {record_id(step.key) for step in known_steps(batch)}
         if not touched.isdisjoint(ids):
             answers += yield from _apply_apart(group)
             group, touched = [], set()
@@ -57,24 +57,24 @@ def apply_all(batches: Sequence[Batch]) -> Steps[list[Written | Exception]]:
 
 def _apply_apart(batches: Sequence[Batch]) -> Steps[list[Written | Exception]]:
     """Apply batches that have no record in common."""
-    heads = yield from heads_of(record_id(step.key) for batch in batches for step in _steps_of(batch))
-    refusals = [_refusal(batch, heads) for batch in batches]
+    heads = yield from heads_of(record_id(step.key) for batch in batches for step in known_steps(batch))
+    refusals = [refusal_of(batch, heads) for batch in batches]
     accepted = [batch for batch, refusal in zip(batches, refusals, strict=True) if refusal is None]
-    written = iter((yield from _write(accepted, heads)))
+    written = iter((yield from write_all(accepted, heads)))
     return [next(written) if refusal is None else refusal for refusal in refusals]
 
 
-def _refusal(batch: Batch, heads: Mapping[RecordId, Head]) -> VersionMismatch | None:
+def refusal_of(batch: Batch, heads: Mapping[RecordId, Head]) -> VersionMismatch | None:
     """Return why a batch is refused, or None."""
     try:
-        for step in _steps_of(batch):
+        for step in known_steps(batch):
             require_version(step.key, step.expected, heads.get(record_id(step.key), NO_HEAD)[0])
     except VersionMismatch as error:
         return error
     return None
 
 
-def _write(batches: Sequence[Batch], heads: Mapping[RecordId, Head]) -> Steps[list[Written]]:
+def write_all(batches: Sequence[Batch], heads: Mapping[RecordId, Head]) -> Steps[list[Written]]:
     """Write accepted batches; return the records of each, in the order of its puts."""
     puts = [put for batch in batches for put in batch.puts if isinstance(put, Put)]
     deletes = [deleted for batch in batches for deleted in batch.deletes if record_id(deleted.key) in heads]
@@ -110,6 +110,6 @@ def _write(batches: Sequence[Batch], heads: Mapping[RecordId, Head]) -> Steps[li
     return [tuple(next(named if isinstance(put, Put) else numbered) for put in batch.puts) for batch in batches]
 
 
-def _steps_of(batch: Batch) -> tuple[Check | Put | Delete, ...]:
+def known_steps(batch: Batch) -> tuple[Check | Put | Delete, ...]:
     """Return the steps of a batch whose records are known before it, in the order in which they are decided."""
     return (*batch.checks, *(put for put in batch.puts if isinstance(put, Put)), *batch.deletes)
