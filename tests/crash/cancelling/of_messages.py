@@ -36,6 +36,16 @@ class SendMany(Story):
         await stage.producer.send_many(self.sends, sequence_id=SEQUENCE)
 
 
+class TransactInAdvance(Story):
+    """Operations that are known in advance: all or nothing, and the same sequence id is stored once."""
+
+    covers = ("Client.transact",)
+    sends = (b"new",)
+
+    async def call(self, stage: Stage) -> None:
+        await stage.client.transact(stage.producer.outgoing(b"new", sequence_id=SEQUENCE))
+
+
 class SendInTransaction(Story):
     """What was given up must not be committed: the transaction is told that it failed."""
 
@@ -396,6 +406,7 @@ class Upkeep(Story):
 STORIES: tuple[Story, ...] = (
     Send(),
     SendMany(),
+    TransactInAdvance(),
     SendInTransaction(),
     CloseProducer(),
     OpenProducer(),
