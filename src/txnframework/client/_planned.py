@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +21,24 @@ Ack = Callable[[tuple["Acked", ...], TransactionPart], Awaitable[None]]
 """Acknowledges messages in a transaction, as ``Consumer.ack`` does."""
 
 
-class PlannedOperation:
+class PlannedOperation(ABC):
     """Base class of what ``Client.transact`` takes; each object is used once."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.is_used = False
 
+    @abstractmethod
     def names(self) -> tuple[str, ...]:
         """Return the topics or segments that the operation needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def require_open(self) -> None:
         """Raise Closed if the producer or consumer was closed."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def perform(self, txn: TransactionPart) -> MessageID | None:
         """Perform the operation in a transaction; return the id of the message if it sends one."""
-        raise NotImplementedError
 
 
 class PlannedSend(PlannedOperation):

@@ -20,17 +20,12 @@ from txnframework.errors._conflicts import (
     CompactedInOtherOrder,
     Conflict,
     ConsumerBusy,
-    DeploymentClosed,
     Fenced,
     InvalidTransactionState,
     LayoutConflict,
     LeaseHeld,
-    LedgerClosed,
-    LedgerSealed,
     MigrationRefused,
     NotTransactionOwner,
-    SequenceStored,
-    StoreMismatch,
     SubscriptionOwnedElsewhere,
     TopicExists,
     TopicInUse,
@@ -56,6 +51,13 @@ from txnframework.errors._missing_objects import (
     TransactionNotFound,
 )
 from txnframework.errors._root import TxnFrameworkError, ascii_safe, excerpt
+from txnframework.errors._store_conflicts import (
+    DeploymentClosed,
+    LedgerClosed,
+    LedgerSealed,
+    SequenceStored,
+    StoreMismatch,
+)
 from txnframework.errors._stored_data import (
     Corrupt,
     CorruptEntry,

@@ -1,0 +1,93 @@
+"""Conflicts with the state of a ledger, or of the stores of a deployment."""
+
+from __future__ import annotations
+
+from txnframework.errors._conflicts import Conflict
+
+
+class LedgerClosed(Conflict):
+    """
+    ``ledger_id`` of ``name`` is no longer the open one; nothing was appended.
+
+    :known: Nothing was appended.
+    :retry: decide
+    :advice: Authors of plugins: open the ledger again, and append to the one that is open now.
+    """
+
+    code = "TXN-216"
+
+    def __init__(self, name: str, ledger_id: int) -> None:
+        self.name = name
+        self.ledger_id = ledger_id
+        super().__init__(f"ledger {ledger_id} of {name} is closed")
+
+
+class LedgerSealed(Conflict):
+    """
+    ``name`` is sealed permanently; nothing was appended.
+
+    :known: Nothing was appended.
+    :retry: reopen
+    :advice: Send to the topic instead of the segment; it routes to the segment's successors.
+    """
+
+    code = "TXN-217"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"{name} is sealed permanently; send to its topic, which routes to its successors")
+
+
+class SequenceStored(Conflict):
+    """
+    A sequence of ``producer`` up to ``last`` is already stored in the ledger ``name``; nothing was written.
+
+    :known: Nothing was written.
+    :retry: decide
+    :advice: Authors of plugins: append the entries of each ledger by itself, which reports the copies that are stored.
+    """
+
+    code = "TXN-222"
+
+    def __init__(self, name: str, producer: str, last: int) -> None:
+        self.name = name
+        self.producer = producer
+        self.last = last
+        super().__init__(f"{name} already has a sequence of {producer} up to {last}")
+
+
+class StoreMismatch(Conflict):
+    """
+    Metadata store and ledger do not belong together, or one of them was restored from a backup.
+
+    :known: Nothing was opened.
+    :retry: never
+    :advice: Check that both URLs name the same installation. If one store was restored from a backup, run
+        ``txnframework restore``.
+    """
+
+    code = "TXN-218"
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(self.sentence(reason))
+
+    def sentence(self, reason: str) -> str:
+        """Return the message."""
+        return f"metadata store and ledger do not belong together: {reason}"
+
+
+class DeploymentClosed(StoreMismatch):
+    """
+    The deployment was copied to other stores, or is being copied, and was closed by that.
+
+    :known: Nothing was opened.
+    :retry: never
+    :advice: Use the configuration of the copy. ``txnframework copy --help`` says how to open the old stores again.
+    """
+
+    code = "TXN-219"
+
+    def sentence(self, reason: str) -> str:
+        """Return the message."""
+        return reason
