@@ -14,7 +14,8 @@ from txnframework.broker.compaction.copies import EVERYTHING, Copied, CopyPlan, 
 from txnframework.broker.compaction.messages import CommitTimes, Order
 from txnframework.broker.coordination import held_leases, holder_of, wait_until_free
 from txnframework.broker.cursors import StoredCursor
-from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT_UNDER_LEASE
+from txnframework.broker.dispatch.acknowledgments import FINISHED_ELSEWHERE, NOT_UNDER_LEASE, SizedPosition
+from txnframework.broker.dispatch.acks_in_progress import AckInProgress
 from txnframework.broker.dispatch.attachments import Attachment, SubscriptionRef
 from txnframework.broker.dispatch.completion import finished_at
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
@@ -65,6 +66,7 @@ __all__ = [
     "EVERYTHING",
     "FINISHED_ELSEWHERE",
     "NOT_UNDER_LEASE",
+    "AckInProgress",
     "AttachRequest",
     "Attachment",
     "Attempt",
@@ -113,6 +115,7 @@ __all__ = [
     "SegmentLag",
     "SegmentStatus",
     "SegmentSubscription",
+    "SizedPosition",
     "Start",
     "StatusReport",
     "StoreProbe",

@@ -15,8 +15,8 @@ from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import IManagedLedger, IMetadataStore, IPlannedCursor
 from txnframework.model import paths, records
-from txnframework.model.acks import Ack, CursorMove, ProcessedRange
-from txnframework.model.cursor import Cursor, from_record, moved, to_record, unite
+from txnframework.model.acks import Ack, ProcessedRange
+from txnframework.model.cursor import Cursor, CursorMove, from_record, moved, to_record, unite
 from txnframework.model.ids import LOG_FAMILY, METADATA_FAMILY, Branch
 from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
@@ -135,7 +135,7 @@ class StoredCursor:
             self._is_planned = False
             raise
         self.own_writes.replacing(known.value, put.value)
-        return CursorMove(put, branch, incarnation, acks)
+        return CursorMove(put, branch, incarnation, acks, before)
 
     async def finish(self, move: CursorMove, written: Record | None) -> None:
         """Note whether a planned move was written; without it the cursor must be read before it is planned again."""

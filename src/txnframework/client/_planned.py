@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from txnframework.client._messages import MessageID
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 Ack = Callable[[tuple["Acked", ...], TransactionPart], Awaitable[None]]
 """Acknowledges messages in a transaction, as ``Consumer.ack`` does."""
+AckReport = Callable[[tuple["Acked", ...], TransactionPart], AbstractContextManager[object]]
+"""Reports acknowledgments to the observer of the host for the duration of a block."""
 
 
 class PlannedOperation(ABC):
@@ -53,6 +56,11 @@ class PlannedSend(PlannedOperation):
     def __repr__(self) -> str:
         return f"<PlannedSend by {self._producer}>"
 
+    @property
+    def has_chosen_sequence(self) -> bool:
+        """Whether the caller chose the sequence id."""
+        return self.message.common.sequence_id is not None
+
     def names(self) -> tuple[str, ...]:
         """Return the topic of the producer, as it is named now."""
         return (str(self.sends.current_topic),)
@@ -69,8 +77,11 @@ class PlannedSend(PlannedOperation):
 class PlannedAck(PlannedOperation):
     """Acknowledgments that ``Client.transact`` makes; returned by ``Consumer.acknowledging``."""
 
-    def __init__(self, host: Host, acks: ConsumerAcks, messages: tuple[Acked, ...], ack: Ack) -> None:
+    def __init__(
+        self, host: Host, acks: ConsumerAcks, messages: tuple[Acked, ...], ack: Ack, report: AckReport
+    ) -> None:
         super().__init__(host)
+        self._report = report
         self.acks = acks
         self.messages = messages
         self._ack = ack
@@ -85,6 +96,10 @@ class PlannedAck(PlannedOperation):
     def require_open(self) -> None:
         """Raise Closed if the consumer was closed."""
         self.acks.require_open()
+
+    def observed(self, txn: TransactionPart) -> AbstractContextManager[object]:
+        """Report the acknowledgments to the observer of the host for the duration of a block."""
+        return self._report(self.messages, txn)
 
     async def perform(self, txn: TransactionPart) -> None:
         """Acknowledge the messages."""

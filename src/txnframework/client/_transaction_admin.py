@@ -8,6 +8,7 @@ from txnframework.broker import HangingTransaction, Host
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import ClientOperations
 from txnframework.client._co_commit import CoCommitTransaction
+from txnframework.client._joint.transaction import transact_jointly
 from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedAck, PlannedSend, take_planned
 from txnframework.client._transact import transact_in_steps
@@ -109,8 +110,11 @@ class TransactionOperations(ClientOperations):
         place = self.host.transaction_place(*names)
         if place is None:
             raise InvalidInput(f"one transaction cannot cover all of these, which have no common family: {names}")
-        txn = Transaction(self.host, self._retry, Begin(timeout, principal), place, False)
-        return await transact_in_steps(txn, planned)
+        request = Begin(timeout, principal)
+        done = await transact_jointly(self.host, place, request, planned)
+        if done is not None:
+            return done
+        return await transact_in_steps(Transaction(self.host, self._retry, request, place, False), planned)
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """

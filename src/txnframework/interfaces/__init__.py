@@ -25,6 +25,7 @@ from txnframework.interfaces._coordinator import (
 )
 from txnframework.interfaces._copyable import ICopyableLedgerStore, ICopyableMetadataStore
 from txnframework.interfaces._dispatcher import IDispatcher, ISingleActiveDispatcher
+from txnframework.interfaces._joint import IJointBuffer, IJointCoordinator, IJointPendingAcks
 from txnframework.interfaces._ledger import (
     IAppendedWatch,
     IColocatedLedger,
@@ -69,6 +70,9 @@ __all__ = [
     "IDispatcher",
     "IDurableStore",
     "IInPlaceBuffer",
+    "IJointBuffer",
+    "IJointCoordinator",
+    "IJointPendingAcks",
     "ILease",
     "ILedgerStore",
     "IManagedLedger",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from zope.interface import Attribute, Interface
 
-from txnframework.model.acks import Ack, AckRequest, CursorMove, PendingAcks, ProcessedRange
-from txnframework.model.cursor import Cursor
+from txnframework.model.acks import Ack, AckRequest, PendingAcks, ProcessedRange
+from txnframework.model.cursor import Cursor, CursorMove
 from txnframework.model.ids import Branch
 from txnframework.model.metadata import Record
 from txnframework.model.transactions import Transaction

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from txnframework.model.ids import Branch, TxnID
-from txnframework.model.metadata import Put
 from txnframework.model.positions import Position
 from txnframework.model.transactions import State
 
@@ -103,17 +102,3 @@ class PendingAcks:
 
     open: dict[TxnID, tuple[PendingAck, ...]] = field(default_factory=dict)
     ended: dict[TxnID, State] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class CursorMove:
-    """
-    A planned move of a cursor by the individual acknowledgments ``acks`` of ``branch``.
-
-    ``put`` replaces the cursor's record only if it has not changed since it was read. ``incarnation`` is the cursor's.
-    """
-
-    put: Put
-    branch: Branch
-    incarnation: int
-    acks: tuple[Ack, ...]

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from txnframework.model.acks import Ack, AckState
+from txnframework.model.ids import Branch
+from txnframework.model.metadata import Put
 from txnframework.model.positions import Position
 from txnframework.model.records import FORMAT, RETURN_FORMAT, CursorRecord
 
@@ -41,6 +43,22 @@ class Cursor:
     def admits(self, family: str) -> bool:
         """Return whether transactions of a family may acknowledge."""
         return self.family in ("", family)
+
+
+@dataclass(frozen=True, slots=True)
+class CursorMove:
+    """
+    A planned move of a cursor by the individual acknowledgments ``acks`` of ``branch``.
+
+    ``put`` replaces the cursor's record only if it has not changed since it was read, as ``before``. ``incarnation`` is
+    the cursor's.
+    """
+
+    put: Put
+    branch: Branch
+    incarnation: int
+    acks: tuple[Ack, ...]
+    before: Cursor
 
 
 def beginning_after(incarnation: int, position: Position) -> Cursor:

@@ -78,10 +78,14 @@ class OwnTransactions:
 
     def settle_soon(self, txn_id: TxnID) -> None:
         """Settle an ended transaction in the background; the sweeps settle transactions that are missed here."""
-        self.deadlines.cancel(txn_id)
-        self._report_end(txn_id)
+        self.end_settled(txn_id)
         if self.settles:
             self._settling.start(partial(self._settle, txn_id))
+
+    def end_settled(self, txn_id: TxnID) -> None:
+        """Note that a transaction has ended, and that nothing of it is left to be settled."""
+        self.deadlines.cancel(txn_id)
+        self._report_end(txn_id)
 
     async def finish(self, timeout_ms: int) -> None:
         """Wait at most ``timeout_ms`` for the settlings, and begin no others."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from txnframework.broker.dispatch.ack_progress import AckProgress
+from txnframework.broker.dispatch.acks_in_progress import AckInProgress, AckOwner
 from txnframework.broker.dispatch.cursor_acks import CursorAckWriter
 from txnframework.broker.dispatch.deliveries import HeldMessage
 from txnframework.broker.dispatch.open_acks import acks_of, cumulative_ack
 from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
 from txnframework.interfaces import IPendingAckStore
 from txnframework.model.acks import Ack, AckRequest
-from txnframework.model.ids import Branch, TxnID
+from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
 FINISHED_ELSEWHERE = (
@@ -26,32 +26,6 @@ NOT_UNDER_LEASE = (
 )
 SizedPosition = tuple[Position, int]
 """A message's position and the size of its batch."""
-
-
-class AckOwner(Protocol):
-    """The dispatch whose acknowledgments are recorded."""
-
-    @property
-    def incarnation(self) -> int:
-        """The cursor's incarnation under which the messages were read."""
-
-    def is_attached(self, consumer_id: int) -> bool:
-        """Return whether a consumer is attached and the lease is held."""
-
-    def remove_finished(self, done: Iterable[HeldMessage]) -> None:
-        """Remove messages that are acknowledged."""
-
-    async def refresh(self) -> None:
-        """Update the messages from the stores."""
-
-    def request_refresh(self) -> None:
-        """Request a refresh soon."""
-
-    def expect_end(self, txn_id: TxnID) -> None:
-        """Let a transaction that is about to hold messages report its end."""
-
-    async def load_outcome(self, branch: Branch) -> None:
-        """Load the outcome of a branch, so that ``AckProgress`` knows it."""
 
 
 class AckRecorder:
@@ -67,7 +41,8 @@ class AckRecorder:
         self._owner = owner
         self._progress = progress
         self._cursor_acks = cursor_acks
-        self._pending_acks = pending_acks
+        self.pending_acks: IPendingAckStore = pending_acks
+        """The store that records acknowledgments in transactions."""
         self._ended = asyncio.Event()
 
     async def single(
@@ -104,6 +79,23 @@ class AckRecorder:
             request = AckRequest(holder, acks_of(messages), incarnation, principal=principal)
             await self._add(begun, held, request, consumer)
         await self._refresh_if(unread)
+
+    def begin_joint(
+        self, messages: tuple[SizedPosition, ...], request: AckRequest, consumer: int
+    ) -> AckInProgress | None:
+        """
+        Mark messages whose acknowledgment is about to take effect in a step that was planned; see ``JointAck``.
+
+        None if they are to be acknowledged one after the other: they are of another incarnation, an acknowledgment of
+        one of them is in progress, or an earlier dispatch delivered some of them.
+        """
+        positions = [position for position, _ in messages]
+        if request.incarnation != self._owner.incarnation or self._any_unread(positions):
+            return None
+        if any(map(self._progress.is_held, positions)):
+            return None
+        begun = self._progress.begin_ack(positions, request.branch, False, consumer)
+        return AckInProgress(self._owner, self._progress, self._ended, begun, [], request, consumer)
 
     async def cumulative(
         self, message: SizedPosition, incarnation: int, holder: Branch | None, principal: str, consumer: int
@@ -235,30 +227,22 @@ class AckRecorder:
     async def _add(
         self, begun: list[HeldMessage], held: list[HeldMessage], request: AckRequest, consumer: int | None = None
     ) -> None:
-        """Record a request; ``held`` are the covered messages that another transaction held at the last refresh."""
+        """Record a request, whose messages ``begun`` and ``held`` are; see ``AckInProgress``."""
         if not request.acks:
             return
-        self._owner.expect_end(request.branch.txn_id)
+        progress = AckInProgress(self._owner, self._progress, self._ended, begun, held, request, consumer)
         try:
-            await self._pending_acks.add(request)
+            await self.pending_acks.add(request)
         except OutcomeUnknown:
-            self._unsure(begun)
+            progress.unsure()
             raise
         except TxnFrameworkError:
-            # Another transaction holds some of it, perhaps one that this process does not know.
-            self._progress.undo_ack(begun)
-            self._owner.request_refresh()
+            progress.refused()
             raise
         except BaseException:
-            self._unsure(begun)
+            progress.unsure()
             raise
-        else:
-            self._progress.pend(begun)
-            # The other transaction was aborted: an open or committed one would have caused a conflict.
-            cumulative = any(ack.cumulative for ack in request.acks)
-            self._progress.take_over(held, request.branch, cumulative=cumulative, consumer=consumer)
-        finally:
-            self._ended.set()
+        progress.recorded()
 
     def _unsure(self, begun: list[HeldMessage]) -> None:
         """Treat messages as held after an unknown outcome, and refresh before any of them is redelivered."""

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from txnframework.broker.dispatch.acknowledgments import SizedPosition
+from txnframework.broker.dispatch.acks_in_progress import AckInProgress
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
+from txnframework.interfaces import IPendingAckStore
+from txnframework.model.acks import AckRequest
 from txnframework.model.ids import Branch
 from txnframework.model.positions import Position
 
@@ -210,6 +213,25 @@ class Attachment:
                 await dispatch.acks.outdated(messages, incarnation, holder, principal)
         finally:
             dispatch.loop.wake_if_retiring()
+
+    @property
+    def pending_acks(self) -> IPendingAckStore:
+        """The store that records acknowledgments in transactions."""
+        return self.dispatch.acks.pending_acks
+
+    def begin_joint_ack(self, messages: tuple[SizedPosition, ...], request: AckRequest) -> AckInProgress | None:
+        """
+        Mark messages whose acknowledgment is about to take effect in the only step of its transaction.
+
+        None if they need the usual steps. Call ``end_joint_ack`` after the outcome was noted.
+        """
+        if not self.dispatch.is_attached(self.consumer_id):
+            return None
+        return self.dispatch.acks.begin_joint(messages, request, self.consumer_id)
+
+    def end_joint_ack(self) -> None:
+        """Let the segment be given up, if that was to wait for an acknowledgment."""
+        self.dispatch.loop.wake_if_retiring()
 
     async def ack_cumulative(
         self, message: SizedPosition, incarnation: int, holder: Branch | None, principal: str

@@ -27,8 +27,8 @@ from txnframework.config import SubscriptionsSection
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseLost, TxnFrameworkError
 from txnframework.interfaces import IDispatcher, ILease, IMetadataStore, ITransactionCoordinator
-from txnframework.model.acks import AckState, CursorMove
-from txnframework.model.cursor import Cursor, state_of
+from txnframework.model.acks import AckState
+from txnframework.model.cursor import Cursor, CursorMove, state_of
 from txnframework.model.dispatch import Ordering
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.positions import Position

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy
@@ -63,6 +64,21 @@ class SegmentRouter:
         if sender is None:
             sender = self._senders[segment_id] = self._new_sender(segment_id)
         sender.put(outgoing)
+
+    def joint_routes(self, messages: Sequence[OutgoingMessage]) -> dict[str, list[OutgoingMessage]] | None:
+        """
+        Return messages by the name of their segment, in order, for a step that appends them past the senders.
+
+        None if it would overtake earlier messages of one of the segments, or while a change of the layout is followed.
+        """
+        if self._rerouting is not None:
+            return None
+        routed: dict[int, list[OutgoingMessage]] = {}
+        for one in messages:
+            routed.setdefault(self.segment_of(one.message), []).append(one)
+        if any(number in self._senders and self._senders[number].has_unsent for number in routed):
+            return None
+        return {str(self.layout.name_of(number)): some for number, some in routed.items()}
 
     def fail_later(self, error: BaseException) -> None:
         """After a message outside of transactions was not stored: refuse later ones, if the producer is to do so."""

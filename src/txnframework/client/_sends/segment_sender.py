@@ -144,6 +144,11 @@ class SegmentSender:
         """Whether a task is sending."""
         return self._task is not None
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether messages wait or are being sent."""
+        return self._task is not None or bool(self.waiting)
+
     def put(self, outgoing: OutgoingMessage) -> None:
         """Send a message after all earlier ones."""
         self.waiting.append(outgoing)

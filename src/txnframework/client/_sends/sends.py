@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Generic
 
 from txnframework.broker import Host
@@ -13,6 +14,7 @@ from txnframework.client._messages import MessageID
 from txnframework.client._observations import observed_send, with_added_headers
 from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota
 from txnframework.client._sends.encoded_values import HeaderPairs, encode_all
+from txnframework.client._sends.joint_sends import JointSends
 from txnframework.client._sends.message_checks import PreparedMessages, SharedFields, check_messages
 from txnframework.client._sends.router import SegmentRouter
 from txnframework.client._transaction import TransactionPart, operation_in
@@ -80,6 +82,46 @@ class ProducerSends(Generic[T_contra]):
         (sent,) = await self._send_in(txn, lambda: message)
         return sent
 
+    def observed(self, message: PreparedMessages, branch: Branch, until: ExitStack) -> PreparedMessages:
+        """Report the send of one message until the stack ends; return the message with the observer's headers."""
+        if self._host.observer is None:
+            return message
+        observation = until.enter_context(observed_send(self._host.observer, self._topic, message.values, branch))
+        common, tagged = with_added_headers(observation, message.common, message.tagged, message.bytes_left)
+        return PreparedMessages(message.values, common, tagged, 0)
+
+    async def begin_joint(
+        self, messages: Sequence[PreparedMessages], branch: Branch, principal: str
+    ) -> JointSends | None:
+        """
+        Number messages that the only step of their transaction is to append, and route them.
+
+        None if they need the usual steps: there are more than may be in flight, or earlier messages of the producer are
+        on their way to one of the segments.
+        """
+        if len(messages) > self._bounds.sends_in_flight_max:
+            return None
+        call = SendCall(self._quota, len(messages))
+        routed: dict[str, list[OutgoingMessage]] | None = None
+        try:
+            async with self._quota.turn:
+                if self._backlog_quota is not None:
+                    await self._backlog_quota.require_room()
+                taken = 0
+                while taken < len(messages):
+                    taken += await call.acquire(len(messages) - taken)
+                now_ms = self._host.environment.now_ms()
+                outgoing: list[OutgoingMessage] = []
+                for at, one in enumerate(messages):
+                    headers = one.common.headers if one.tagged is None else one.tagged[0]
+                    message = self._numbered(one.common.key, one.values[0], headers, None, now_ms)
+                    outgoing.append(OutgoingMessage(message, branch, False, call, at, self._sends, principal=principal))
+                routed = self._router.joint_routes(outgoing)
+        finally:
+            if routed is None:
+                call.give_up()
+        return None if routed is None else JointSends(self.name, self._router.layout.life, call, routed)
+
     async def send(
         self, values: Sequence[T_contra | None], common: SharedFields, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
@@ -142,17 +184,9 @@ class ProducerSends(Generic[T_contra]):
                     upto = at + await sending.acquire(len(values) - at)
                     now_ms = self._host.environment.now_ms()
                     for number in range(at, upto):
-                        # Counted only here, so that the sequence ids within one segment grow in the order of ``_put``.
-                        sequence = self._next_sequence if first is None else first + number
-                        if sequence > INT64_MAX:
-                            raise InvalidInput(
-                                f"producer {self.name} has used the last sequence id, 2**63 - 1: send under another"
-                                " name, or choose the sequence ids"
-                            )
-                        self._next_sequence = max(self._next_sequence, sequence + 1)
-                        self._sends += 1
                         headers = common.headers if tagged is None else tagged[number]
-                        message = EntryMessage(common.key, values[number], headers, sequence, now_ms)
+                        sequence = None if first is None else first + number
+                        message = self._numbered(common.key, values[number], headers, sequence, now_ms)
                         self._router.put(
                             OutgoingMessage(message, branch, chosen, sending, number, self._sends, principal=principal)
                         )
@@ -165,3 +199,21 @@ class ProducerSends(Generic[T_contra]):
             raise
         finally:
             sending.give_up()
+
+    def _numbered(
+        self, key: bytes | None, value: bytes | None, headers: HeaderPairs, chosen: int | None, now_ms: int
+    ) -> EntryMessage:
+        """
+        Return the next message to send, with the sequence id that the caller has chosen or the next one.
+
+        Messages are numbered just before they are routed, so that the sequence ids within one segment grow.
+        """
+        sequence = self._next_sequence if chosen is None else chosen
+        if sequence > INT64_MAX:
+            raise InvalidInput(
+                f"producer {self.name} has used the last sequence id, 2**63 - 1: send under another name, or choose the"
+                " sequence ids"
+            )
+        self._next_sequence = max(self._next_sequence, sequence + 1)
+        self._sends += 1
+        return EntryMessage(key, value, headers, sequence, now_ms)

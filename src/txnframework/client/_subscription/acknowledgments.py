@@ -70,8 +70,14 @@ class ConsumerAcks:
                 except TransactionDomainMismatch as error:
                     await self._raise_if_moved(error, segment, some)
                     raise
-                await self._let_successor_look(segment, attached)
-                self.feed(segment).missed.acknowledged((position for position, _ in sized), holder)
+                await self.acknowledged(segment, attached, [position for position, _ in sized], holder)
+
+    async def acknowledged(
+        self, segment: str, asked: Attachment | None, positions: Iterable[Position], holder: Branch | None
+    ) -> None:
+        """Note that messages of a segment were acknowledged individually, by ``asked`` or (None) past a dispatch."""
+        await self._let_successor_look(segment, asked)
+        self.feed(segment).missed.acknowledged(positions, holder)
 
     async def cumulative(self, message: Acked, holder: Branch | None, principal: str = "") -> None:
         """Acknowledge a message and all messages before it; see ``Consumer.ack_cumulative``."""

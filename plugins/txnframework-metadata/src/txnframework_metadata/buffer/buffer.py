@@ -7,11 +7,11 @@ import asyncio
 from zope.interface import implementer
 
 from txnframework.errors import Closed, StoreMismatch, Unavailable
-from txnframework.interfaces import IAdoptingBuffer, IPlannableBuffer, ISealableBuffer
+from txnframework.interfaces import IAdoptingBuffer, IJointBuffer, IPlannableBuffer, ISealableBuffer
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.ledger import Append, Appended
 from txnframework.model.names import topic_of
-from txnframework.model.positions import EntryRange, Limit, Position
+from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.reads import (
     EntryPage,
     Isolation,
@@ -34,7 +34,7 @@ from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.watches import first_of
 
 
-@implementer(IPlannableBuffer, IAdoptingBuffer, ISealableBuffer)
+@implementer(IPlannableBuffer, IAdoptingBuffer, ISealableBuffer, IJointBuffer)
 class MetadataBuffer:
     """
     One process's view of one segment.
@@ -96,6 +96,7 @@ class MetadataBuffer:
             self._retention,
             options.page_records,
         )
+        self._last_appended = EARLIEST
         self._recovering = asyncio.Lock()
         self._closed = asyncio.Event()
 
@@ -123,6 +124,16 @@ class MetadataBuffer:
         appended = await self._appending.append(entries)
         self._announcements.grown()
         return appended
+
+    async def tail_seen(self) -> Position:
+        """Return the last position that this process has seen or written."""
+        latest = self._view.latest
+        return self._last_appended if latest is None else max(self._last_appended, latest.tail.last_confirmed)
+
+    async def appended_jointly(self, last: Position) -> None:
+        """Look again for callers that wait for entries."""
+        self._last_appended = max(self._last_appended, last)
+        self._announcements.grown()
 
     async def read(self, request: ReadRequest) -> EntryPage:
         """Return the entries after a position that may be read."""

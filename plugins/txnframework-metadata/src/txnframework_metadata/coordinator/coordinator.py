@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 import msgspec
-from zope.interface import implementer
+from zope.interface import alsoProvides, implementer
 
 from txnframework.errors import (
     Closed,
@@ -17,10 +17,18 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IApplicationCoordinator, ICoCommitCoordinator, IDatabaseTransaction, IWatch
+from txnframework.interfaces import (
+    IApplicationCoordinator,
+    ICoCommitCoordinator,
+    IDatabaseTransaction,
+    IJointCoordinator,
+    ISerialLedgerStore,
+    IWatch,
+)
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import TXN_BY_DEADLINE
+from txnframework.model.joint import JointCommit, JointCommitted
 from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put
 from txnframework.model.paths import header_key, operations_prefix
 from txnframework.model.positions import Limit
@@ -41,6 +49,7 @@ from txnframework.model.transactions import (
 from txnframework.plugin import CoordinatorContext, SharedTransactionIds, TransactionIds, options_as
 from txnframework_metadata.coordinator.applications import Applications
 from txnframework_metadata.coordinator.co_commit import co_commit_store, commit_with, join_connection
+from txnframework_metadata.coordinator.joint_commit import colocated_ledgers, commit_jointly
 from txnframework_metadata.coordinator.outstanding_transactions import find_outstanding
 from txnframework_metadata.coordinator.settled_commit import commit_settled
 from txnframework_metadata.coordinator.sweeps import Sweeps
@@ -99,6 +108,10 @@ class MetadataCoordinator:
             options,
             self.operations,
         )
+        self._joint_ledgers = colocated_ledgers(context.ledgers, context.store)
+        self.takes_acks: bool = ISerialLedgerStore.providedBy(context.ledgers)
+        if self._joint_ledgers is not None:
+            alsoProvides(self, IJointCoordinator)
         self._closed = asyncio.Event()
 
     # -- one transaction ------------------------------------------------------------------------------
@@ -176,6 +189,19 @@ class MetadataCoordinator:
         )
         self._ended.note(ended.txn_id, ended)
         return ended
+
+    async def reserve_id(self) -> TxnID:
+        """Return an id for a transaction that begins and commits in one step."""
+        self._require_open()
+        return await self._ids.next_id()
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        """Begin and commit a transaction in one step, with its entries and acknowledgments."""
+        self._require_open()
+        assert self._joint_ledgers is not None, "only an IJointCoordinator is asked"
+        return await commit_jointly(
+            self._store, self._joint_ledgers, self._environment, request, self._options.attempts_max
+        )
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
         """Make an ended transaction's outcome take effect at every participant now."""

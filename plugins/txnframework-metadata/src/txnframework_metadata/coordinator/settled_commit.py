@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError, VersionMismatch
 from txnframework.interfaces import ICrossPartitionStore, IMetadataStore
-from txnframework.model.acks import Ack, CursorMove
+from txnframework.model.acks import Ack
+from txnframework.model.cursor import CursorMove
 from txnframework.model.metadata import Batch, Delete, Record
 from txnframework.model.records import AckOperation, WriteOperation
 from txnframework.model.transactions import Action, End, Transaction

@@ -15,16 +15,19 @@ from txnframework.errors import (
     TransactionConflict,
     Unavailable,
 )
-from txnframework.interfaces import IAtomicBatchStore, IPlannedCursor, ISealablePendingAcks
+from txnframework.interfaces import IAtomicBatchStore, IJointPendingAcks, IPlannedCursor, ISealablePendingAcks
 from txnframework.model.ack_overlap import Verdict
 from txnframework.model.acks import Ack, AckRequest, PendingAck, PendingAcks
 from txnframework.model.ids import Branch, TxnID
+from txnframework.model.joint import JointAck
+from txnframework.model.metadata import Record
 from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
 from txnframework_metadata.options import PendingAckOptions
 from txnframework_metadata.pending_acks.conflict_check import CheckSources, check_conflicts, replaced
 from txnframework_metadata.pending_acks.groups import ack_group_rules
+from txnframework_metadata.pending_acks.joint_acks import JointAcks
 from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.pending_acks.writer import Change, Draft, admit, drafts, put_drafts, take_back
 from txnframework_metadata.records.call_groups import Answers, CallGroups
@@ -35,7 +38,7 @@ from txnframework_metadata.records.shared_operations import operations_shared_by
 from txnframework_metadata.records.views import StoredOperation, processed_document, processed_of
 
 
-@implementer(ISealablePendingAcks)
+@implementer(ISealablePendingAcks, IJointPendingAcks)
 class MetadataPendingAcks:
     """
     Stores acknowledgments as operation records, and finds conflicts by *put, then look*.
@@ -60,6 +63,7 @@ class MetadataPendingAcks:
         self._operations = operations_shared_by(context.coordinator, context.store, self._options.page_records)
         cursor = IPlannedCursor(context.cursor, None)
         self._place = None if cursor is None else AckSettler(cursor, self._confirmed.forget)
+        self._joint = None if cursor is None else JointAcks(cursor)
         self._header: Header | None = None
         self._closed = False
 
@@ -103,6 +107,17 @@ class MetadataPendingAcks:
         if ended.state not in (State.COMMITTED, State.ABORTED):
             raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
         await self._settle(ended, with_writes=False)
+
+    async def plan_joint(self, request: AckRequest) -> JointAck | None:
+        """Return acknowledgments as a part of their transaction's only step, or None."""
+        self._require_open()
+        require_family(request.branch.txn_id, self.segment)
+        return None if self._joint is None else await self._joint.plan(request)
+
+    async def finish_joint(self, planned: JointAck, written: Record | None) -> None:
+        """End a plan."""
+        assert self._joint is not None, "it made the plan"
+        await self._joint.finish(planned, written)
 
     async def seal(self, family: str, life: int) -> PendingAcks:
         """

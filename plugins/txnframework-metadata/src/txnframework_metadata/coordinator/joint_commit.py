@@ -1,0 +1,123 @@
+"""
+Transactions that begin and commit in one step of the database that has the headers, the ledgers and the cursors.
+
+The step creates the header as COMMITTED. So it does what otherwise begin, intents, appends, acknowledgments, commit and
+settling do one after the other, with nothing between them that another process could see.
+
+* An entry has branch 0 of its transaction, because readers, snapshots and copies know transactions by it. It needs no
+  intent: an intent holds readers back while its transaction is open, and this one never is.
+* An acknowledgment needs no record. Of two transactions that acknowledge one message, both put a record and then look
+  for the other's. This step instead requires that no such record is stored at its moment, which is conclusive only on
+  an ISerialLedgerStore. Another transaction that puts its record later looks afterwards, and finds the cursor moved.
+* The cursor's version is part of the step, so an acknowledgment outside of transactions, a seek, or another step that
+  moved the cursor refuses it.
+
+Crash windows:
+
+* Before the step nothing is stored, and after it everything is. An id that was reserved is unused.
+* If the reply is lost, the header shows the outcome. If there is no header, the step may still be under way. A header
+  that says ABORTED is then put, with the expectation that there is none: the *fence*. Either the step finds the fence
+  and is refused, or the fence finds the step's header. A fence must outlast every late step, also where the outcomes
+  of transactions are kept for a short time only. So it says that the transaction ends ``FENCE_MS`` from now, and is
+  collected after that.
+"""
+
+from __future__ import annotations
+
+from txnframework.environment import Environment
+from txnframework.errors import (
+    Closed,
+    InvalidTransactionState,
+    OutcomeUnknown,
+    Unavailable,
+    VersionMismatch,
+)
+from txnframework.interfaces import IColocatedLedgerStore, IColocatedStore, ILedgerStore, IMetadataStore
+from txnframework.model.colocated import JointAppend
+from txnframework.model.ids import TxnID
+from txnframework.model.joint import JointCommit, JointCommitted
+from txnframework.model.metadata import Batch, Expect, Put
+from txnframework.model.paths import header_key
+from txnframework.model.records import FORMAT, TransactionHeader, encode
+from txnframework.model.transactions import State
+from txnframework_metadata.records.headers import header_indexes, read_header
+
+FENCE_MS = 600_000
+"""How much longer than other outcomes a fence is kept; far longer than a database works on a statement."""
+
+
+def colocated_ledgers(ledgers: ILedgerStore, store: IMetadataStore) -> IColocatedLedgerStore | None:
+    """Return the ledger store if its database also has the records of ``store``; otherwise None."""
+    if not IColocatedLedgerStore.providedBy(ledgers) or not IColocatedStore.providedBy(store):
+        return None
+    return ledgers if ledgers.location == store.location else None
+
+
+async def commit_jointly(
+    store: IMetadataStore,
+    ledgers: IColocatedLedgerStore,
+    environment: Environment,
+    request: JointCommit,
+    attempts_max: int,
+) -> JointCommitted:
+    """Make the step; see ``IJointCoordinator.commit_jointly``."""
+    now_ms = environment.now_ms()
+    header = _header_put(request, State.COMMITTED, now_ms, now_ms)
+    batch = Batch((), (header, *(ack.move.put for ack in request.acks)), (), across_partitions=True)
+    vacant = tuple(one for ack in request.acks for one in ack.vacant)
+    try:
+        done = await ledgers.append_jointly(JointAppend(request.appends, batch, vacant))
+    except OutcomeUnknown as unknown:
+        await _require_committed(store, environment, request, attempts_max, unknown)
+        return JointCommitted(None, None)
+    return JointCommitted(done.positions, done.records[1:])
+
+
+def _header_put(request: JointCommit, state: State, created_ms: int, finalized_ms: int) -> Put:
+    """Return the write of a header that does not exist yet; pure."""
+    document = TransactionHeader(
+        format=FORMAT,
+        state=state.value,
+        timeout_ms=created_ms,
+        created_ms=created_ms,
+        finalized_ms=finalized_ms,
+        principal=request.principal,
+        branches=[0] if state is State.COMMITTED else None,
+    )
+    indexes = header_indexes(request.txn_id, document)
+    return Put(header_key(request.txn_id), encode(document), Expect.ABSENT, indexes)
+
+
+async def _require_committed(
+    store: IMetadataStore,
+    environment: Environment,
+    request: JointCommit,
+    attempts_max: int,
+    unknown: OutcomeUnknown,
+) -> None:
+    """
+    Return if the step was applied; otherwise prevent it from being applied later, and raise.
+
+    :raises InvalidTransactionState: the transaction is aborted.
+    :raises OutcomeUnknown: the store cannot be asked.
+    """
+    txn_id = request.txn_id
+    for _ in range(attempts_max):
+        try:
+            header = await read_header(store, txn_id)
+            if header is None:
+                now_ms = environment.now_ms()
+                await store.put(_header_put(request, State.ABORTED, now_ms, now_ms + FENCE_MS))
+                raise _fenced(txn_id) from unknown
+        except (VersionMismatch, OutcomeUnknown):
+            continue  # the step's header, or the fence of this call, may be there by now
+        except (Unavailable, Closed) as error:
+            raise OutcomeUnknown(f"transaction {txn_id} may be committed; it could not be read: {error}") from unknown
+        if header.transaction.state is State.COMMITTED:
+            return
+        raise _fenced(txn_id) from unknown
+    raise OutcomeUnknown(f"transaction {txn_id} may be committed") from unknown
+
+
+def _fenced(txn_id: TxnID) -> InvalidTransactionState:
+    return InvalidTransactionState(txn_id, State.ABORTED, "the reply to its only step was lost, and it was aborted")

@@ -1,0 +1,15 @@
+"""Why a transaction was not made in one step."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from txnframework.errors import Conflict, InvalidInput, NotFound, Unavailable
+
+
+class StepsNeeded(Exception):
+    """The transaction cannot be one step now; nothing was written."""
+
+
+REFUSALS: Final = (StepsNeeded, Conflict, NotFound, Unavailable, InvalidInput)
+"""The errors after which nothing is written by the step, now or later, so that the usual steps may follow."""

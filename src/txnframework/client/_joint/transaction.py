@@ -1,0 +1,99 @@
+"""The step that is a whole transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+
+from txnframework.broker import Host
+from txnframework.client._base import require_open
+from txnframework.client._joint.acks import SegmentAcks, segment_acks
+from txnframework.client._joint.appends import JointAppends
+from txnframework.client._joint.refusals import REFUSALS
+from txnframework.client._messages import MessageID
+from txnframework.client._planned import PlannedAck, PlannedOperation, PlannedSend
+from txnframework.client._transaction import TransactionPart
+from txnframework.interfaces import IJointCoordinator
+from txnframework.model.ids import Branch
+from txnframework.model.joint import JointCommit
+from txnframework.model.transactions import Begin, State, Transaction
+
+
+async def transact_jointly(
+    host: Host, place: tuple[str, str], request: Begin, operations: Sequence[PlannedOperation]
+) -> tuple[MessageID, ...] | None:
+    """
+    Perform the operations in one step, and return the ids of the messages; None: nothing was written.
+
+    :raises OutcomeUnknown: everything took effect or nothing.
+    """
+    require_open(host)
+    coordinator = IJointCoordinator(await host.coordinator(*place), None)
+    sends = [one for one in operations if isinstance(one, PlannedSend)]
+    acks = [one for one in operations if isinstance(one, PlannedAck)]
+    if coordinator is None or (acks and not coordinator.takes_acks):
+        return None
+    if any(one.has_chosen_sequence for one in sends):
+        return None  # an earlier call may have stored such a message, and only a send finds its copy
+    try:
+        branch = Branch(await coordinator.reserve_id())
+        return await _JointTransaction(host, coordinator, branch, request).perform(sends, acks)
+    except REFUSALS:
+        return None
+
+
+class _JointTransaction:
+    """One attempt to make a transaction in one step."""
+
+    def __init__(self, host: Host, coordinator: IJointCoordinator, branch: Branch, request: Begin) -> None:
+        self._host = host
+        self._coordinator = coordinator
+        self._branch = branch
+        self._request = request
+
+    async def perform(self, sends: Sequence[PlannedSend], acks: Sequence[PlannedAck]) -> tuple[MessageID, ...]:
+        """Make the step, or raise one of the refusals."""
+        principal = self._request.principal
+        acking = segment_acks(acks, self._branch, principal)
+        appends = JointAppends(self._host, self._branch, principal)
+        with ExitStack() as until:
+            part = TransactionPart(self._branch, principal, self._host.metadata.identity)
+            for one in acks:
+                until.enter_context(one.observed(part))
+            await appends.add(sends, until)
+            # A caller that is cancelled must not leave it open whether its messages are acknowledged.
+            await self._host.steps.finish(partial(self._make, appends, acking), (self._branch.txn_id,))
+            ids = appends.ids()
+        return tuple([ids[one] for one in sends])
+
+    async def _make(self, appends: JointAppends, acking: Sequence[SegmentAcks]) -> None:
+        own = self._host.own_transactions
+        if acking:
+            own.abort_in_time(self._as_open())
+        try:
+            planned = tuple([await one.plan() for one in acking])
+            for one in acking:
+                one.begin()
+            committed = await self._coordinator.commit_jointly(
+                JointCommit(self._branch.txn_id, self._request.principal, appends.requests(), planned)
+            )
+            own.outcomes.note(self._branch, counts=True)
+            for at, one in enumerate(acking):
+                one.committed(None if committed.cursors is None else committed.cursors[at])
+        except BaseException as error:
+            for one in acking:
+                one.failed(error)
+            raise
+        finally:
+            for one in acking:
+                await one.finish()
+            own.end_settled(self._branch.txn_id)
+        await appends.confirm(committed.positions)
+        for one in acking:
+            await one.note()
+
+    def _as_open(self) -> Transaction:
+        """Return the transaction as if it was open: dispatches let it report its end."""
+        now_ms = self._host.environment.now_ms()
+        return Transaction(self._branch.txn_id, State.OPEN, now_ms + self._request.timeout_ms, now_ms)

@@ -1,0 +1,102 @@
+"""The roles of transactions that are one step of a database: IJointCoordinator, IJointBuffer, IJointPendingAcks."""
+
+from __future__ import annotations
+
+from zope.interface import Attribute
+
+from txnframework.interfaces._buffer import IInPlaceBuffer
+from txnframework.interfaces._coordinator import ITransactionCoordinator
+from txnframework.interfaces._pending_ack import IPendingAckStore
+from txnframework.model.acks import AckRequest
+from txnframework.model.ids import TxnID
+from txnframework.model.joint import JointAck, JointCommit, JointCommitted
+from txnframework.model.metadata import Record
+from txnframework.model.positions import Position
+
+
+class IJointCoordinator(ITransactionCoordinator):
+    """
+    A coordinator whose transactions may begin and commit in one step, with their entries and acknowledgments.
+
+    It serves transactions whose operations are all known in advance. The entries go to ledgers of the coordinator's
+    ledger store, past the buffers of their segments, which must be IJointBuffers. The acknowledgments are planned by
+    IJointPendingAcks.
+
+    How it is used: 1. ``reserve_id``, because the entries contain the transaction's id, 2. ``plan_joint`` for each
+    subscription on a segment, in the order of their names, 3. ``commit_jointly``, 4. ``finish_joint`` for each plan,
+    whatever came of the step.
+    """
+
+    takes_acks: bool = Attribute("Whether requests may have acknowledgments; constant.")
+
+    async def reserve_id() -> TxnID:
+        """
+        Return an id for ``commit_jointly``; it never repeats, and may stay unused.
+
+        :raises Unavailable: no id could be reserved.
+        """
+
+    async def commit_jointly(request: JointCommit) -> JointCommitted:
+        """
+        Write a committed transaction with its entries and the moves of cursors, all or nothing, and durably.
+
+        No process ever sees the transaction open, and nothing of it is left to be settled. For ``describe``, readers,
+        snapshots and copies it is a committed transaction like any other one, without participants. A cursor moves only
+        if it is still as it was planned, and if the subscription has no acknowledgment of another transaction that is
+        open or not settled.
+
+        Errors of the first kind: nothing was written, and nothing will be. The caller may perform the operations one by
+        one instead, in another transaction.
+
+        :raises LedgerSealed: a segment accepts no more entries.
+        :raises LedgerNotFound: a segment was deleted.
+        :raises VersionMismatch: a cursor has moved, or the subscription has acknowledgments of another transaction.
+        :raises InvalidInput: the store cannot write this much in one step.
+        :raises Unavailable: the step was not made.
+        :raises InvalidTransactionState: the reply of the step was lost, and the transaction was aborted since. The
+            header that says so is kept, so that a late step is refused.
+
+        Error of the second kind:
+
+        :raises OutcomeUnknown: everything was written, or nothing; the header could not be read. Or the call was
+            cancelled.
+        """
+
+
+class IJointBuffer(IInPlaceBuffer):
+    """
+    A buffer to whose ledger an IJointCoordinator of its family may append entries, past the buffer.
+
+    The buffer reads such an entry by the rules for committed transactions without operations.
+    """
+
+    async def tail_seen() -> Position:
+        """
+        Return a position of the ledger's end that was seen before, without I/O.
+
+        Entries of a later step are behind it.
+        """
+
+    async def appended_jointly(last: Position) -> None:
+        """Note that a step has appended entries up to ``last``; readers that wait in ``advanced`` wake."""
+
+
+class IJointPendingAcks(IPendingAckStore):
+    """A store whose acknowledgments may take effect in the step that commits their transaction."""
+
+    async def plan_joint(request: AckRequest) -> JointAck | None:
+        """
+        Return individual acknowledgments as a part of a step; nothing is written. None: call ``add`` instead.
+
+        None also if a message is acknowledged already, which ``add`` reports. Plans for one subscription on a segment
+        follow one another: this waits until the plan before it is finished. A caller that makes several plans makes
+        them in the order of (segment, subscription), so that two callers never wait for each other.
+        """
+
+    async def finish_joint(planned: JointAck, written: Record | None) -> None:
+        """
+        End a plan. ``written``: the cursor's record; None if the step wrote nothing, or it is not known what.
+
+        To be called once for each plan, also after a failure. With a record, the transaction is committed, and the
+        messages are finished.
+        """

@@ -1,0 +1,49 @@
+"""Transactions that are one step of a database, which has their entries, their headers and the cursors."""
+
+from __future__ import annotations
+
+import msgspec
+
+from txnframework.model.colocated import LedgerAppend
+from txnframework.model.cursor import CursorMove
+from txnframework.model.ids import TxnID
+from txnframework.model.metadata import IndexRange, Record
+from txnframework.model.positions import Position
+
+
+class JointAck(msgspec.Struct, frozen=True, gc=False):
+    """
+    Acknowledgments of one subscription on one segment, as a part of the step; see ``IJointPendingAcks``.
+
+    ``move``: the planned move of the cursor. ``vacant``: where no acknowledgment of another transaction may be stored.
+    """
+
+    move: CursorMove
+    vacant: tuple[IndexRange, ...]
+
+
+class JointCommit(msgspec.Struct, frozen=True, gc=False):
+    """
+    A transaction that begins and commits in one step.
+
+    ``txn_id``: from ``IJointCoordinator.reserve_id``; used for one request. ``principal``: that of the transaction.
+    ``appends``: its entries, all with branch 0 of the transaction and without sequences. ``acks``: at most one for each
+    subscription on a segment. One of ``appends`` and ``acks`` may be empty.
+    """
+
+    txn_id: TxnID
+    principal: str
+    appends: tuple[LedgerAppend, ...]
+    acks: tuple[JointAck, ...] = ()
+
+
+class JointCommitted(msgspec.Struct, frozen=True, gc=False):
+    """
+    What a committed transaction has written, in the order of the request.
+
+    ``positions``: those of the entries of each ledger. ``cursors``: the records that the moves of the cursors wrote.
+    Both are None if the reply of the step was lost, and the header showed that it was applied.
+    """
+
+    positions: tuple[tuple[Position, ...], ...] | None
+    cursors: tuple[Record, ...] | None
