@@ -17,11 +17,13 @@ from txnframework.interfaces import (
     IApplicationCoordinator,
     ICoCommitCoordinator,
     IDatabaseTransaction,
+    IJointCoordinator,
     IObservation,
     IObserver,
     ITransactionCoordinator,
 )
 from txnframework.model.ids import TxnID
+from txnframework.model.joint import JointCommit, JointCommitted
 from txnframework.model.observations import SUCCEEDED, ObservedOperation, OperationKind, Outcome
 from txnframework.model.transactions import Action, BatchID, Begin, End, State, SweepResult, Transaction
 from txnframework.plugin import ObserverContext, PluginRegistry
@@ -129,6 +131,13 @@ class ObservedCoordinator(ForwardingProxy):
         """Decide a transaction together with rows of the application, and report it."""
         async with self._ending(request):
             return await ICoCommitCoordinator(self._behind).end_with(request, transaction)
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        """Begin and commit a transaction in one step, and report its beginning and its end."""
+        begin = ObservedOperation(OperationKind.BEGIN, txn_id=request.txn_id, family=self._family)
+        self._observer.begins(begin).ends(Outcome(txn_id=request.txn_id))
+        async with self._ending(End(request.txn_id, Action.COMMIT, request.principal)):
+            return await IJointCoordinator(self._behind).commit_jointly(request)
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
         """Settle a transaction and report it."""
