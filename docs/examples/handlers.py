@@ -2,7 +2,7 @@ import asyncio
 import signal
 
 import txnframework
-from txnframework import DeadLetter, Message, Transaction
+from txnframework import DeadLetter, Message, PlannedSend
 
 CONFIG = {"metadata": {"url": "memory:"}, "ledger": {"url": "memory:"}, "subscriptions": {"redelivery_delay_ms": 10}}
 
@@ -19,13 +19,13 @@ async def main() -> None:
             await client.producer("invoices") as invoices,
         ):
 
-            async def bill(order: Message, txn: Transaction) -> None:
+            async def bill(order: Message) -> PlannedSend:
                 if order.value == b"?":
                     raise ValueError("this is no order")
-                await invoices.send(b"invoice for " + (order.value or b""), key=order.key, txn=txn)
-                print(f"billed {(order.value or b'').decode()}")
+                print(f"bill {(order.value or b'').decode()}")
                 if order.value == b"a pear":
                     orders.stop()  # a service goes on until a signal comes
+                return invoices.outgoing(b"invoice for " + (order.value or b""), key=order.key)
 
             await orders.run(bill, stop_on_signals=(signal.SIGTERM, signal.SIGINT))
 

@@ -10,19 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import txnframework
-from txnframework import Message, Transaction
+from txnframework import Message, PlannedSend, Transaction
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "handlers.md"
 CONFIG = {"metadata": {"url": "memory:"}, "ledger": {"url": "memory:"}}
 
 
-def test_a_transaction_of_ones_own() -> None:
-    """Each message in an object of its own."""
-    (block,) = re.findall(r"<!-- run by \S+ -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+@pytest.mark.parametrize(("number", "part"), [(0, "run_batches(bill_all"), (1, "transaction=work")])
+def test_the_code_of_the_page(number: int, part: str) -> None:
+    """A handler of batches returns what is sent; another one gets an object of its own for each message."""
+    blocks = re.findall(r"<!-- run by \S+ -->\n```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    assert len(blocks) == 2
+    block = blocks[number]
+    assert part in block
     body = "".join(f"    {line}\n" if line else "\n" for line in block.splitlines())
     names: dict[str, Any] = {
-        one.__name__: one for one in (AsyncIterator, Message, Transaction, asynccontextmanager, dataclass)
+        one.__name__: one for one in (AsyncIterator, Message, PlannedSend, Transaction, asynccontextmanager, dataclass)
     }
     exec(f"async def page(client, orders, invoices):\n{body}", names)
 

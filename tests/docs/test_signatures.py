@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import txnframework
-from txnframework.client._handlers.runs import RunOptions
+from txnframework.client._handlers.options import RunOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "client.md"
 WIDTH = 120

@@ -12,6 +12,7 @@ from txnframework import AckState, Client, Consumer, DeadLetter, Message, Produc
 from txnframework.broker import Host
 from txnframework.client._dead_letters import DeadLetters
 from txnframework.client._sends.batches import size_of
+from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import InvalidInput, OutcomeUnknown
 from txnframework.model.entries import EntryMessage
 from txnframework.model.names import TopicName
@@ -169,11 +170,8 @@ def test_topics_without_transactions(stores: Stores, source: str, target: str | 
     stores.run(work())
 
 
-@pytest.mark.parametrize("transactional", [True, False])
-@pytest.mark.parametrize("step", ["send", "ack", "after"])
-def test_a_crash_while_a_letter_is_moved(
-    memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str, transactional: bool
-) -> None:
+@pytest.mark.parametrize("step", ["transact", "after transact", "send", "ack", "after ack"])
+def test_a_crash_while_a_letter_is_moved(memory: Stores, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     """Wherever it hits: another process delivers the message until it moves it, and it stands there once."""
 
     async def work() -> None:
@@ -183,7 +181,7 @@ def test_a_crash_while_a_letter_is_moved(
             await prepared(client, b"bad")
             first = await doomed.consumer("orders", "billing", start="earliest", dead_letter=rule)
             second = await client.consumer("orders", "billing", stand_by=True, dead_letter=rule)
-            if not transactional:
+            if "transact" not in step:
                 monkeypatch.setattr(Host, "shared_domain", lambda *_: None)
             crashed = asyncio.Event()
 
@@ -192,7 +190,15 @@ def test_a_crash_while_a_letter_is_moved(
                 crashed.set()
                 await asyncio.Event().wait()
 
-            if step == "send":
+            def is_doomed(operations: TransactionOperations) -> bool:
+                return operations.host is doomed.host
+
+            transact = TransactionOperations.transact
+            if step == "transact":
+                monkeypatch.setattr(TransactionOperations, "transact", _before(transact, crash, is_doomed))
+            elif step == "after transact":
+                monkeypatch.setattr(TransactionOperations, "transact", _then(transact, crash, is_doomed))
+            elif step == "send":
                 producer = Producer.send
                 monkeypatch.setattr(Producer, "send", _then(producer, crash, lambda one: one._host is doomed.host))
             elif step == "ack":
@@ -220,14 +226,15 @@ def test_two_processes_that_move_one_letter(memory: Stores, monkeypatch: pytest.
             first = await client.consumer("orders", "billing", start="earliest", dead_letter=rule)
             second = await elsewhere.consumer("orders", "billing", stand_by=True, dead_letter=rule)
             paused, go_on = asyncio.Event(), asyncio.Event()
-            ack = first.ack
+            transact = TransactionOperations.transact
 
-            async def pause(*messages: Message, txn: Any) -> None:
+            async def pause() -> None:
                 paused.set()
                 await go_on.wait()
-                await ack(*messages, txn=txn)
 
-            monkeypatch.setattr(first, "ack", pause)
+            monkeypatch.setattr(
+                TransactionOperations, "transact", _before(transact, pause, lambda one: one.host is client.host)
+            )
             message = await first.receive()
             await first.nack(message)
             waiting = asyncio.ensure_future(first.receive())
@@ -349,6 +356,15 @@ async def _until_there(client: Client, consumer: Consumer, topic: str = LETTERS,
         return found
 
     await _receive_while(consumer, first())
+
+
+def _before(call: Any, first: Any, when: Any) -> Any:
+    async def both(*arguments: Any, **named: Any) -> Any:
+        if when(arguments[0]):
+            await first()
+        return await call(*arguments, **named)
+
+    return both
 
 
 def _then(call: Any, after: Any, when: Any = lambda _: True) -> Any:

@@ -559,8 +559,9 @@ def test_what_run_refuses(memory: Stores) -> None:
                     with pytest.raises(InvalidInput):
                         await consumer.run(nothing, **options)  # type: ignore[call-overload]
                 for handler, reason in (
-                    (None, "a function of a message and a transaction"),
-                    (lambda message: None, "does not accept them: too many positional arguments"),
+                    (None, "a function of a message, or of a message and a transaction"),
+                    (lambda: None, "accepts neither: too many positional arguments"),
+                    (lambda _first, _second, _third: None, "accepts neither: missing a required argument"),
                 ):
                     for run in (consumer.run, consumer.run_batches):
                         with pytest.raises(InvalidInput, match=reason):

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, Unpack, overload
 
 from txnframework import client as asynchronous
 from txnframework.blocking._transactions import Transaction
-from txnframework.client import LoopThread, Message
+from txnframework.client import LoopThread, Message, PlannedSend
 from txnframework.client._arguments import whole_number
 from txnframework.client._content_types import T_co
-from txnframework.client._handlers.handler_functions import check_handler
-from txnframework.client._handlers.runs import MESSAGES_MAX, RunOptions
+from txnframework.client._handlers.handler_functions import HandlerFunction, Outgoing, handler_function
+from txnframework.client._handlers.options import MESSAGES_MAX, RunOptions
 from txnframework.client._handlers.signals import signals_of
 from txnframework.errors import InvalidInput
-
-Received = TypeVar("Received")
 
 THREADS_MAX = 1_000
 """The largest number of handlers that run at a time."""
@@ -35,6 +33,15 @@ class HandlerRuns(Generic[T_co]):
     @overload
     def run(
         self,
+        handler: Callable[[Message[T_co]], Outgoing],
+        *,
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
+
+    @overload
+    def run(
+        self,
         handler: Callable[[Message[T_co], Transaction], object],
         *,
         transactional: Literal[True] = True,
@@ -44,7 +51,7 @@ class HandlerRuns(Generic[T_co]):
     @overload
     def run(
         self,
-        handler: Callable[[Message[T_co], None], object],
+        handler: Callable[[Message[T_co], None], object] | Callable[[Message[T_co]], None],
         *,
         transactional: Literal[False],
         **options: Unpack[RunOptions],
@@ -52,26 +59,31 @@ class HandlerRuns(Generic[T_co]):
 
     def run(
         self,
-        handler: Callable[[Message[T_co], Any], object],
+        handler: Callable[..., object],
         *,
         transactional: bool = True,
         **options: Unpack[RunOptions],
     ) -> None:
         """
-        Call ``handler(message, txn)`` for each message in a transaction; see ``txnframework.Consumer.run``.
+        Call ``handler(message)`` or ``handler(message, txn)`` for each message; see ``txnframework.Consumer.run``.
+
+        The handler may be a generator that yields what is to be sent.
 
         A thread cannot be cancelled. If its transaction was aborted, the next call of the handler with ``txn`` raises,
         and ``run`` waits for the handler's end. ``stop_on_signals`` needs the main thread.
         """
-        check_handler(handler, in_threads=True)
-        with self._threads(options) as (call, further):
-            consumer = self._consumer
-            if transactional:
-                self._loop.run(consumer.run(lambda message, txn: call(handler, message, txn), **further))
-            else:
-                self._loop.run(
-                    consumer.run(lambda message, txn: call(handler, message, txn), transactional=False, **further)
-                )
+        function = handler_function(handler, takes_several=False, in_threads=True)
+        self._run(self._consumer.run, function, options, transactional=transactional)
+
+    @overload
+    def run_batches(
+        self,
+        handler: Callable[[tuple[Message[T_co], ...]], Outgoing],
+        *,
+        messages_max: int = MESSAGES_MAX,
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
 
     @overload
     def run_batches(
@@ -86,7 +98,7 @@ class HandlerRuns(Generic[T_co]):
     @overload
     def run_batches(
         self,
-        handler: Callable[[tuple[Message[T_co], ...], None], object],
+        handler: Callable[[tuple[Message[T_co], ...], None], object] | Callable[[tuple[Message[T_co], ...]], None],
         *,
         messages_max: int = MESSAGES_MAX,
         transactional: Literal[False],
@@ -95,31 +107,19 @@ class HandlerRuns(Generic[T_co]):
 
     def run_batches(
         self,
-        handler: Callable[[tuple[Message[T_co], ...], Any], object],
+        handler: Callable[..., object],
         *,
         messages_max: int = MESSAGES_MAX,
         transactional: bool = True,
         **options: Unpack[RunOptions],
     ) -> None:
-        """Call ``handler(messages, txn)`` for up to ``messages_max`` messages at a time; otherwise as ``run``."""
-        check_handler(handler, in_threads=True)
-        with self._threads(options) as (call, further):
-            consumer = self._consumer
-            if transactional:
-                self._loop.run(
-                    consumer.run_batches(
-                        lambda messages, txn: call(handler, messages, txn), messages_max=messages_max, **further
-                    )
-                )
-            else:
-                self._loop.run(
-                    consumer.run_batches(
-                        lambda messages, txn: call(handler, messages, txn),
-                        messages_max=messages_max,
-                        transactional=False,
-                        **further,
-                    )
-                )
+        """
+        Call ``handler(messages)`` or ``handler(messages, txn)`` for up to ``messages_max`` messages at a time.
+
+        Otherwise as ``run``.
+        """
+        function = handler_function(handler, takes_several=True, in_threads=True)
+        self._run(self._consumer.run_batches, function, options, transactional=transactional, messages_max=messages_max)
 
     def stop(self) -> None:
         """Let ``run`` return when the running handlers have ended; from any thread, or from a handler."""
@@ -129,22 +129,31 @@ class HandlerRuns(Generic[T_co]):
 
         self._loop.run(stop())
 
-    @contextmanager
-    def _threads(self, options: RunOptions) -> Iterator[tuple[Callable[..., asyncio.Future[object]], RunOptions]]:
-        """Yield how to call a handler in a thread, and the options for the loop; wait for the threads in the end."""
+    def _run(
+        self,
+        run: Callable[..., Coroutine[Any, Any, None]],
+        handler: HandlerFunction,
+        options: RunOptions,
+        **own: object,
+    ) -> None:
+        """Let an asynchronous consumer call the handler in threads, and wait for the threads in the end."""
         further = options.copy()
         signals = signals_of(further.pop("stop_on_signals", ()))
         # One thread for each handler: with fewer, a handler would wait while its transaction is open.
         at_once = whole_number(further.get("concurrency", 1), "concurrency", 1, THREADS_MAX)
         with _stopping_at(signals, self.stop), ThreadPoolExecutor(at_once, "txnframework-handler") as threads:
 
-            def call(
-                handler: Callable[[Received, Any], object], received: Received, txn: asynchronous.Transaction | None
-            ) -> asyncio.Future[object]:
+            def call(received: object, txn: asynchronous.Transaction | None) -> asyncio.Future[object]:
                 given = None if txn is None else Transaction(self._loop, txn)
-                return asyncio.get_running_loop().run_in_executor(threads, handler, received, given)
+                return asyncio.get_running_loop().run_in_executor(threads, handler.function, received, given)
 
-            yield call, further
+            def call_alone(received: object) -> asyncio.Future[tuple[PlannedSend, ...]]:
+                # What a generator yields is collected in the thread, because its code runs then.
+                return asyncio.get_running_loop().run_in_executor(
+                    threads, lambda: handler.sends_of(handler.function(received))
+                )
+
+            self._loop.run(run(call if handler.takes_transaction else call_alone, **own, **further))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from txnframework.client._admin import TopicOperations
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import RetryPolicy, backoff_of
 from txnframework.client._messages import Message
+from txnframework.client._planned import PlannedAck
 from txnframework.client._producer import Producer, open_producer
 from txnframework.client._sends.batches import size_of
 from txnframework.client._transaction import TransactionPart
@@ -82,6 +83,9 @@ class LetterSource(Protocol):
 
     async def ack(self, *messages: Message, txn: TransactionPart | None = None) -> None:
         """Acknowledge messages."""
+
+    def acknowledging(self, *messages: Message) -> PlannedAck:
+        """Return acknowledgments for ``Client.transact``."""
 
     async def nack(self, *messages: Message) -> None:
         """Request redelivery."""
@@ -169,14 +173,12 @@ class DeadLetters:
         source = TopicName.parse(message.topic)
         target = self._rule.topic_for(source, self._consumer.subscription)
         headers = self._headers(message)
-        domain = self._host.shared_domain(str(source), str(target))
-        if domain is None:
+        if self._host.shared_domain(str(source), str(target)) is None:
             await self._send_then_ack(message, target, headers)
             return
         producer = await self._producer(target)
-        async with self._transactions.transaction(domain=domain) as txn:
-            await producer.send(message.value, key=message.key, headers=headers, txn=txn)
-            await self._consumer.ack(message, txn=txn)
+        letter = producer.outgoing(message.value, key=message.key, headers=headers)
+        await self._transactions.transact(letter, self._consumer.acknowledging(message))
 
     async def _send_then_ack(self, message: Message, target: TopicName, headers: dict[str, bytes]) -> None:
         """Send, then acknowledge; after a crash between the two, the repeated send is recognised and stores nothing."""

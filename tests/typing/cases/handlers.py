@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from txnframework import Client, Consumer, Message, Transaction
+from txnframework import Client, Consumer, Message, PlannedSend, Transaction
+from txnframework import blocking as without_asyncio
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,26 @@ def blocking(message: Message, txn: Transaction) -> None:
     assert message.value
 
 
+async def returns_one(message: Message) -> PlannedSend | None:
+    raise NotImplementedError
+
+
+async def returns_several(messages: tuple[Message, ...]) -> list[PlannedSend]:
+    raise NotImplementedError
+
+
+async def returns_nothing(message: Message) -> None:
+    assert message.value
+
+
+async def returns_text(message: Message) -> str:
+    return f"{message.value!r}"
+
+
+def yields(message: Message) -> Iterator[PlannedSend]:
+    raise NotImplementedError
+
+
 async def main(client: Client, consumer: Consumer) -> None:
     await consumer.run(in_transaction, concurrency=4)
     await consumer.run(in_transaction, transaction=lambda: client.transaction(timeout_ms=1_000))
@@ -61,3 +82,22 @@ async def main(client: Client, consumer: Consumer) -> None:
     await consumer.run(plain)  # refused: "run" of "HandlerRuns"
     await consumer.run(in_transaction, transaction=without)  # refused: Cannot infer value
     await consumer.run(in_transaction, speed=4)  # refused: "run" of "HandlerRuns"
+    await consumer.run(returns_one, concurrency=4)
+    await consumer.run(returns_nothing)
+    await consumer.run(returns_nothing, transactional=False)
+    await consumer.run_batches(returns_several, messages_max=10)
+    await consumer.run(returns_several)  # refused: "run" of "HandlerRuns"
+    await consumer.run_batches(returns_one)  # refused: "run_batches" of "HandlerRuns"
+    await consumer.run(returns_text)  # refused: "run" of "HandlerRuns"
+    await consumer.run(yields)  # refused: "run" of "HandlerRuns"
+    await consumer.run(returns_one, transactional=False)  # refused: "run" of "HandlerRuns"
+    await consumer.run(returns_one, transaction=client.transaction)  # refused: "run" of "HandlerRuns"
+
+
+def main_of_threads(consumer: without_asyncio.Consumer) -> None:
+    consumer.run(yields)
+    consumer.run(lambda message: None)
+    consumer.run(lambda message: None, transactional=False)
+    consumer.run(lambda message: "text")  # refused: "run" of "HandlerRuns"
+    consumer.run(returns_one)  # refused: "run" of "HandlerRuns"
+    consumer.run(yields, transactional=False)  # refused: "run" of "HandlerRuns"

@@ -1,7 +1,8 @@
 """
 Handlers of messages: ``Consumer.run``.
 
-``runs`` is the part of a consumer that starts a ``loop``. The loop receives messages, calls the handler, and decides by
-``plan`` (pure) what follows a failure. ``messages`` are those that the loop has and the consumer holds, and
-``transactions`` those of its handlers.
+``runs`` is the part of a consumer that starts a ``loop``, with the ``options`` of the caller. The loop receives
+messages, lets ``attempts`` call the handler (``handler_functions``) and acknowledge them, and decides by ``plan``
+(pure) what follows a failure. ``messages`` are those that the loop has and the consumer holds, and ``transactions``
+those that handlers get.
 """

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from txnframework.client._handlers.handler_functions import NotAwaitable
+from txnframework.client._handlers.attempts import Attempt
+from txnframework.client._handlers.handler_functions import HandlerMisuse
 from txnframework.client._handlers.messages import HandledMessages
 from txnframework.client._handlers.plan import LoopOptions, NextStep, groups, next_step, order_key
 from txnframework.client._messages import Message, MessageID
@@ -19,9 +20,6 @@ from txnframework.runtime.deadline import Deadline
 from txnframework.runtime.tasks import first_completed
 
 _LOG = logging.getLogger("txnframework.client.handlers")
-
-Attempt = Callable[[tuple[Message[Any], ...]], Awaitable[None]]
-"""Handles and acknowledges messages, or raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +213,7 @@ class HandlerLoop:
             if task is not None and task.cancelling():
                 raise
             return error  # the handler cancelled itself, or something that it waited for
-        except NotAwaitable as error:  # the messages are not at fault: ``run`` raises, and no delivery counts
+        except HandlerMisuse as error:  # the messages are not at fault: ``run`` raises, and no delivery counts
             raise InvalidInput(str(error)) from None
         except Exception as error:
             return error

@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, Unpack, overload
 
 from txnframework.broker import Host
-from txnframework.client._arguments import MILLISECONDS_MAX, whole_number
+from txnframework.client._arguments import whole_number
 from txnframework.client._base import RetryPolicy, backoff_of
 from txnframework.client._content_types import T_co
-from txnframework.client._handlers.handler_functions import BatchHandler, for_batches, for_one
-from txnframework.client._handlers.loop import Attempt, HandlerLoop, LoopDelays
+from txnframework.client._handlers.attempts import Attempt, HandlerAttempts
+from txnframework.client._handlers.handler_functions import HandlerFunction, Outgoing, handler_function
+from txnframework.client._handlers.loop import HandlerLoop, LoopDelays
 from txnframework.client._handlers.messages import HandledMessages
+from txnframework.client._handlers.options import MESSAGES_MAX, RunOptions, loop_options
 from txnframework.client._handlers.plan import LoopOptions
 from txnframework.client._handlers.signals import signals_of, stopping_at
 from txnframework.client._handlers.transactions import EarlyTransaction, HandlerTransactions
 from txnframework.client._messages import Message
+from txnframework.client._planned import PlannedAck
 from txnframework.client._subscription.feed import Inbox
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments
-from txnframework.client._transaction import Transaction, TransactionPart, part_of
+from txnframework.client._transaction import Transaction, TransactionPart
 from txnframework.errors import Closed, InvalidInput
 from txnframework.model.transactions import Begin
 from txnframework.runtime.backoff import Backoff
-
-RETRIES_MAX = 5
-DRAIN_TIMEOUT_MS = 30_000
-REDELIVERY_DELAY_MS_MAX = 60_000
-MESSAGES_MAX = 100
-"""The defaults of the options of ``run``."""
 
 
 class HasTransaction(Protocol):
@@ -46,16 +42,6 @@ Given = TypeVar("Given", bound="TransactionPart | HasTransaction")
 """What a handler gets beside its messages."""
 
 Open = Callable[[], AbstractAsyncContextManager[Given]]
-
-
-class RunOptions(TypedDict, total=False):
-    """The options of ``Consumer.run`` and ``Consumer.run_batches``; all of them have defaults."""
-
-    concurrency: int
-    retries_max: int
-    redelivery_delay_ms_max: int
-    drain_timeout_ms: int
-    stop_on_signals: Iterable[signal.Signals]
 
 
 class HandlerRuns(Generic[T_co]):
@@ -77,8 +63,22 @@ class HandlerRuns(Generic[T_co]):
         """Acknowledge messages."""
         raise NotImplementedError
 
+    def acknowledging(self, *messages: Any) -> PlannedAck:
+        """Return acknowledgments for ``Client.transact``."""
+        raise NotImplementedError
+
     def _require_open(self) -> None:
         raise NotImplementedError
+
+    @overload
+    async def run(
+        self,
+        handler: Callable[[Message[T_co]], Awaitable[Outgoing]],
+        *,
+        transaction: None = None,
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
 
     @overload
     async def run(
@@ -103,7 +103,7 @@ class HandlerRuns(Generic[T_co]):
     @overload
     async def run(
         self,
-        handler: Callable[[Message[T_co], None], Awaitable[object]],
+        handler: Callable[[Message[T_co], None], Awaitable[object]] | Callable[[Message[T_co]], Awaitable[None]],
         *,
         transaction: None = None,
         transactional: Literal[False],
@@ -112,16 +112,20 @@ class HandlerRuns(Generic[T_co]):
 
     async def run(
         self,
-        handler: Callable[[Message[T_co], Any], Awaitable[object]],
+        handler: Callable[..., Awaitable[object]],
         *,
         transaction: Open[Any] | None = None,
         transactional: bool = True,
         **options: Unpack[RunOptions],
     ) -> None:
         """
-        Call ``handler(message, txn)`` for each message, acknowledge the message in the transaction, and commit.
+        Call the handler for each message, and acknowledge the message in one transaction with what the handler sends.
 
-        The handler sends with ``txn=txn``. If it raises, the transaction is aborted, and the message is redelivered
+        ``handler(message)`` returns what is to be sent: None, ``producer.outgoing(...)``, or several of these.
+        ``Client.transact`` sends this and acknowledges the message. ``handler(message, txn)`` gets a transaction, and
+        sends with ``txn=txn``; the message is acknowledged in the transaction, which is then committed.
+
+        If the handler raises, nothing takes effect, and the message is redelivered
         after a delay, which grows with each delivery. A temporary error (Unavailable, OutcomeUnknown,
         TransactionConflict, InvalidTransactionState; a deadlock or a lost connection of your database) is tried again
         first, without a redelivery. While a backlog quota refuses what the handler sends, it is tried again until it
@@ -131,11 +135,12 @@ class HandlerRuns(Generic[T_co]):
         If the caller is cancelled, the running handlers are cancelled, their transactions are aborted, and their
         messages are redelivered. The consumer stays open.
 
-        :param handler: a coroutine function; its result is ignored.
+        :param handler: a coroutine function. If it accepts two arguments, it gets the transaction, and its result is
+            ignored.
         :param transaction: how to begin a transaction: a function that returns an async context manager. It yields the
             transaction, or an object whose attribute ``txn`` is the transaction; the handler gets what it yields.
             Default: ``Client.transaction()`` of the domain of the consumer's topics.
-        :param transactional: False: there is no transaction, the handler gets None, and the message is acknowledged
+        :param transactional: False: there is no transaction, a second argument is None, and the message is acknowledged
             after the handler. A handler may then see a message again that it has handled.
         :param concurrency: how many handlers run at a time; default: 1.
         :param retries_max: how often the same messages are tried again after temporary errors; default: 5.
@@ -144,11 +149,29 @@ class HandlerRuns(Generic[T_co]):
         :param drain_timeout_ms: how long handlers may go on after ``stop``; default: 30,000. Then they are cancelled.
         :param stop_on_signals: signals that call ``stop``, such as SIGTERM; default: none. The earlier handlers of the
             signals are restored in the end.
-        :raises InvalidInput: an option is invalid, the handler does not accept two arguments or is not a coroutine
-            function, the consumer runs a handler already, or the topics have no transactions of one family.
+        :raises InvalidInput: an option is invalid, the handler does not accept one or two arguments, is not a coroutine
+            function or returned what is not to be sent, the consumer runs a handler already, or the topics have no
+            transactions of one family.
         :raises LeaseLost: as in ``receive``.
         """
-        await self._run(for_one(handler), transaction, transactional, _loop_options(1, options), options)
+        await self._run(
+            handler_function(handler, takes_several=False),
+            transaction,
+            transactional,
+            loop_options(1, options),
+            options,
+        )
+
+    @overload
+    async def run_batches(
+        self,
+        handler: Callable[[tuple[Message[T_co], ...]], Awaitable[Outgoing]],
+        *,
+        messages_max: int = MESSAGES_MAX,
+        transaction: None = None,
+        transactional: Literal[True] = True,
+        **options: Unpack[RunOptions],
+    ) -> None: ...
 
     @overload
     async def run_batches(
@@ -175,7 +198,8 @@ class HandlerRuns(Generic[T_co]):
     @overload
     async def run_batches(
         self,
-        handler: Callable[[tuple[Message[T_co], ...], None], Awaitable[object]],
+        handler: Callable[[tuple[Message[T_co], ...], None], Awaitable[object]]
+        | Callable[[tuple[Message[T_co], ...]], Awaitable[None]],
         *,
         messages_max: int = MESSAGES_MAX,
         transaction: None = None,
@@ -185,7 +209,7 @@ class HandlerRuns(Generic[T_co]):
 
     async def run_batches(
         self,
-        handler: Callable[[tuple[Message[T_co], ...], Any], Awaitable[object]],
+        handler: Callable[..., Awaitable[object]],
         *,
         messages_max: int = MESSAGES_MAX,
         transaction: Open[Any] | None = None,
@@ -193,7 +217,8 @@ class HandlerRuns(Generic[T_co]):
         **options: Unpack[RunOptions],
     ) -> None:
         """
-        Call ``handler(messages, txn)`` for up to ``messages_max`` messages in one transaction; otherwise as ``run``.
+        Call ``handler(messages)`` or ``handler(messages, txn)`` for up to ``messages_max`` messages, which are
+        acknowledged in one transaction; otherwise as ``run``.
 
         If the handler fails, each of its messages is handled alone, so that only those are redelivered that fail again.
         A message that was delivered before is handled alone too.
@@ -202,7 +227,13 @@ class HandlerRuns(Generic[T_co]):
             one.
         """
         whole_number(messages_max, "messages_max", 1)
-        await self._run(for_batches(handler), transaction, transactional, _loop_options(messages_max, options), options)
+        await self._run(
+            handler_function(handler, takes_several=True),
+            transaction,
+            transactional,
+            loop_options(messages_max, options),
+            options,
+        )
 
     def stop(self) -> None:
         """
@@ -215,15 +246,14 @@ class HandlerRuns(Generic[T_co]):
 
     async def _run(
         self,
-        handler: BatchHandler,
+        handler: HandlerFunction,
         transaction: Open[Any] | None,
         transactional: bool,
         bounds: LoopOptions,
         options: RunOptions,
     ) -> None:
         self._require_open()
-        own = self._own_transactions(bounds) if transactional and transaction is None else None
-        attempt = self._attempt(handler, own.open if own is not None else transaction, transactional)
+        attempt, own = self._attempt(handler, transaction, transactional, bounds)
         signals = signals_of(options.get("stop_on_signals", ()))
         if self._loop is not None:
             raise InvalidInput(f"this consumer of subscription {self._options.subscription} runs a handler already")
@@ -251,13 +281,24 @@ class HandlerRuns(Generic[T_co]):
             self._transactions.messages_received()
         return received
 
-    def _attempt(self, handler: BatchHandler, transaction: Open[Any] | None, transactional: bool) -> Attempt:
-        if transaction is not None:
-            if not transactional:
+    def _attempt(
+        self, handler: HandlerFunction, transaction: Open[Any] | None, transactional: bool, bounds: LoopOptions
+    ) -> tuple[Attempt, HandlerTransactions | None]:
+        """Return how messages are handled, and the transactions for it, if the loop begins them."""
+        attempts = HandlerAttempts(self._host, self, handler)
+        if not transactional:
+            if transaction is not None:
                 raise InvalidInput("transactional=False and a transaction exclude each other; leave one of them out")
-            return partial(self._handle_in, transaction, handler)
-        retry = RetryPolicy(self._host.environment, self._host.config.client)
-        return partial(self._handle_then_ack, handler, retry)
+            return attempts.without_transaction, None
+        if handler.takes_transaction:
+            if transaction is not None:
+                return partial(attempts.in_transaction, transaction), None
+            own = self._own_transactions(bounds)
+            return partial(attempts.in_transaction, own.open), own
+        if transaction is not None:
+            raise InvalidInput(f"{handler} has no second argument, which would get what the option transaction yields")
+        self._shared_domain()
+        return attempts.planned, None
 
     def _own_transactions(self, bounds: LoopOptions) -> HandlerTransactions:
         """Return transactions of the domain of the topics, which may change: a topic may migrate to another domain."""
@@ -281,41 +322,3 @@ class HandlerRuns(Generic[T_co]):
                 "acknowledge each message after its handler"
             )
         return domain
-
-    async def _handle_in(
-        self, transaction: Open[Any], handler: BatchHandler, messages: tuple[Message[Any], ...]
-    ) -> None:
-        acknowledged = False
-        async with transaction() as given:
-            txn = part_of(given if isinstance(given, TransactionPart) else getattr(given, "txn", given), self._host)
-            await handler(messages, given)
-            await self.ack(*messages, txn=txn)
-            acknowledged = True
-        if not acknowledged:
-            raise InvalidInput("the context manager of the transaction suppressed the handler's error")
-
-    async def _handle_then_ack(
-        self, handler: BatchHandler, retry: RetryPolicy, messages: tuple[Message[Any], ...]
-    ) -> None:
-        await handler(messages, None)
-        await retry.run(lambda: self.ack(*messages))
-
-
-def _loop_options(messages_max: int, options: RunOptions) -> LoopOptions:
-    unknown = sorted(set(options) - set(RunOptions.__annotations__))
-    if unknown:
-        raise InvalidInput(f"run has no option {unknown[0]}; it has {', '.join(RunOptions.__annotations__)}")
-    return LoopOptions(
-        concurrency=whole_number(options.get("concurrency", 1), "concurrency", 1),
-        messages_max=messages_max,
-        retries_max=whole_number(options.get("retries_max", RETRIES_MAX), "retries_max", 0),
-        delay_ms_max=whole_number(
-            options.get("redelivery_delay_ms_max", REDELIVERY_DELAY_MS_MAX),
-            "redelivery_delay_ms_max",
-            0,
-            MILLISECONDS_MAX,
-        ),
-        drain_timeout_ms=whole_number(
-            options.get("drain_timeout_ms", DRAIN_TIMEOUT_MS), "drain_timeout_ms", 0, MILLISECONDS_MAX
-        ),
-    )

@@ -1,0 +1,64 @@
+"""One attempt to handle messages: the call of the handler, and what makes it count."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from txnframework.broker import Host
+from txnframework.client._base import RetryPolicy
+from txnframework.client._handlers.handler_functions import HandlerFunction
+from txnframework.client._messages import Message
+from txnframework.client._planned import PlannedAck
+from txnframework.client._transaction import TransactionPart, part_of
+from txnframework.client._transaction_admin import TransactionOperations
+from txnframework.errors import InvalidInput
+
+Attempt = Callable[[tuple[Message[Any], ...]], Awaitable[None]]
+"""Handles and acknowledges messages, or raises."""
+
+
+class Acknowledging(Protocol):
+    """The consumer of the messages."""
+
+    async def ack(self, *messages: Any, txn: TransactionPart | None = None) -> None:
+        """Acknowledge messages."""
+
+    def acknowledging(self, *messages: Any) -> PlannedAck:
+        """Return acknowledgments for ``Client.transact``."""
+
+
+class HandlerAttempts:
+    """Calls a handler for messages of a consumer, and acknowledges them, in one of three ways."""
+
+    def __init__(self, host: Host, consumer: Acknowledging, handler: HandlerFunction) -> None:
+        self._host = host
+        self._consumer = consumer
+        self._handler = handler
+        self._transactions = TransactionOperations(host)
+        self._retry = RetryPolicy(host.environment, host.config.client)
+
+    async def planned(self, messages: tuple[Message[Any], ...]) -> None:
+        """Call the handler, then send what it returned and acknowledge, in one call of ``transact``."""
+        sends = self._handler.sends_of(await self._handler.call(messages))
+        await self._transactions.transact(*sends, self._consumer.acknowledging(*messages))
+
+    async def in_transaction(
+        self, begin: Callable[[], AbstractAsyncContextManager[Any]], messages: tuple[Message[Any], ...]
+    ) -> None:
+        """Call the handler in a transaction, and acknowledge in it."""
+        acknowledged = False
+        async with begin() as given:
+            txn = part_of(given if isinstance(given, TransactionPart) else getattr(given, "txn", given), self._host)
+            self._handler.refuse_sends(await self._handler.call(messages, given))
+            await self._consumer.ack(*messages, txn=txn)
+            acknowledged = True
+        if not acknowledged:
+            raise InvalidInput("the context manager of the transaction suppressed the handler's error")
+
+    async def without_transaction(self, messages: tuple[Message[Any], ...]) -> None:
+        """Call the handler, then acknowledge. After a crash between the two, the messages are handled again."""
+        arguments = (None,) if self._handler.takes_transaction else ()
+        self._handler.refuse_sends(await self._handler.call(messages, *arguments))
+        await self._retry.run(lambda: self._consumer.ack(*messages))
