@@ -15,7 +15,7 @@ import os
 import statistics
 import tempfile
 import tomllib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -72,6 +72,19 @@ class Measurement:
         return made
 
 
+async def _in_steps(client: Client, producers: Sequence[Producer]) -> None:
+    async with client.transaction() as txn:
+        await asyncio.gather(*(producer.send(MESSAGE, txn=txn) for producer in producers))
+
+
+async def _by_transact(client: Client, producers: Sequence[Producer]) -> None:
+    await client.transact(*(producer.outgoing(MESSAGE) for producer in producers))
+
+
+# A whole transaction that sends a message by each producer; the name of a figure ends in the way that it was taken.
+WAYS: dict[str, Callable[[Client, Sequence[Producer]], Awaitable[None]]] = {"": _in_steps, " by transact": _by_transact}
+
+
 async def transactions_by_segments(run: Measurement) -> Row:
     """
     The milliseconds of a whole transaction: begin, one message to each segment, commit.
@@ -81,16 +94,12 @@ async def transactions_by_segments(run: Measurement) -> Row:
     found = {}
     for segments in (1, 10, 100, 1000):
         producers = await run.producers(segments)
-
-        async def whole(producers: list[Producer] = producers) -> None:
-            async with run.client.transaction() as txn:
-                await asyncio.gather(*(producer.send(MESSAGE, txn=txn) for producer in producers))
-
-        await whole()
-        used = run.ready()
-        took = [await timed(whole()) for _ in range(run.times(max(6, 200 // segments)))]
-        found[f"{segments} segments, ms"] = statistics.median(took) * 1e3
-        found[f"{segments} segments, processor ms"] = (process_time() - used) / len(took) * 1e3
+        for way, whole in WAYS.items():
+            await whole(run.client, producers)
+            used = run.ready()
+            took = [await timed(whole(run.client, producers)) for _ in range(run.times(max(6, 200 // segments)))]
+            found[f"{segments} segments{way}, ms"] = statistics.median(took) * 1e3
+            found[f"{segments} segments{way}, processor ms"] = (process_time() - used) / len(took) * 1e3
     return found
 
 
@@ -100,40 +109,54 @@ async def transactions_by_clients(run: Measurement) -> Row:
     for clients in (1, 16, 64):
         producers = await run.producers(clients)
         each = run.times(400 if clients == 1 else 100)
-
-        async def one_client(producer: Producer, each: int = each) -> None:
-            for _ in range(each):
-                async with run.client.transaction() as txn:
-                    await producer.send(MESSAGE, txn=txn)
-
-        used = run.ready()
-        seconds = await timed(asyncio.gather(*map(one_client, producers)))
-        found[f"{clients} clients, txn/s"] = clients * each / seconds
-        found[f"{clients} clients, processor µs/txn"] = (process_time() - used) / (clients * each) * 1e6
+        for way, whole in WAYS.items():
+            used = run.ready()
+            seconds = await timed(asyncio.gather(*(_repeat(run.client, whole, one, each) for one in producers)))
+            found[f"{clients} clients{way}, txn/s"] = clients * each / seconds
+            found[f"{clients} clients{way}, processor µs/txn"] = (process_time() - used) / (clients * each) * 1e6
     return found
+
+
+async def _repeat(
+    client: Client, whole: Callable[[Client, Sequence[Producer]], Awaitable[None]], producer: Producer, times: int
+) -> None:
+    for _ in range(times):
+        await whole(client, (producer,))
 
 
 async def loops(run: Measurement) -> Row:
     """The messages per second of a consume-transform-produce loop, with 100 messages per transaction and with one."""
     found = {}
     for together, messages in ((100, 10_000), (1, 400)):
-        source, target = await run.topic(), await run.topic()
-        producer = await run.client.producer(target)
-        await (await run.client.producer(source)).send_many([MESSAGE] * (messages := run.times(messages)))
-        async with await run.client.consumer(source, "s", start="earliest") as consumer:
-            seconds = await timed(_loop(run.client, consumer, producer, together, messages))
-        found[f"loop of {together}, messages/s"] = messages / seconds
+        for way, forward in {"": _forward_in_steps, " by transact": _forward_by_transact}.items():
+            source, target = await run.topic(), await run.topic()
+            producer = await run.client.producer(target)
+            left = run.times(messages)
+            await (await run.client.producer(source)).send_many([MESSAGE] * left)
+            async with await run.client.consumer(source, "s", start="earliest") as consumer:
+                begun, forwarded = perf_counter(), 0
+                while forwarded < left:
+                    messages_max = min(together, left - forwarded)
+                    received = await consumer.receive_many(messages_max=messages_max, timeout_ms=60_000)
+                    await forward(run.client, consumer, producer, received)
+                    forwarded += len(received)
+                found[f"loop of {together}{way}, messages/s"] = forwarded / (perf_counter() - begun)
     return found
 
 
-async def _loop(client: Client, consumer: Consumer, producer: Producer, together: int, messages: int) -> None:
-    left = messages
-    while left:
-        async with client.transaction() as txn:
-            received = await consumer.receive_many(messages_max=min(together, left), timeout_ms=60_000)
-            await producer.send_many([message.value for message in received], txn=txn)
-            await consumer.ack(*received, txn=txn)
-        left -= len(received)
+async def _forward_in_steps(
+    client: Client, consumer: Consumer, producer: Producer, received: Sequence[Message]
+) -> None:
+    async with client.transaction() as txn:
+        await producer.send_many([message.value for message in received], txn=txn)
+        await consumer.ack(*received, txn=txn)
+
+
+async def _forward_by_transact(
+    client: Client, consumer: Consumer, producer: Producer, received: Sequence[Message]
+) -> None:
+    outgoing = (producer.outgoing(message.value) for message in received)
+    await client.transact(*outgoing, consumer.acknowledging(*received))
 
 
 async def plain_messages(run: Measurement) -> Row:
