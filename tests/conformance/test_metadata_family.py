@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.interfaces import IAtomicBatchStore
-from txnframework.testing import BufferSuite, CoordinatorSuite, PendingAckSuite, WorldHarness
+from txnframework.testing import BufferSuite, CoordinatorSuite, JointCommitSuite, PendingAckSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 from txnframework_metadata.plugin import (
     txnframework_buffers,
@@ -26,6 +26,18 @@ class MetadataFamilyWithoutBatches(MetadataFamilyInMemory):
     """The same on a store of which it knows no atomic batches: put, recheck, withdraw; admitted acknowledgments."""
 
     without = (IAtomicBatchStore,)
+
+
+class MetadataFamilyInOneMemory(MetadataFamilyInMemory):
+    """The same with records and ledgers in one space."""
+
+    one_database = True
+
+
+class TestMetadataJointCommits(JointCommitSuite):
+    """IJointCoordinator, IJointBuffer and IJointPendingAcks of the metadata family."""
+
+    harness = MetadataFamilyInOneMemory
 
 
 class TestMetadataBuffer(BufferSuite):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.testing import CoordinatorSuite, PendingAckSuite, WorldHarness
+from txnframework.testing import CoordinatorSuite, JointCommitSuite, PendingAckSuite, WorldHarness
 from txnframework.testing._suites._buffer import RulesWithoutSteps
 from txnframework_metadata.plugin import (
     txnframework_buffers,
@@ -20,6 +20,18 @@ class MetadataFamilyInSqlite(WorldHarness):
     (coordinator,) = txnframework_coordinators()
     (buffer,) = txnframework_buffers()
     (pending_acks,) = txnframework_pending_ack_stores()
+
+
+class MetadataFamilyInOneSqlite(MetadataFamilyInSqlite):
+    """The same with records and ledgers in one file."""
+
+    one_database = True
+
+
+class TestMetadataJointCommitsInSqlite(JointCommitSuite):
+    """IJointCoordinator, IJointBuffer and IJointPendingAcks of the metadata family."""
+
+    harness = MetadataFamilyInOneSqlite
 
 
 class TestMetadataBufferInSqlite(RulesWithoutSteps):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txnframework.testing._suites._buffer import BufferSuite
-    from txnframework.testing._suites._coordinator import CoordinatorSuite
+    from txnframework.testing._suites._coordinator import CoordinatorSuite, JointCommitSuite
     from txnframework.testing._suites._dispatcher import DispatcherSuite
     from txnframework.testing._suites._ledger import LedgerStoreSuite
     from txnframework.testing._suites._metadata import MetadataStoreSuite
@@ -61,6 +61,7 @@ __all__ = [
     "DispatcherSuite",
     "Expiring",
     "Harness",
+    "JointCommitSuite",
     "LedgerStoreSuite",
     "MemoryStores",
     "MetadataStoreSuite",
@@ -91,6 +92,7 @@ _HOMES = {
     "DispatcherSuite": "_suites._dispatcher",
     "Expiring": "harness",
     "Harness": "harness",
+    "JointCommitSuite": "_suites._coordinator",
     "LedgerStoreSuite": "_suites._ledger",
     "MetadataStoreSuite": "_suites._metadata",
     "MemoryStores": "memory_stores",

@@ -20,12 +20,14 @@ from txnframework.interfaces import (
     IMetadataStore,
     IParticipants,
     IPendingAckStore,
+    IPlannedCursor,
     ITransactionBuffer,
     ITransactionCoordinator,
 )
 from txnframework.model import Participant, Transaction
 from txnframework.model.acks import Ack, ProcessedRange
-from txnframework.model.cursor import Cursor, from_record, to_record, unite
+from txnframework.model.cursor import Cursor, CursorMove, from_record, to_record, unite
+from txnframework.model.ids import Branch
 from txnframework.model.metadata import Expect, Put, Record
 from txnframework.model.paths import cursor_key
 from txnframework.model.positions import EARLIEST, Position
@@ -33,7 +35,7 @@ from txnframework.model.records import CursorRecord, decode, encode
 from txnframework.plugin import CoordinatorContext, Provider, SegmentContext, SubscriptionContext
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework.testing.connection import StoreConnection, intercept_calls
-from txnframework.testing.harness import Harness, Paired
+from txnframework.testing.harness import Colocated, Harness, Paired
 
 ATTEMPTS_MAX = 100
 
@@ -93,8 +95,28 @@ class SuiteCursor:
         await self._write(record, Cursor(_cursor_of(record).incarnation + 1, to))
 
     async def _write(self, record: Record | None, cursor: Cursor) -> None:
+        await self._store.put(self._put(record, cursor))
+
+    def _put(self, record: Record | None, cursor: Cursor) -> Put:
         expected = Expect.ABSENT if record is None else record.version
-        await self._store.put(Put(self._key, encode(to_record(cursor)), expected))
+        return Put(self._key, encode(to_record(cursor)), expected)
+
+
+@implementer(IPlannedCursor)
+class PlannedSuiteCursor(SuiteCursor):
+    """A cursor that can move in the step of a transaction; a plan starts from the record as it is now."""
+
+    async def plan(self, branch: Branch, incarnation: int, acks: tuple[Ack, ...]) -> CursorMove | None:
+        """Return the compare-and-set that unites ``acks`` with the cursor, or None."""
+        record = await self._store.get(self._key)
+        before = _cursor_of(record)
+        after = unite(before, acks)
+        if before.incarnation != incarnation or after == before:
+            return None
+        return CursorMove(self._put(record, after), branch, incarnation, acks, before)
+
+    async def finish(self, move: CursorMove, written: Record | None) -> None:
+        """Note nothing: each plan reads the record."""
 
 
 def _cursor_of(record: Record | None) -> Cursor:
@@ -178,6 +200,8 @@ class WorldHarness(Harness[World]):
     Subclass it and set the harnesses of the stores and the providers of the coordinator and the buffer; a pending-ack
     provider is optional. The providers run with default ``options``. ``without`` names interfaces of the metadata store
     to hide, such as ``IAtomicBatchStore``, so that the providers run as they do on stores without them.
+    ``one_database``: the harness of the ledgers is ``Colocated``, and opens the records, too. The cursors can then move
+    in the step of a transaction.
     """
 
     stores: ClassVar[type[Harness[IMetadataStore]]]
@@ -187,6 +211,7 @@ class WorldHarness(Harness[World]):
     pending_acks: ClassVar[PendingAckProvider | None] = None
     transactions: ClassVar[TransactionsSection] = TransactionsSection()
     without: ClassVar[tuple[type[IAtomicBatchStore], ...]] = ()
+    one_database: ClassVar[bool] = False
     segment: ClassVar[str] = SEGMENT
 
     def __init__(self, directory: Path, environment: VirtualEnvironment | None = None) -> None:
@@ -202,11 +227,7 @@ class WorldHarness(Harness[World]):
             connection = StoreConnection()
             self._connections.append(connection)
             stack.callback(self._connections.remove, connection)
-            store = intercept_calls(await stack.enter_async_context(self._stores.open()), connection, self.without)
-            opening = (
-                self._ledgers.open_as(store.identity) if isinstance(self._ledgers, Paired) else self._ledgers.open()
-            )
-            ledgers = intercept_calls(await stack.enter_async_context(opening), connection)
+            store, ledgers = await self._open_stores(stack, connection)
             ledger = await ledgers.create(self.segment)
             stack.push_async_callback(ledger.close)
             participants = OneSegment()
@@ -232,8 +253,20 @@ class WorldHarness(Harness[World]):
             stack.callback(connection.restore)
             yield world
 
+    async def _open_stores(
+        self, stack: AsyncExitStack, connection: StoreConnection
+    ) -> tuple[IMetadataStore, ILedgerStore]:
+        if self.one_database:
+            assert isinstance(self._ledgers, Colocated), "its database has both"
+            both, records = await stack.enter_async_context(self._ledgers.open_with_records())
+            return intercept_calls(records, connection, self.without), intercept_calls(both, connection)
+        store = intercept_calls(await stack.enter_async_context(self._stores.open()), connection, self.without)
+        opening = self._ledgers.open_as(store.identity) if isinstance(self._ledgers, Paired) else self._ledgers.open()
+        return store, intercept_calls(await stack.enter_async_context(opening), connection)
+
     async def _subscribe(self, provider: PendingAckProvider, world: World, name: str) -> Subscription:
-        cursor = SuiteCursor(world.store, self.segment, name)
+        kind = PlannedSuiteCursor if self.one_database else SuiteCursor
+        cursor = kind(world.store, self.segment, name)
         context = SubscriptionContext(
             TOPIC,
             self.segment,

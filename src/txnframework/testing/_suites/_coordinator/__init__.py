@@ -1,4 +1,4 @@
-"""The suite of ITransactionCoordinator, IApplicationCoordinator and ICoCommitCoordinator, over any stores."""
+"""The suites of ITransactionCoordinator and its refinements, over any stores."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from txnframework.testing._suites._coordinator.begins import BeginRules
 from txnframework.testing._suites._coordinator.co_commits import CoCommitDecisionRules
 from txnframework.testing._suites._coordinator.ends import EndRules
 from txnframework.testing._suites._coordinator.expiry import CollectRules, ExpireRules
+from txnframework.testing._suites._coordinator.joint_commits import JointCommitRules
 from txnframework.testing._suites._coordinator.listings import EndedWatchRules, ListRules, OutstandingRules
 from txnframework.testing.world import WorldHarness
 
@@ -25,5 +26,15 @@ class CoordinatorSuite(
     BeginRules,
 ):
     """All rules of a coordinator: subclass as ``TestX(CoordinatorSuite)`` and set ``harness`` to a ``WorldHarness``."""
+
+    harness: ClassVar[type[WorldHarness]]
+
+
+class JointCommitSuite(JointCommitRules):
+    """
+    The rules of a family whose transactions may be one step: IJointCoordinator, IJointBuffer and IJointPendingAcks.
+
+    The harness opens stores in ``one_database``.
+    """
 
     harness: ClassVar[type[WorldHarness]]
