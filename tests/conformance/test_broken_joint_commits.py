@@ -1,0 +1,241 @@
+"""The rules of transactions in one step notice: each family here breaks one, and its test fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from txnframework.errors import InvalidTransactionState, OutcomeUnknown
+from txnframework.interfaces import IPendingAckStore, ITransactionBuffer, ITransactionCoordinator
+from txnframework.model import AckRequest, Begin, Position, State, TxnID
+from txnframework.model.colocated import JointAppend, JointAppended
+from txnframework.model.joint import JointAck, JointCommit, JointCommitted
+from txnframework.model.metadata import Batch, Expect, Record
+from txnframework.model.positions import EARLIEST
+from txnframework.plugin import CoordinatorContext, Provider, SegmentContext, SubscriptionContext
+from txnframework.runtime.proxy import ForwardingProxy
+from txnframework.testing import JointCommitSuite, WorldHarness
+from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
+from txnframework_metadata.buffer.buffer import MetadataBuffer
+from txnframework_metadata.coordinator.coordinator import MetadataCoordinator
+from txnframework_metadata.pending_acks.store import MetadataPendingAcks
+from txnframework_metadata.plugin import (
+    txnframework_buffers,
+    txnframework_coordinators,
+    txnframework_pending_ack_stores,
+)
+
+# -- coordinators -------------------------------------------------------------------------------------
+
+
+class RepeatsIds(MetadataCoordinator):
+    """Reserves one id for ever."""
+
+    async def reserve_id(self) -> TxnID:
+        self._only = getattr(self, "_only", None) or await super().reserve_id()
+        return self._only
+
+
+class BeginsWhatItReserves(MetadataCoordinator):
+    """Takes an id from a transaction that is open."""
+
+    async def reserve_id(self) -> TxnID:
+        return (await self.begin(Begin(1_000))).txn_id
+
+
+class _Changing(MetadataCoordinator):
+    """Changes each step."""
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        super().__init__(context)
+        change = self.changed
+
+        class Changed(ForwardingProxy):
+            async def append_jointly(self, request: JointAppend) -> JointAppended:
+                done: JointAppended = await self._behind.append_jointly(change(request))
+                return done
+
+        self._joint_ledgers = None if self._joint_ledgers is None else Changed(self._joint_ledgers)
+
+    def changed(self, request: JointAppend) -> JointAppend:
+        return request
+
+
+class LooksAtNothing(_Changing):
+    """Does not require that no other transaction holds an acknowledgment."""
+
+    def changed(self, request: JointAppend) -> JointAppend:
+        return msgspec.structs.replace(request, vacant=())
+
+
+class OverwritesCursors(_Changing):
+    """Moves cursors whatever their version is."""
+
+    def changed(self, request: JointAppend) -> JointAppend:
+        header, *cursors = request.batch.puts
+        puts = (header, *(msgspec.structs.replace(one, expected=Expect.ANY) for one in cursors))
+        return msgspec.structs.replace(request, batch=Batch((), puts, (), across_partitions=True))
+
+
+class CommitsInTwoWrites(MetadataCoordinator):
+    """Moves the cursors first."""
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        await self._store.put(request.acks[0].move.put)
+        done = await super().commit_jointly(msgspec.structs.replace(request, acks=()))
+        return JointCommitted(done.positions, (Record(request.acks[0].move.put.key, b"", 1),))
+
+
+class AppendsFirst(MetadataCoordinator):
+    """Appends the entries in a step of their own."""
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        assert self._joint_ledgers is not None
+        await self._joint_ledgers.append_jointly(JointAppend(request.appends))
+        return await super().commit_jointly(request)
+
+
+class FailsOnLostReplies(MetadataCoordinator):
+    """Says that a transaction was aborted when a reply is lost, and makes sure of nothing."""
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        try:
+            return await super().commit_jointly(request)
+        except OutcomeUnknown:
+            raise InvalidTransactionState(request.txn_id, State.ABORTED, "no reply came") from None
+
+
+class PutsNoFence(MetadataCoordinator):
+    """Takes a missing header for an aborted transaction."""
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        assert self._joint_ledgers is not None
+        self._store, store = _WithoutPuts(self._store), self._store
+        try:
+            return await super().commit_jointly(request)
+        finally:
+            self._store = store
+
+
+class _WithoutPuts(ForwardingProxy):
+    async def put(self, *_: object) -> int:
+        return 1
+
+
+class DoubtsEverything(MetadataCoordinator):
+    """Raises OutcomeUnknown for a lost reply, without asking for the header."""
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        done = await super().commit_jointly(request)
+        if done.positions is None:
+            raise OutcomeUnknown("the reply was lost")
+        return done
+
+
+class ForgetsTheEntries(MetadataCoordinator):
+    """Stores a committed transaction without its entries."""
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        await super().commit_jointly(msgspec.structs.replace(request, appends=()))
+        return JointCommitted(tuple((EARLIEST,) * len(one.entries) for one in request.appends), ())
+
+
+# -- buffers and pending acknowledgments --------------------------------------------------------------
+
+
+class SeesTheFuture(MetadataBuffer):
+    """Says that entries were seen that are not there."""
+
+    async def tail_seen(self) -> Position:
+        seen = await super().tail_seen()
+        return Position(seen.ledger_id + 1, 7)
+
+
+class PlansTogether(MetadataPendingAcks):
+    """Lets two plans expect the same cursor."""
+
+    async def plan_joint(self, request: AckRequest) -> JointAck | None:
+        planned = await super().plan_joint(request)
+        if planned is not None:
+            assert self._joint is not None
+            self._joint._turn.release()
+        return planned
+
+    async def finish_joint(self, planned: JointAck, written: Record | None) -> None:
+        assert self._joint is not None
+        await self._joint._cursor.finish(planned.move, written)
+
+
+COORDINATORS: list[tuple[type[MetadataCoordinator], str]] = [
+    (RepeatsIds, "test_ids_never_repeat"),
+    (BeginsWhatItReserves, "test_a_reserved_id_is_no_transaction"),
+    (AppendsFirst, "test_everything_in_one_write"),
+    (LooksAtNothing, "test_an_acknowledgment_that_another_transaction_holds"),
+    (LooksAtNothing, "test_an_acknowledgment_between_plan_and_step"),
+    (LooksAtNothing, "test_one_of_two_transactions_acknowledges"),
+    (OverwritesCursors, "test_an_acknowledgment_between_plan_and_step"),
+    (CommitsInTwoWrites, "test_acknowledgments_in_the_same_write"),
+    (FailsOnLostReplies, "test_cut_off_after_the_step"),
+    (PutsNoFence, "test_a_late_step"),
+    (DoubtsEverything, "test_a_lost_reply"),
+    (ForgetsTheEntries, "test_forgotten_transactions_stay_committed"),
+]
+BUFFERS: list[tuple[type[MetadataBuffer], str]] = [
+    (SeesTheFuture, "test_entries_are_behind_what_was_seen"),
+]
+PENDING_ACKS: list[tuple[type[MetadataPendingAcks], str]] = [
+    (PlansTogether, "test_plans_follow_one_another"),
+]
+
+
+class FamilyInOneMemory(WorldHarness):
+    """The metadata family, of which a test replaces one part."""
+
+    patience_s = 0.2
+    stores = MemoryMetadataHarness
+    ledgers = MemoryLedgerHarness
+    one_database = True
+    (coordinator,) = txnframework_coordinators()
+    (buffer,) = txnframework_buffers()
+    (pending_acks,) = txnframework_pending_ack_stores()
+
+
+@pytest.mark.parametrize(("broken", "name"), COORDINATORS)
+def test_broken_coordinators(broken: type[MetadataCoordinator], name: str, must_fail: Callable[..., None]) -> None:
+    """A coordinator that breaks the rule fails its test."""
+
+    async def open_coordinator(context: CoordinatorContext) -> ITransactionCoordinator:
+        return broken(context)
+
+    class Broken(FamilyInOneMemory):
+        coordinator = Provider("broken", open_coordinator, broken)
+
+    must_fail(JointCommitSuite, Broken, name)
+
+
+@pytest.mark.parametrize(("broken", "name"), BUFFERS)
+def test_broken_buffers(broken: type[MetadataBuffer], name: str, must_fail: Callable[..., None]) -> None:
+    """A buffer that breaks the rule fails its test."""
+
+    async def open_buffer(context: SegmentContext) -> ITransactionBuffer:
+        return broken(context)
+
+    class Broken(FamilyInOneMemory):
+        buffer = Provider("broken", open_buffer, broken)
+
+    must_fail(JointCommitSuite, Broken, name)
+
+
+@pytest.mark.parametrize(("broken", "name"), PENDING_ACKS)
+def test_broken_pending_acks(broken: type[MetadataPendingAcks], name: str, must_fail: Callable[..., None]) -> None:
+    """A pending-ack store that breaks the rule fails its test."""
+
+    async def open_store(context: SubscriptionContext) -> IPendingAckStore:
+        return broken(context)
+
+    class Broken(FamilyInOneMemory):
+        pending_acks = Provider("broken", open_store, broken)
+
+    must_fail(JointCommitSuite, Broken, name)
