@@ -28,7 +28,7 @@ from measurement import opened, timed
 from rich.console import Console
 from rich.table import Table
 
-from txnframework import Client, Consumer, Message, Producer
+from txnframework import Client, Consumer, Message, PlannedSend, Producer, Transaction
 
 PEERS = Path(__file__).parent / "peers.toml"
 MESSAGE = b"x" * 100
@@ -157,6 +157,47 @@ async def _forward_by_transact(
 ) -> None:
     outgoing = (producer.outgoing(message.value) for message in received)
     await client.transact(*outgoing, consumer.acknowledging(*received))
+
+
+async def handlers(run: Measurement) -> Row:
+    """The same loops by ``run_batches``, with handlers that return what is to be sent, and that get the transaction."""
+    found = {}
+    for together, messages in ((100, 10_000), (1, 400)):
+        for way, loop in (("returning", _returning), ("with txn", _with_txn)):
+            source, target = await run.topic(), await run.topic()
+            producer = await run.client.producer(target)
+            number = run.times(messages)
+            await (await run.client.producer(source)).send_many([MESSAGE] * number)
+            async with await run.client.consumer(source, "s", start="earliest") as consumer:
+                seconds = await timed(loop(consumer, producer, together, number))
+            found[f"handlers {way}, loop of {together}, messages/s"] = number / seconds
+    return found
+
+
+async def _returning(consumer: Consumer, producer: Producer, together: int, messages: int) -> None:
+    left = messages
+
+    async def handle(received: tuple[Message, ...]) -> list[PlannedSend]:
+        nonlocal left
+        left -= len(received)
+        if not left:
+            consumer.stop()
+        return [producer.outgoing(message.value) for message in received]
+
+    await consumer.run_batches(handle, messages_max=together)
+
+
+async def _with_txn(consumer: Consumer, producer: Producer, together: int, messages: int) -> None:
+    left = messages
+
+    async def handle(received: tuple[Message, ...], txn: Transaction) -> None:
+        nonlocal left
+        left -= len(received)
+        if not left:
+            consumer.stop()
+        await producer.send_many([message.value for message in received], txn=txn)
+
+    await consumer.run_batches(handle, messages_max=together)
 
 
 async def plain_messages(run: Measurement) -> Row:
@@ -293,6 +334,7 @@ ROWS: tuple[Callable[[Measurement], Awaitable[Row]], ...] = (
     transactions_by_segments,
     transactions_by_clients,
     loops,
+    handlers,
     plain_messages,
     visible,
     growth,
