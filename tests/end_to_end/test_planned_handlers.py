@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework import Client, Consumer, DeadLetter, Message, PlannedAck, PlannedSend, Producer, Transaction
-from txnframework.client._transaction_admin import TransactionOperations
+from txnframework import Client, Consumer, DeadLetter, Message, PlannedSend, Producer, Transaction
+from txnframework.client._handlers import attempts
 from txnframework.errors import InvalidInput, OutcomeUnknown, TransactionConflict, Unavailable
 from txnframework.model.ids import TxnID
 from txnframework.testing.clock import run_ready
@@ -146,17 +146,17 @@ def test_a_message_that_another_transaction_acknowledged(
     stores: Stores, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """What was returned is not sent, and later messages wait; after the other was aborted, each is handled in order."""
-    transact = TransactionOperations.transact
+    transact = attempts.transact_planned
     refused = asyncio.Event()
 
-    async def note_conflict(self: TransactionOperations, *operations: PlannedSend | PlannedAck) -> object:
+    async def note_conflict(*arguments: Any) -> object:
         try:
-            return await transact(self, *operations)
+            return await transact(*arguments)
         except TransactionConflict:
             refused.set()
             raise
 
-    monkeypatch.setattr(TransactionOperations, "transact", note_conflict)
+    monkeypatch.setattr(attempts, "transact_planned", note_conflict)
 
     async def work() -> None:
         async with stores.open() as client:
@@ -189,16 +189,16 @@ def test_a_message_that_another_transaction_acknowledged(
 @pytest.mark.parametrize("carried_out", [False, True], ids=["refused", "carried out"])
 def test_a_commit_without_an_answer(stores: Stores, monkeypatch: pytest.MonkeyPatch, carried_out: bool) -> None:
     """The handler is called again only if nothing took effect, and no delivery counts."""
-    transact = TransactionOperations.transact
+    transact = attempts.transact_planned
     errors = 0
 
-    async def fail_once(self: TransactionOperations, *operations: PlannedSend | PlannedAck) -> object:
+    async def fail_once(*arguments: Any) -> object:
         nonlocal errors
         errors += 1
         if errors > 1:
-            return await transact(self, *operations)
+            return await transact(*arguments)
         if carried_out:
-            await transact(self, *operations)
+            await transact(*arguments)
             raise OutcomeUnknown("the answer was lost")
         raise Unavailable("a moment")
 
@@ -215,7 +215,7 @@ def test_a_commit_without_an_answer(stores: Stores, monkeypatch: pytest.MonkeyPa
                     return invoices.outgoing(order.value)
 
                 with monkeypatch.context() as patches:
-                    patches.setattr(TransactionOperations, "transact", fail_once)
+                    patches.setattr(attempts, "transact_planned", fail_once)
                     await consumer.run(bill)
                 assert await lag(client) == 0
             assert calls == [(b"a1", 0)] * (1 if carried_out else 2) + [(b"a2", 0)]

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
+from txnframework.broker import Host
+from txnframework.client._joint.transaction import transact_jointly
 from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedOperation
 from txnframework.client._transaction import Transaction, TransactionPart
+from txnframework.errors import InvalidInput
+from txnframework.model.transactions import Begin
 
 
-async def transact_in_steps(txn: Transaction, operations: Sequence[PlannedOperation]) -> tuple[MessageID, ...]:
+async def transact_planned(
+    host: Host,
+    operations: Sequence[PlannedOperation],
+    request: Begin,
+    transaction: Callable[[tuple[str, str]], AbstractAsyncContextManager[Transaction]],
+) -> tuple[MessageID, ...]:
     """
-    Begin the transaction, perform the operations, and commit.
+    Perform the operations in one step, or in a transaction of their own; see ``TransactionOperations.transact``.
 
     If an operation fails, the transaction is aborted after all of them have ended, and the first error is raised.
+
+    :param operations: what ``take_planned`` returned.
+    :param transaction: returns the block of a transaction that begins as ``request`` says, for its domain and
+        namespace.
     """
-    async with txn:
+    names = tuple(dict.fromkeys(name for one in operations for name in one.names()))
+    place = host.transaction_place(*names)
+    if place is None:
+        raise InvalidInput(f"one transaction cannot cover all of these, which have no common family: {names}")
+    done = await transact_jointly(host, place, request, operations)
+    if done is not None:
+        return done
+    async with transaction(place) as txn:
         return await _performed(txn, operations)
 
 

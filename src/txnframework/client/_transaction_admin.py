@@ -8,10 +8,9 @@ from txnframework.broker import HangingTransaction, Host
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import ClientOperations
 from txnframework.client._co_commit import CoCommitTransaction
-from txnframework.client._joint.transaction import transact_jointly
 from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedAck, PlannedSend, take_planned
-from txnframework.client._transact import transact_in_steps
+from txnframework.client._transact import transact_planned
 from txnframework.client._transaction import JoinedTransaction, Transaction
 from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
@@ -107,15 +106,10 @@ class TransactionOperations(ClientOperations):
         planned = take_planned(self.host, operations)
         timeout = self._timeout_ms(timeout_ms)
         check_principal(principal)
-        names = tuple(dict.fromkeys(name for one in planned for name in one.names()))
-        place = self.host.transaction_place(*names)
-        if place is None:
-            raise InvalidInput(f"one transaction cannot cover all of these, which have no common family: {names}")
         request = Begin(timeout, principal)
-        done = await transact_jointly(self.host, place, request, planned)
-        if done is not None:
-            return done
-        return await transact_in_steps(Transaction(self.host, self._retry, request, place, False), planned)
+        return await transact_planned(
+            self.host, planned, request, lambda place: Transaction(self.host, self._retry, request, place, False)
+        )
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:
         """

@@ -9,6 +9,7 @@ import pytest
 
 from txnframework.client._handlers.transactions import EARLY_MS_MAX, HandlerTransactions
 from txnframework.errors import Closed, InvalidInput, Unavailable
+from txnframework.model.transactions import Begin
 from txnframework.testing.clock import VirtualEnvironment
 
 
@@ -55,7 +56,9 @@ class Calls:
         self.domain_error: Exception | None = None
         self.failing: set[int] = set()
         self._made = 0
-        self.transactions = HandlerTransactions(self._create, self._domain, lambda: self.needed, self.clock, timeout_ms)
+        self.transactions = HandlerTransactions(
+            self._create, self._domain, lambda: self.needed, self.clock, Begin(timeout_ms, "")
+        )
 
     async def call(self, error: Exception | None = None) -> None:
         async with self.transactions.open():
@@ -161,6 +164,22 @@ def test_an_old_transaction_is_not_used(timeout_ms: int, age_ms: int, is_used: b
 
     asyncio.run(run())
     assert calls.events == (["2 commits"] if is_used else ["2 given up", "3 begins", "3 commits"])
+
+
+def test_an_old_transaction_is_given_up_although_no_call_needs_one() -> None:
+    """Calls may need no transaction of their own for long, because one step is a whole transaction."""
+    calls = Calls()
+
+    async def run() -> None:
+        await calls.call()
+        calls.events.clear()
+        for age_ms in (EARLY_MS_MAX, 1):
+            await calls.clock.advance(age_ms)
+            calls.transactions.messages_received()
+            calls.events.append("received")
+
+    asyncio.run(run())
+    assert calls.events == ["received", "2 given up", "received"]
 
 
 def test_a_topic_that_migrates() -> None:

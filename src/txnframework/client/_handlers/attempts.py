@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy
 from txnframework.client._handlers.handler_functions import HandlerFunction
+from txnframework.client._handlers.transactions import HandlerTransactions
 from txnframework.client._messages import Message
-from txnframework.client._planned import PlannedAck
+from txnframework.client._planned import PlannedAck, take_planned
+from txnframework.client._transact import transact_planned
 from txnframework.client._transaction import TransactionPart, part_of
-from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import InvalidInput
 
 Attempt = Callable[[tuple[Message[Any], ...]], Awaitable[None]]
@@ -36,13 +37,13 @@ class HandlerAttempts:
         self._host = host
         self._consumer = consumer
         self._handler = handler
-        self._transactions = TransactionOperations(host)
         self._retry = RetryPolicy(host.environment, host.config.client)
 
-    async def planned(self, messages: tuple[Message[Any], ...]) -> None:
-        """Call the handler, then send what it returned and acknowledge, in one call of ``transact``."""
+    async def planned(self, transactions: HandlerTransactions, messages: tuple[Message[Any], ...]) -> None:
+        """Call the handler, then send what it returned and acknowledge, as ``Client.transact`` does."""
         sends = self._handler.sends_of(await self._handler.call(messages))
-        await self._transactions.transact(*sends, self._consumer.acknowledging(*messages))
+        operations = take_planned(self._host, (*sends, self._consumer.acknowledging(*messages)))
+        await transact_planned(self._host, operations, transactions.request, lambda _: transactions.open())
 
     async def in_transaction(
         self, begin: Callable[[], AbstractAsyncContextManager[Any]], messages: tuple[Message[Any], ...]

@@ -290,27 +290,26 @@ class HandlerRuns(Generic[T_co]):
             if transaction is not None:
                 raise InvalidInput("transactional=False and a transaction exclude each other; leave one of them out")
             return attempts.without_transaction, None
-        if handler.takes_transaction:
-            if transaction is not None:
-                return partial(attempts.in_transaction, transaction), None
+        if transaction is None:
             own = self._own_transactions(bounds)
-            return partial(attempts.in_transaction, own.open), own
-        if transaction is not None:
-            raise InvalidInput(f"{handler} has no second argument, which would get what the option transaction yields")
-        self._shared_domain()
-        return attempts.planned, None
+            if handler.takes_transaction:
+                return partial(attempts.in_transaction, own.open), own
+            return partial(attempts.planned, own), own
+        if handler.takes_transaction:
+            return partial(attempts.in_transaction, transaction), None
+        raise InvalidInput(f"{handler} has no second argument, which would get what the option transaction yields")
 
     def _own_transactions(self, bounds: LoopOptions) -> HandlerTransactions:
         """Return transactions of the domain of the topics, which may change: a topic may migrate to another domain."""
         self._shared_domain()
-        host, timeout_ms = self._host, self._host.config.transactions.timeout_ms
+        host, request = self._host, Begin(self._host.config.transactions.timeout_ms, "")
         retry = RetryPolicy(host.environment, host.config.client)
         return HandlerTransactions(
-            lambda domain: EarlyTransaction(host, retry, Begin(timeout_ms, ""), (domain, ""), False),
+            lambda domain: EarlyTransaction(host, retry, request, (domain, ""), False),
             self._shared_domain,
             lambda: min(bounds.concurrency, -(-len(self._inbox) // bounds.messages_max)),
             host.environment,
-            timeout_ms,
+            request,
         )
 
     def _shared_domain(self) -> str:

@@ -14,6 +14,7 @@ from txnframework.client._base import require_open
 from txnframework.client._transaction import Transaction
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
+from txnframework.model.transactions import Begin
 from txnframework.model.transactions import Transaction as Begun
 
 EARLY_MS_MAX = 1_000
@@ -71,7 +72,7 @@ class HandlerTransactions:
 
     * ``create`` returns a new transaction of a domain. ``domain`` returns the present domain of the topics.
     * ``needed`` returns how many calls of the handler the received messages need.
-    * ``timeout_ms`` is that of the transactions.
+    * ``request`` is what each transaction begins with.
     """
 
     def __init__(
@@ -80,13 +81,14 @@ class HandlerTransactions:
         domain: Callable[[], str],
         needed: Callable[[], int],
         environment: Environment,
-        timeout_ms: int,
+        request: Begin,
     ) -> None:
+        self.request = request
         self._create = create
         self._domain = domain
         self._needed = needed
         self._environment = environment
-        self._age_ms_max = min(EARLY_MS_MAX, timeout_ms // 10)
+        self._age_ms_max = min(EARLY_MS_MAX, request.timeout_ms // 10)
         self._early: deque[_Early] = deque()
         self._waits = False
 
@@ -100,8 +102,10 @@ class HandlerTransactions:
         self.give_up()
 
     def messages_received(self) -> None:
-        """Note that the loop has received messages."""
+        """Note that the loop has received messages: abort what began too early, and was not used since."""
         self._waits = False
+        while self._early and self._is_old(self._early[0]):
+            self._early.popleft().txn.give_up_begin()
 
     def give_up(self) -> None:
         """Abort the transactions that began early, without waiting for it."""
@@ -113,8 +117,7 @@ class HandlerTransactions:
         domain = self._domain()
         while self._early:
             early = self._early.popleft()
-            age_ms = self._environment.now_ms() - early.since_ms
-            if early.domain != domain or age_ms > self._age_ms_max:
+            if early.domain != domain or self._is_old(early):
                 early.txn.give_up_begin()
                 continue
             try:
@@ -125,6 +128,9 @@ class HandlerTransactions:
         txn = self._create(domain)
         await txn.begin()
         return txn
+
+    def _is_old(self, early: _Early) -> bool:
+        return self._environment.now_ms() - early.since_ms > self._age_ms_max
 
     def begin_early(self) -> None:
         """Let the transaction of the next call begin, if further messages wait."""
