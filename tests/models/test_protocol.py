@@ -22,6 +22,7 @@ from protocol import (
     snapshotting,
     spanning,
     subscribing,
+    transacting,
 )
 
 MODELS: tuple[ModuleType, ...] = (
@@ -40,6 +41,7 @@ MODELS: tuple[ModuleType, ...] = (
     returning,
     spanning,
     settling,
+    transacting,
 )
 
 
