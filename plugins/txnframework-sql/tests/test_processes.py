@@ -103,6 +103,32 @@ def test_killed_writer_loses_nothing_confirmed(url: str, start: Start) -> None:
     asyncio.run(check())
 
 
+def test_killed_writer_of_joint_appends(url: str, start: Start) -> None:
+    """After ``kill -9`` of a process during its steps, each step is stored in all parts or in none."""
+    process = start("join", url)
+    assert process.stdout is not None
+    told = [process.stdout.readline() for _ in range(300)]
+    process.kill()
+    told += [line for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+
+    async def check() -> None:
+        records = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
+        store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(), None)
+        for name in ("left", "right"):
+            # A server may still work on the last statement of the killed process.
+            await (await store.open(name)).seal()
+        left, right = [[entry.data for entry in await read_all(store, name)] for name in ("left", "right")]
+        page = await records.scan(KeyRange("/step/", "/step0"), 100_000)
+        steps = {record.key.path.removeprefix("/step/") for record in page.records}
+        assert len(left) == len(right) == len(steps)
+        assert {data.decode() for data in left} == {data.decode() for data in right} == steps
+        assert {line.strip() for line in told} <= steps
+        await store.close()
+        await records.close()
+
+    asyncio.run(check())
+
+
 @pytest.mark.parametrize(
     "target", [Key("/a"), KeyRange("/a", "/b"), IndexRange("kind", b"k", b"l")], ids=["record", "range", "index"]
 )

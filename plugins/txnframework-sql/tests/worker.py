@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from collections.abc import Awaitable, Callable
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import VersionMismatch
-from txnframework.model import Append, Expect, IndexEntry, Key, ProducerSequence, Put, PutSequential
+from txnframework.interfaces import IColocatedLedger
+from txnframework.model import (
+    Append,
+    Batch,
+    Expect,
+    IndexEntry,
+    JointAppend,
+    Key,
+    LedgerAppend,
+    ProducerSequence,
+    Put,
+    PutSequential,
+)
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 
 COUNTER = Key("/counter")
@@ -55,6 +68,26 @@ async def append(url: str, producer: str, times: str) -> None:
     await store.close()
 
 
+async def join(url: str) -> None:
+    """Append to two ledgers with a record, 16 steps at a time, without end; print each number once it is confirmed."""
+    store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(ledger_entries_max=100), None)
+    ledgers = [await store.create(name) for name in ("left", "right")]
+    following = itertools.count()
+
+    async def write() -> None:
+        for number in following:
+            entry = Append(b"%d" % number, sequence=ProducerSequence(f"p{number}", 1, 1))
+            appends = []
+            for ledger in ledgers:
+                assert IColocatedLedger.providedBy(ledger)
+                appends.append(LedgerAppend(ledger.reference, (entry,)))
+            batch = Batch(puts=(Put(Key(f"/step/{number}"), b"", Expect.ABSENT),))
+            await store.append_jointly(JointAppend(tuple(appends), batch))
+            say(str(number))
+
+    await asyncio.gather(*(write() for _ in range(16)))
+
+
 async def put(url: str, path: str) -> None:
     """Write a record when told to."""
     store = await open_metadata_store(url, SystemEnvironment(), MetadataOptions())
@@ -86,7 +119,7 @@ async def imports(url: str) -> None:
 
 
 COMMANDS: dict[str, Callable[..., Awaitable[None]]] = {
-    command.__name__: command for command in (count, append, put, hold, create, imports)
+    command.__name__: command for command in (count, append, join, put, hold, create, imports)
 }
 
 if __name__ == "__main__":

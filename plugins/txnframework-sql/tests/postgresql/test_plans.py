@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
 
-from txnframework.interfaces import IAtomicBatchStore, IColocatedLedger, ILedgerStore, IMetadataStore
+from txnframework.interfaces import (
+    IAtomicBatchStore,
+    IColocatedLedger,
+    IColocatedLedgerStore,
+    ILedgerStore,
+    IMetadataStore,
+)
 from txnframework.model import (
     EARLIEST,
     Append,
     Batch,
     Check,
+    Delete,
     EntryRange,
     Expect,
     IndexEntry,
     IndexRange,
     IntendedAppend,
+    JointAppend,
     Key,
     KeyRange,
+    LedgerAppend,
     Limit,
     ProducerSequence,
     Put,
@@ -78,6 +88,25 @@ async def use(store: IMetadataStore, ledgers: ILedgerStore, first: int) -> None:
         intent = WriteOperation(branch=0, segment="a", ledger=0, after="0:0")
         request = IntendedAppend((Append(b"x"),), header, Key("/op", "p"), (IndexEntry("op", b"k"),), intent)
         await asyncio.gather(*(ledger.append_intended(request) for _ in range(4)))
+        await append_jointly(ledgers, ledger, keys, first + number)
+
+
+async def append_jointly(ledgers: ILedgerStore, ledger: IColocatedLedger, keys: Sequence[Key], sequence: int) -> None:
+    """Append by statements for one call and for several, which create, replace, check and delete records."""
+    assert IColocatedLedgerStore.providedBy(ledgers)
+    for together in (1, 3):
+        requests, made_keys = [], []
+        for place in range(together):
+            name = f"j{together}-{place}"
+            made, index = Key(f"/made/{name}", "p"), (IndexEntry("j", name.encode()),)
+            made_keys.append(made)
+            puts = (Put(made, b"", Expect.ABSENT, index), Put(keys[place], b"", Expect.ANY, index))
+            entry = Append(b"x", sequence=ProducerSequence(name, sequence, sequence))
+            batch = Batch((Check(keys[3], Expect.ANY),), puts)
+            requests.append(JointAppend((LedgerAppend(ledger.reference, (entry,)),), batch))
+        await asyncio.gather(*(ledgers.append_jointly(request) for request in requests))
+        gone = (JointAppend((), Batch(deletes=(Delete(made, Expect.ANY),))) for made in made_keys)
+        await asyncio.gather(*(ledgers.append_jointly(request) for request in gone))
 
 
 async def figures(raw: asyncpg.Connection[asyncpg.Record]) -> dict[str, asyncpg.Record]:

@@ -262,14 +262,14 @@ def group_size(waiting: Iterable[AppendCall], calls_max: int, bytes_max: int) ->
         if call.ledger_id is not None and ledger_id not in (None, call.ledger_id):
             break
         size += sum(len(entry.data) for entry in call.entries)
-        if (taken and size > bytes_max) or not call.entries or not _ascend(call.entries, highest):
+        if (taken and size > bytes_max) or not call.entries or not ascend(call.entries, highest):
             break
         ledger_id = ledger_id if call.ledger_id is None else call.ledger_id
         taken += 1
     return taken
 
 
-def _ascend(entries: Iterable[Append], highest: dict[str, int]) -> bool:
+def ascend(entries: Iterable[Append], highest: dict[str, int]) -> bool:
     """Return whether the sequences of each producer ascend from its ``highest`` one, and update ``highest``."""
     for entry in entries:
         sequence = entry.sequence

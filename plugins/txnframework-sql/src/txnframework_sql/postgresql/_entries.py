@@ -92,6 +92,7 @@ class PostgresqlEntries:
         """Wait for the running operations, which return their results normally."""
         await self._tails.close()
         await self._appends.close()
+        await self._joint.close()
 
     async def _ends(self, ledgers: Sequence[LedgerRef]) -> list[Tail | TxnFrameworkError]:
         """Return the ends of several managed ledgers, read at one moment."""

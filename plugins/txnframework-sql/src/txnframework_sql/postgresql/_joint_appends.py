@@ -1,118 +1,159 @@
-"""Appends to many ledgers with a batch of records: one statement, which is one transaction."""
+"""
+Appends to many ledgers with a batch of records: waiting calls share a statement, which is one transaction.
+
+The statement writes all of its calls or nothing. If a part is refused, which is rare, it names every refused step or
+ledger. A refused step answers its call, because no other call of the statement touches its record. Of the calls of a
+ledger that refused, those that cannot be stored are answered. All others are sent again. So each call is all or nothing
+by itself, and no call fails because of another one.
+"""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
-from txnframework.errors import LedgerSealed, OutcomeUnknown, SequenceStored, TxnFrameworkError, Unavailable
-from txnframework.model import Append, Batch, JointAppend, JointAppended, LedgerAppend, Position, Put, PutSequential
+from txnframework.errors import LedgerNotFound, LedgerSealed, OutcomeUnknown, SequenceStored, Unavailable
+from txnframework.model import Append, JointAppend, JointAppended
+from txnframework_sql._database import copy_error
 from txnframework_sql._options import LedgerOptions
-from txnframework_sql.postgresql._append_columns import AppendCall, LedgerGroup, PendingCall, SharedAppend
+from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
+from txnframework_sql.postgresql._connection import Row
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
+from txnframework_sql.postgresql._joint_columns import Answer, GroupableCall, JointGroup, calls_together
 from txnframework_sql.postgresql._payloads import BYTES_MAX, PAYLOADS_MAX, payloads
-from txnframework_sql.postgresql._record_writes import BatchGroup, Step, require_storable
+from txnframework_sql.postgresql._record_writes import ATTEMPT_LOCK_WAIT_MS, LOCK_WAIT_MS, require_storable
 from txnframework_sql.postgresql._schema import APPEND_JOINTLY
 from txnframework_sql.steps import ledgers
 from txnframework_sql.steps.appends import is_full, newest_copy
 from txnframework_sql.steps.joint_appends import ledger_of
 from txnframework_sql.steps.ledgers import LedgerRef
-from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange, Steps, partition_of
+from txnframework_sql.steps.statements import Steps
 
 _ATTEMPTS_MAX = 10
-# The columns of apply_batches before its channel.
-_RECORD_COLUMNS = 11
+# One statement is executed while the next is prepared. More of them would wait for each other's commits.
+_UNDER_WAY = 2
+# If fewer calls wait, they share one statement.
+_SHARE_MIN = 16
 
 
 class JointAppends:
-    """The appends of one store that are one step with records; each is a statement of its own."""
+    """The appends of one store that are one step with records."""
 
     def __init__(self, executor: PostgresqlExecutor, options: LedgerOptions, forget_every: int) -> None:
         self._executor = executor
         self._pool = executor.pool
         self._options = options
-        self._forget_every = forget_every
-        self._slots = asyncio.Semaphore(options.queue_max)
+        window = options.deduplication_window_sequences
+        self._limits = (options.ledger_entries_max, options.ledger_bytes_max, window, forget_every)
+        # No longer than the options allow: it must not be the longer wait of the two.
+        lock_wait_ms = min(LOCK_WAIT_MS, options.lock_timeout_ms)
+        self._calls: CallGroups[GroupableCall, JointAppended] = CallGroups(
+            partial(self._perform, lock_wait_ms),
+            lock=LockWaits(partial(self._perform, ATTEMPT_LOCK_WAIT_MS), partial(self._perform, 0)),
+            queue_max=options.queue_max,
+            group_max=options.group_max,
+            under_way_max=_UNDER_WAY,
+            share_min=_SHARE_MIN,
+            take=lambda calls: calls_together(calls, options.group_bytes_max),
+            may_be_alone=True,
+        )
 
     async def append(self, request: JointAppend, now_ms: int) -> JointAppended:
         """Append entries and apply a checked batch, all or nothing; see IColocatedLedgerStore."""
         self._executor.require_open()
-        steps = (*request.batch.checks, *request.batch.puts, *request.batch.deletes)
-        require_storable(steps, self._executor.shown_url)
+        call = GroupableCall.of(request, now_ms)
+        require_storable(call.steps, self._executor.shown_url)
         for one in request.appends:
             _require_above(ledger_of(one.ledger), one.entries, {})
-        async with self._slots:
-            for _ in range(_ATTEMPTS_MAX):
-                self._executor.require_open()
-                done = await self._send(request, steps, now_ms)
-                if done is not None:
-                    return done
-                await self._executor.write(lambda: self._find_refusal(request.appends))
-        raise Unavailable(f"{self._executor.shown_url}: the ledgers of a step are filled by other writers; try again")
+        return await self._calls.submit(call)
 
-    async def _send(self, request: JointAppend, steps: Sequence[Step], now_ms: int) -> JointAppended | None:
-        """Send the statement; None: a ledger has refused it, and nothing was written."""
-        group = BatchGroup([tuple(steps)] if steps else [])
-        records = group.columns(self._pool.channel)[:_RECORD_COLUMNS]
-        shared = SharedAppend([_group(ledger_of(one.ledger), one.entries, now_ms) for one in request.appends])
-        columns, (*others, _) = shared.columns()
-        changes: tuple[Change, ...] = tuple(LedgerChange(ledger_of(one.ledger).id) for one in request.appends)
-        options = self._options
-        # An empty ledger takes any request, and is full then.
-        entries_max = max(options.ledger_entries_max, 1 + max(columns[2], default=0))
-        bytes_max = max(options.ledger_bytes_max, 1 + max(columns[3], default=0))
+    async def close(self) -> None:
+        """Wait for the running calls, which return their results normally; idempotent."""
+        await self._calls.close()
+
+    async def _perform(self, lock_wait_ms: int, calls: Sequence[GroupableCall]) -> list[Answer]:
+        """Send statements until all calls are answered; only the last one writes."""
+        answers: list[Answer | None] = [None] * len(calls)
+        for _ in range(_ATTEMPTS_MAX):
+            left = [number for number, answer in enumerate(answers) if answer is None]
+            if not left:
+                break
+            group = JointGroup([calls[number] for number in left])
+            try:
+                row = await self._send(group, lock_wait_ms)
+            except OutcomeUnknown as error:
+                self._executor.changed(tuple(change for number in left for change in calls[number].changes()))
+                for number in left:
+                    answers[number] = copy_error(error, error.__cause__)
+                break
+            found, changes = group.answers(row)
+            self._executor.changed(tuple(changes))
+            for number, answer in zip(left, found, strict=True):
+                answers[number] = answer
+            if refusing := group.refusing(row):
+                await self._examine(refusing, calls, answers)
+        unanswered = f"{self._executor.shown_url}: the ledgers of a step are filled by other writers; try again"
+        return [Unavailable(unanswered) if answer is None else answer for answer in answers]
+
+    async def _send(self, group: JointGroup, lock_wait_ms: int) -> Row:
         arguments = (
-            *records,
-            *columns[:2],
-            now_ms,
-            *(entries_max, bytes_max, options.deduplication_window_sequences, self._forget_every),
-            *columns[2:],
-            *others,
-            *(self._pool.channel, payloads(changes), BYTES_MAX, PAYLOADS_MAX),
+            *group.columns(lock_wait_ms, self._limits),
+            *(self._pool.channel, payloads(group.ledger_changes()), BYTES_MAX, PAYLOADS_MAX),
         )
-        try:
-            async with self._pool.append_slots:
-                rows = await self._pool.run(lambda connection: connection.write(APPEND_JOINTLY.call, *arguments))
-        except OutcomeUnknown:
-            self._executor.changed((*changes, *_changes_of(request.batch)))
-            raise
-        ledger_ids, entry_ids = rows[-1][4:]
-        if rows[-1][0] is None and 0 in ledger_ids:
-            return None
-        answers, changed = group.answers(tuple(row[:4]) for row in rows if row[0] is not None)
-        written = answers[0] if answers else ()
-        if isinstance(written, TxnFrameworkError):
-            raise written
-        self._executor.changed((*changes, *changed))
-        positions = [
-            tuple(Position(ledger_id, entry_id + number) for number in range(len(one.entries)))
-            for one, ledger_id, entry_id in zip(request.appends, ledger_ids, entry_ids, strict=True)
-        ]
-        return JointAppended(tuple(positions), written)
+        async with self._pool.append_slots:
+            rows = await self._pool.run(lambda connection: connection.write(APPEND_JOINTLY.call, *arguments))
+        return rows[0]
 
-    def _find_refusal(self, appends: Sequence[LedgerAppend]) -> Steps[None]:
-        """
-        Raise why a ledger refuses its entries; roll each that is full, so that the next attempt finds it empty.
+    async def _examine(self, refusing: set[int], calls: Sequence[GroupableCall], answers: list[Answer | None]) -> None:
+        """Answer the calls that a ledger refuses for good, and roll the full ledgers."""
+        uses: dict[LedgerRef, list[tuple[int, Sequence[Append]]]] = {}
+        for number, (call, answer) in enumerate(zip(calls, answers, strict=True)):
+            for one in call.request.appends if answer is None else ():
+                managed = ledger_of(one.ledger)
+                if managed.id in refusing:
+                    uses.setdefault(managed, []).append((number, one.entries))
+        ordered = sorted(uses.items(), key=lambda item: item[0].id)
+        for number, error in (await self._executor.write(lambda: self._find_refusals(ordered))).items():
+            answers[number] = error
 
-        A step that rolled a ledger and is then refused, or is lost in a crash, leaves an empty ledger behind.
+    def _find_refusals(
+        self, uses: Iterable[tuple[LedgerRef, Sequence[tuple[int, Sequence[Append]]]]]
+    ) -> Steps[dict[int, Exception]]:
         """
-        for one in sorted(appends, key=lambda append: ledger_of(append.ledger).id):
-            managed = ledger_of(one.ledger)
-            end = yield from ledgers.locked_end_of(managed)
+        Return why ledgers refuse entries, by the number of their call; roll each that is full.
+
+        ``uses``: ledgers in the order of their ids, each with numbers of calls and their entries. Calls that roll a
+        ledger and are then refused, or are lost in a crash, leave an empty ledger behind.
+        """
+        refusals: dict[int, Exception] = {}
+        full: list[LedgerRef] = []
+        for managed, calls in uses:
+            try:
+                end = yield from ledgers.locked_end_of(managed)
+            except LedgerNotFound:
+                refusals |= {number: LedgerNotFound(managed.name) for number, _ in calls}
+                continue
             if end.is_sealed:
-                raise LedgerSealed(managed.name)
+                refusals |= {number: LedgerSealed(managed.name) for number, _ in calls}
+                continue
+            sequences = (entry.sequence for _, entries in calls for entry in entries)
             highest = {}
-            for producer in {entry.sequence.producer for entry in one.entries if entry.sequence is not None}:
+            for producer in {sequence.producer for sequence in sequences if sequence is not None}:
                 highest[producer] = (yield from newest_copy(managed.id, producer))[0]
-            _require_above(managed, one.entries, highest)
-            size = sum(len(entry.data) for entry in one.entries)
-            if is_full(end.entries + len(one.entries), end.bytes + size, self._options):
-                yield from ledgers.roll(managed)
-
-
-def _group(managed: LedgerRef, entries: tuple[Append, ...], now_ms: int) -> LedgerGroup:
-    call = AppendCall(entries, None, now_ms)
-    return LedgerGroup(managed, [PendingCall(call, asyncio.get_running_loop().create_future())])
+            count, size = end.entries, end.bytes
+            for number, entries in calls:
+                try:
+                    _require_above(managed, entries, highest)
+                except SequenceStored as error:
+                    refusals[number] = error
+                    continue
+                count += len(entries)
+                size += sum(len(entry.data) for entry in entries)
+            if end.entries and is_full(count, size, self._options):
+                full.append(managed)
+        for managed in full:
+            yield from ledgers.roll(managed)
+        return refusals
 
 
 def _require_above(managed: LedgerRef, entries: Sequence[Append], highest: dict[str, int]) -> None:
@@ -121,12 +162,3 @@ def _require_above(managed: LedgerRef, entries: Sequence[Append], highest: dict[
         if sequence.first <= highest.get(sequence.producer, sequence.first - 1):
             raise SequenceStored(managed.name, sequence.producer, sequence.last)
         highest[sequence.producer] = sequence.last
-
-
-def _changes_of(batch: Batch) -> list[Change]:
-    """Return the changes of a batch whose outcome is unknown; the earlier index entries of its records are too."""
-    return [
-        RecordChange(step.key.path, partition_of(step.key), frozenset(step.indexes if isinstance(step, Put) else ()))
-        for step in (*batch.puts, *batch.deletes)
-        if not isinstance(step, PutSequential)
-    ]

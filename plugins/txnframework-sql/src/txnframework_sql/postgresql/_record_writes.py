@@ -66,6 +66,15 @@ class BatchGroup:
 
     def columns(self, channel: str) -> tuple[object, ...]:
         """Return the arguments of the function; ``channel`` is the channel on which the changes are notified."""
+        return (
+            self._ends,
+            *self.step_columns(),
+            *self._locks(),
+            *(channel, BYTES_MAX, PAYLOADS_MAX, self._lock_wait_ms),
+        )
+
+    def step_columns(self) -> tuple[list[Any], ...]:
+        """Return the columns of the steps."""
         kinds: list[int] = []
         paths: list[str] = []
         partitions: list[str] = []
@@ -84,11 +93,16 @@ class BatchGroup:
             else:
                 lists.append(None)
                 values.append(None)
-        return (
-            *(self._ends, kinds, paths, partitions, expecteds, lists, values),
-            *self._locks(),
-            *(channel, BYTES_MAX, PAYLOADS_MAX, self._lock_wait_ms),
+        return kinds, paths, partitions, expecteds, lists, values
+
+    def key_order(self) -> list[int]:
+        """Return the places of the steps on records with known keys, in the order of these keys."""
+        known = (
+            (_place(step), place)
+            for place, (_, step) in enumerate(self._steps, 1)
+            if not isinstance(step, PutSequential)
         )
+        return [place for _, place in sorted(known)]
 
     def answers(self, rows: Iterable[Sequence[Any]]) -> tuple[list[Answer], list[RecordChange]]:
         """Return the answer of each batch, the written records or an error, and all changes."""

@@ -1,17 +1,27 @@
--- Apply a batch of steps on records and append the entries of several managed ledgers, all or nothing; see
--- _joint_appends.py.
+-- Apply steps on records and append the entries of several managed ledgers, all or nothing; see _joint_appends.py.
 --
--- The arguments are those of apply_batches, for at most one batch, and of append_to_ledgers, without operations. Records are
--- locked before ledgers, as everywhere, and ledgers in the order of their ids. So two calls never deadlock: no transaction
--- that holds a ledger waits for a record, and no other one waits for a ledger while it holds another.
+-- The steps and entries are those of one or several calls, of which no two have a step on the same record, except for
+-- checks of an existing one. If a part of any of them is refused, nothing is written, and the answer names every refused
+-- step, or every refused ledger. The caller then sends the other calls again.
 --
--- Answers: first those of apply_batches, until a refused step. Then, unless a step was refused, the position of each
--- ledger's first entry. If a ledger id there is 0, nothing was written: that ledger is gone, sealed or full, or may hold an
--- earlier copy.
+-- Records are locked before ledgers, as everywhere, and ledgers in the order of their ids. So two calls never deadlock: no
+-- transaction that holds a ledger waits for a record, and no other one waits for a ledger while it holds another.
+--
+-- Arrays have one value for each of these, and those of append_to_ledgers, without operations:
+--   a step: kinds to contents, as for apply_batches
+--   a step on a record with a known key: key_order (its place), in the order of the keys, in which records are locked
+--
+-- lock_wait_ms: how long to wait for a lock; 0: as long as the connection's setting says.
+--
+-- Answers:
+--   refused: the places of the steps whose expectations were not met
+--   for each step: the version, which it wrote or deleted, or which refused it (NULL: absent), and the index entries that
+--     the record had before. Both are NULL if it changes nothing.
+--   the position of each ledger's first entry, unless a step was refused. Ledger id 0: that ledger is gone, sealed or
+--     full, or may hold an earlier copy.
 CREATE FUNCTION schema_of_store.{name}(
-    ends bigint[],
     kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
-    lock_paths text[], lock_partitions text[], lock_writes boolean[], lock_makes boolean[],
+    key_order bigint[], lock_wait_ms bigint,
     managed_ids bigint[], of_ledger_ids bigint[], now_ms bigint,
     entries_max bigint, bytes_max bigint, deduplication_window bigint, forget_every bigint,
     sizes bigint[], sizes_bytes bigint[], sizes_messages bigint[],
@@ -22,25 +32,130 @@ CREATE FUNCTION schema_of_store.{name}(
     number_ledgers bigint[], coordinators bigint[], numbers text[],
     channel text, payloads text[], payload_bytes_max bigint, payloads_max bigint
 ) RETURNS TABLE (
-    step bigint, is_met boolean, version bigint, list_before text, ledger_ids bigint[], entry_ids bigint[]
+    refused bigint[], versions bigint[], befores text[], ledger_ids bigint[], entry_ids bigint[]
 ) LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
+DECLARE
+    place bigint;
+    is_there boolean;
+    is_absent boolean;
+    actual bigint;
+    before text;
+    pair jsonb;
+    has_new boolean := false;
+    -- The places of the steps whose records were created only for their locks.
+    placeholders bigint[] := '{}';
+    change text;
+    changes text[];
+    payload text := '';
+    is_too_long boolean := false;
 BEGIN
-    -- What is written in this block is undone if a ledger refuses. The rows that were returned stay.
+    IF lock_wait_ms > 0 THEN
+        PERFORM set_config('lock_timeout', lock_wait_ms::text, true);
+    END IF;
+    refused := '{}';
+    ledger_ids := '{}';
+    entry_ids := '{}';
+    IF cardinality(kinds) > 0 THEN
+        versions := array_fill(NULL::bigint, ARRAY[cardinality(kinds)]);
+        befores := array_fill(NULL::text, ARRAY[cardinality(kinds)]);
+    END IF;
+    -- What is written in this block is undone if a part is refused. The variables keep their values.
     BEGIN
-        FOR step, is_met, version, list_before IN
-            SELECT a.step, a.is_met, a.version, a.list_before FROM schema_of_store.{apply_batches}(
-                ends, kinds, paths, partitions, expecteds, lists, contents,
-                lock_paths, lock_partitions, lock_writes, lock_makes, channel, payload_bytes_max, payloads_max, 0
-            ) AS a
-        LOOP
-            RETURN NEXT;
-            IF NOT is_met THEN
-                RETURN;
-            END IF;
+        <<keys>>
+        FOREACH place IN ARRAY key_order LOOP
+            is_absent := expecteds[place] = -1;
+            LOOP
+                -- An absent record cannot be locked. Once it is created here, no other transaction can create it before
+                -- the end of this one. A record that must be absent, but is not put, is deleted again.
+                IF is_absent THEN
+                    INSERT INTO schema_of_store.records AS r (path, partition, version, indexes, value)
+                        VALUES (paths[place], partitions[place], nextval('schema_of_store.txnframework_numbers'), lists[place],
+                            coalesce(contents[place], ''))
+                        ON CONFLICT DO NOTHING RETURNING r.version INTO actual;
+                    IF FOUND THEN
+                        IF kinds[place] = 1 THEN
+                            versions[place] := actual;
+                            has_new := has_new OR lists[place] IS NOT NULL;
+                        ELSE
+                            placeholders := placeholders || place;
+                        END IF;
+                        EXIT;
+                    END IF;
+                END IF;
+                IF kinds[place] = 0 THEN
+                    SELECT r.version INTO actual FROM schema_of_store.records r
+                        WHERE r.path = paths[place] AND r.partition = partitions[place] FOR SHARE;
+                    is_there := FOUND;
+                ELSE
+                    SELECT r.version, r.indexes INTO actual, before FROM schema_of_store.records r
+                        WHERE r.path = paths[place] AND r.partition = partitions[place] FOR UPDATE;
+                    is_there := FOUND;
+                END IF;
+                IF is_there THEN
+                    IF expecteds[place] NOT IN (actual, -2) THEN
+                        refused := refused || place;
+                        versions[place] := actual;
+                    ELSIF kinds[place] <> 0 THEN
+                        IF kinds[place] = 1 THEN
+                            UPDATE schema_of_store.records r
+                                SET version = nextval('schema_of_store.txnframework_numbers'), indexes = lists[place],
+                                    value = contents[place]
+                                WHERE r.path = paths[place] AND r.partition = partitions[place]
+                                RETURNING r.version INTO STRICT actual;
+                        ELSE
+                            DELETE FROM schema_of_store.records r
+                                WHERE r.path = paths[place] AND r.partition = partitions[place];
+                        END IF;
+                        versions[place] := actual;
+                        befores[place] := before;
+                        CONTINUE keys WHEN before IS NOT DISTINCT FROM lists[place];
+                        has_new := has_new OR lists[place] IS NOT NULL;
+                        FOR pair IN SELECT jsonb_array_elements(before::jsonb) LOOP
+                            DELETE FROM schema_of_store.index_entries e
+                                WHERE e.index_name = pair ->> 0 AND e.key = decode(pair ->> 1, 'hex')
+                                    AND e.path = paths[place] AND e.partition = partitions[place];
+                        END LOOP;
+                    END IF;
+                    EXIT;
+                END IF;
+                IF expecteds[place] >= 0 THEN
+                    refused := refused || place;
+                    EXIT;
+                END IF;
+                EXIT WHEN expecteds[place] = -2 AND kinds[place] <> 1;
+                -- The next iteration creates it, or sees what another transaction has created meanwhile.
+                is_absent := true;
+            END LOOP;
         END LOOP;
-        ledger_ids := '{}';
-        entry_ids := '{}';
+        IF cardinality(refused) > 0 THEN
+            RAISE EXCEPTION 'a record refuses its step' USING ERRCODE = 'TXN01';
+        END IF;
+
+        FOREACH place IN ARRAY placeholders LOOP
+            DELETE FROM schema_of_store.records r WHERE r.path = paths[place] AND r.partition = partitions[place];
+        END LOOP;
+        FOR place IN 1 .. coalesce(cardinality(kinds), 0) LOOP
+            CONTINUE WHEN kinds[place] <> 2;
+            LOOP
+                actual := nextval('schema_of_store.txnframework_numbers');
+                change := paths[place] || '/' || lpad(actual::text, 20, '0');
+                INSERT INTO schema_of_store.records AS r (path, partition, version, indexes, value)
+                    VALUES (change, partitions[place], actual, lists[place], contents[place]) ON CONFLICT DO NOTHING;
+                EXIT WHEN FOUND;
+            END LOOP;
+            paths[place] := change;
+            versions[place] := actual;
+            has_new := has_new OR lists[place] IS NOT NULL;
+        END LOOP;
+        IF has_new THEN
+            INSERT INTO schema_of_store.index_entries (index_name, key, path, partition)
+                SELECT b.pair ->> 0, decode(b.pair ->> 1, 'hex'), s.path, s.partition
+                FROM unnest(paths, partitions, lists, befores) AS s (path, partition, list, before)
+                CROSS JOIN LATERAL jsonb_array_elements(s.list::jsonb) AS b (pair)
+                WHERE s.before IS DISTINCT FROM s.list;
+        END IF;
+
         IF cardinality(managed_ids) > 0 THEN
             PERFORM FROM schema_of_store.managed_ledgers m WHERE m.id = ANY (managed_ids) ORDER BY m.id
                 FOR NO KEY UPDATE;
@@ -49,16 +164,40 @@ BEGIN
                 sizes, sizes_bytes, sizes_messages, entry_ledgers, entry_numbers, datas, messages_through,
                 copy_ledgers, copy_numbers, copy_producers, names, firsts, lasts, txns, branches, sequences_through,
                 producer_ledgers, producers, lowest, added, number_ledgers, coordinators, numbers,
-                '{}', false, channel, payloads, payload_bytes_max, payloads_max
+                '{}', false, channel, '{}', payload_bytes_max, payloads_max
             ) AS a;
         END IF;
         IF 0 = ANY (ledger_ids) THEN
             RAISE EXCEPTION 'a ledger refuses its entries' USING ERRCODE = 'TXN01';
         END IF;
     EXCEPTION WHEN SQLSTATE 'TXN01' THEN
-        NULL;
+        RETURN NEXT;
+        RETURN;
     END;
-    step := NULL;
+
+    -- As apply_batches does.
+    SELECT array_agg(
+            '[' || to_json(s.path) || ','
+            || CASE WHEN s.partition = s.path THEN 'null' ELSE to_json(s.partition)::text END || ','
+            || coalesce(s.before, 'null') || ',' || coalesce(s.list, 'null') || ']'
+        ) INTO changes
+        FROM unnest(paths, partitions, lists, versions, befores) AS s (path, partition, list, version, before)
+        WHERE s.version IS NOT NULL;
+    FOREACH change IN ARRAY coalesce(changes, '{}') LOOP
+        is_too_long := is_too_long OR octet_length(change) + 2 > payload_bytes_max;
+        IF payload <> '' AND octet_length(payload) + octet_length(change) + 3 > payload_bytes_max THEN
+            payloads := payloads || ('[' || payload || ']');
+            payload := '';
+        END IF;
+        payload := CASE WHEN payload = '' THEN change ELSE payload || ',' || change END;
+    END LOOP;
+    IF payload <> '' THEN
+        payloads := payloads || ('[' || payload || ']');
+    END IF;
+    IF is_too_long OR cardinality(payloads) > payloads_max THEN
+        payloads := ARRAY['*'];
+    END IF;
+    PERFORM pg_notify(channel, p.payload) FROM unnest(payloads) AS p (payload);
     RETURN NEXT;
 END
 $function$
