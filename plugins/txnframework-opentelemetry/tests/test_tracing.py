@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 import txnframework
-from txnframework import Client
+from txnframework import Client, Message, PlannedSend
 from txnframework.errors import InvalidTransactionState, TransactionConflict
 from txnframework.interfaces import IApplicationCoordinator, IObserver
 from txnframework.model.observations import ObservedOperation, OperationKind, Outcome
@@ -154,6 +154,39 @@ def test_a_transaction_over_two_processes(processes: Callable[..., tuple[Process
         assert attributes(receive)["messaging.batch.message_count"] == 1
         assert attributes(receive)["messaging.message.body.size"] == 5
         assert {one.status.status_code for one in (send, begin, end, settle, receive, ack)} == {StatusCode.UNSET}
+
+    run(work())
+
+
+@pytest.mark.parametrize("sequence_id", [None, 1], ids=["one step", "in steps"])
+def test_what_a_handler_returns(processes: Callable[..., tuple[Process, Process]], sequence_id: int | None) -> None:
+    """It is sent after the handler, and the parent of its span is the span in which the handler planned it."""
+    process, _ = processes()
+
+    async def work() -> None:
+        async with process.open() as client:
+            await client.create_topic("orders")
+            await client.create_topic("invoices")
+            await (await client.producer("orders")).send(b"order")
+            invoices = await client.producer("invoices")
+            async with await client.consumer("orders", "billing", start="earliest") as consumer:
+
+                async def bill(order: Message) -> PlannedSend:
+                    consumer.stop()
+                    with process.tracer.start_as_current_span("bill", context=context_of(order)):
+                        return invoices.outgoing(b"invoice", sequence_id=sequence_id)
+
+                await consumer.run(bill)
+            async with await client.reader("invoices") as reader:
+                (invoice,) = [message async for message in reader]
+        order, sent = process.spans("send")
+        bill_span = process.span("bill")
+        assert bill_span.parent is not None
+        assert bill_span.parent.span_id == id_of(order)
+        assert sent.parent is not None
+        assert sent.parent.span_id == id_of(bill_span)
+        assert get_current_span(context_of(invoice)).get_span_context().span_id == id_of(sent)
+        assert id_of(order) in links(process.span("ack"))
 
     run(work())
 

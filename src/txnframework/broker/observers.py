@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import Context
 from typing import Any
 
 import msgspec
@@ -77,9 +78,15 @@ class SeveralObservers:
 
 
 @contextmanager
-def observing(observer: IObserver, operation: ObservedOperation) -> Iterator[IObservation]:
-    """Report an operation, and the end of the block as its end."""
-    observation = observer.begins(operation)
+def observing(
+    observer: IObserver, operation: ObservedOperation, context: Context | None = None
+) -> Iterator[IObservation]:
+    """
+    Report an operation, and the end of the block as its end.
+
+    :param context: that of the caller who planned the operation; default: the present one.
+    """
+    observation = observer.begins(operation) if context is None else context.run(observer.begins, operation)
     try:
         yield observation
     except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import Context
 from typing import Any, Final
 
 from txnframework.broker import observing
@@ -23,14 +24,17 @@ _UNOBSERVED: Final[AbstractContextManager[None]] = nullcontext()
 
 
 def observed_send(
-    observer: IObserver, topic: str, values: Sequence[bytes | None], branch: Branch | None
+    observer: IObserver,
+    topic: str,
+    values: Sequence[bytes | None],
+    branch: Branch | None,
+    context: Context | None,
 ) -> AbstractContextManager[IObservation]:
-    """Report one call that sends ``values``."""
+    """Report one call that sends ``values``, in a context or (None) in the present one."""
     size = sum(len(value) for value in values if value is not None)
     txn_id = None if branch is None else branch.txn_id
-    return observing(
-        observer, ObservedOperation(OperationKind.SEND, topic, txn_id=txn_id, messages=len(values), value_bytes=size)
-    )
+    operation = ObservedOperation(OperationKind.SEND, topic, txn_id=txn_id, messages=len(values), value_bytes=size)
+    return observing(observer, operation, context)
 
 
 def with_added_headers(

@@ -149,9 +149,8 @@ class Producer(Generic[T_contra]):
 
         :raises InvalidInput: as for ``send``.
         """
-        self._sends.require_open()
         pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
-        message = self._sends.prepared((value,), SharedFields(key, pairs, sequence_id))
+        message = self._sends.planned(value, SharedFields(key, pairs, sequence_id))
         return PlannedSend(self._host, repr(self), self._sends, message)
 
     def _headers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import Context
 
 import msgspec
 
@@ -26,13 +27,15 @@ class PreparedMessages(msgspec.Struct, frozen=True, gc=False):
     Encoded and checked messages of one call.
 
     ``tagged``: the headers of each message, if they have schema ids; otherwise all have the headers in ``common``.
-    ``bytes_left``: by how many bytes the largest message may still grow.
+    ``bytes_left``: by how many bytes the largest message may still grow. ``context``: that of the caller who planned
+    them, in which their send is reported; None: they are sent where they are prepared.
     """
 
     values: Sequence[bytes | None]
     common: SharedFields
     tagged: Sequence[HeaderPairs] | None
     bytes_left: int
+    context: Context | None = None
 
 
 def check_messages(

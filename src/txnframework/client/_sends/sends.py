@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Generic
 
 from txnframework.broker import Host
@@ -86,7 +87,8 @@ class ProducerSends(Generic[T_contra]):
         """Report the send of one message until the stack ends; return the message with the observer's headers."""
         if self._host.observer is None:
             return message
-        observation = until.enter_context(observed_send(self._host.observer, self._topic, message.values, branch))
+        report = observed_send(self._host.observer, self._topic, message.values, branch, message.context)
+        observation = until.enter_context(report)
         common, tagged = with_added_headers(observation, message.common, message.tagged, message.bytes_left)
         return PreparedMessages(message.values, common, tagged, 0)
 
@@ -128,14 +130,21 @@ class ProducerSends(Generic[T_contra]):
         """Send as one operation of a transaction, or outside of transactions."""
         return await self._send_in(txn, lambda: self.prepared(values, common))
 
-    def prepared(self, values: Sequence[T_contra | None], common: SharedFields) -> PreparedMessages:
-        """Encode and check messages."""
+    def planned(self, value: T_contra | None, common: SharedFields) -> PreparedMessages:
+        """Encode and check a message that is sent later, and reported as if it was sent now."""
+        self.require_open()
+        return self.prepared((value,), common, None if self._host.observer is None else copy_context())
+
+    def prepared(
+        self, values: Sequence[T_contra | None], common: SharedFields, context: Context | None = None
+    ) -> PreparedMessages:
+        """Encode and check messages; ``context``: see ``PreparedMessages``."""
         stored: Sequence[bytes | None] = values  # type: ignore[assignment]  # bytes, as there is no serializer
         tagged: Sequence[HeaderPairs] | None = None
         if self._serializer is not None:
             stored, tagged = encode_all(self._serializer, values, common.headers)
         bytes_left = check_messages(stored, common, tagged, self._bounds.message_bytes_max)
-        return PreparedMessages(stored, common, tagged, bytes_left)
+        return PreparedMessages(stored, common, tagged, bytes_left, context)
 
     async def _send_in(
         self, txn: TransactionPart | None, prepare: Callable[[], PreparedMessages]
@@ -150,7 +159,8 @@ class ProducerSends(Generic[T_contra]):
                 principal = "" if txn is None else txn.principal
                 if self._host.observer is None:
                     return await self._sent(prepared.values, prepared.common, prepared.tagged, branch, principal)
-                with observed_send(self._host.observer, self._topic, prepared.values, branch) as observation:
+                report = observed_send(self._host.observer, self._topic, prepared.values, branch, prepared.context)
+                with report as observation:
                     common, tagged = with_added_headers(
                         observation, prepared.common, prepared.tagged, prepared.bytes_left
                     )
