@@ -27,6 +27,8 @@ from txnframework_metadata.plugin import (
     txnframework_pending_ack_stores,
 )
 
+YEAR_MS = 365 * 24 * 3_600_000
+
 # -- coordinators -------------------------------------------------------------------------------------
 
 
@@ -124,6 +126,14 @@ class _WithoutPuts(ForwardingProxy):
         return 1
 
 
+class FencesAtAnyTime(MetadataCoordinator):
+    """Takes a header that is missing for long for an aborted transaction."""
+
+    def __init__(self, context: CoordinatorContext) -> None:
+        super().__init__(context)
+        self._transactions = msgspec.structs.replace(self._transactions, retention_ms=YEAR_MS)
+
+
 class DoubtsEverything(MetadataCoordinator):
     """Raises OutcomeUnknown for a lost reply, without asking for the header."""
 
@@ -179,6 +189,7 @@ COORDINATORS: list[tuple[type[MetadataCoordinator], str]] = [
     (CommitsInTwoWrites, "test_acknowledgments_in_the_same_write"),
     (FailsOnLostReplies, "test_cut_off_after_the_step"),
     (PutsNoFence, "test_a_late_step"),
+    (FencesAtAnyTime, "test_a_reply_that_is_lost_too_late"),
     (DoubtsEverything, "test_a_lost_reply"),
     (ForgetsTheEntries, "test_forgotten_transactions_stay_committed"),
 ]

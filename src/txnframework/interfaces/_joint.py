@@ -58,8 +58,8 @@ class IJointCoordinator(ITransactionCoordinator):
 
         Error of the second kind:
 
-        :raises OutcomeUnknown: everything was written, or nothing; the header could not be read. Or the call was
-            cancelled.
+        :raises OutcomeUnknown: everything was written, or nothing; the header could not be read, or may have been
+            collected since. Or the call was cancelled.
         """
 
 

@@ -200,7 +200,12 @@ class MetadataCoordinator:
         self._require_open()
         assert self._joint_ledgers is not None, "only an IJointCoordinator is asked"
         return await commit_jointly(
-            self._store, self._joint_ledgers, self._environment, request, self._options.attempts_max
+            self._store,
+            self._joint_ledgers,
+            self._environment,
+            request,
+            self._options.attempts_max,
+            self._transactions.retention_ms,
         )
 
     async def settle(self, txn_id: TxnID) -> SweepResult:

@@ -20,6 +20,8 @@ Crash windows:
   and is refused, or the fence finds the step's header. A fence must outlast every late step, also where the outcomes
   of transactions are kept for a short time only. So it says that the transaction ends ``FENCE_MS`` from now, and is
   collected after that.
+* A process that was paused before it reads may find no header because the header of the step was collected since. A
+  fence would then say that a committed transaction is aborted. So there is no fence once the outcome may be forgotten.
 """
 
 from __future__ import annotations
@@ -59,16 +61,17 @@ async def commit_jointly(
     environment: Environment,
     request: JointCommit,
     attempts_max: int,
+    retention_ms: int,
 ) -> JointCommitted:
-    """Make the step; see ``IJointCoordinator.commit_jointly``."""
-    now_ms = environment.now_ms()
+    """Make the step; see ``IJointCoordinator.commit_jointly``. ``retention_ms``: how long outcomes are kept."""
+    now_ms, kept_until_ms = environment.now_ms(), environment.monotonic_ms() + retention_ms
     header = _header_put(request, State.COMMITTED, now_ms, now_ms)
     batch = Batch((), (header, *(ack.move.put for ack in request.acks)), (), across_partitions=True)
     vacant = tuple(one for ack in request.acks for one in ack.vacant)
     try:
         done = await ledgers.append_jointly(JointAppend(request.appends, batch, vacant))
     except OutcomeUnknown as unknown:
-        await _require_committed(store, environment, request, attempts_max, unknown)
+        await _require_committed(store, environment, request, attempts_max, kept_until_ms, unknown)
         return JointCommitted(None, None)
     return JointCommitted(done.positions, done.records[1:])
 
@@ -93,19 +96,24 @@ async def _require_committed(
     environment: Environment,
     request: JointCommit,
     attempts_max: int,
+    kept_until_ms: int,
     unknown: OutcomeUnknown,
 ) -> None:
     """
     Return if the step was applied; otherwise prevent it from being applied later, and raise.
 
+    ``kept_until_ms``: the monotonic time from which the header of the step may be collected.
+
     :raises InvalidTransactionState: the transaction is aborted.
-    :raises OutcomeUnknown: the store cannot be asked.
+    :raises OutcomeUnknown: the store cannot be asked, or the outcome may be forgotten.
     """
     txn_id = request.txn_id
     for _ in range(attempts_max):
         try:
             header = await read_header(store, txn_id)
             if header is None:
+                if environment.monotonic_ms() >= kept_until_ms:
+                    break
                 now_ms = environment.now_ms()
                 await store.put(_header_put(request, State.ABORTED, now_ms, now_ms + FENCE_MS))
                 raise _fenced(txn_id) from unknown

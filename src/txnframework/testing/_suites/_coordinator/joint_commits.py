@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
@@ -14,6 +14,7 @@ from txnframework.errors import (
     LedgerSealed,
     OutcomeUnknown,
     TransactionConflict,
+    TransactionNotFound,
     VersionMismatch,
 )
 from txnframework.interfaces import (
@@ -54,6 +55,20 @@ class LateSteps(ForwardingProxy):
         """Lose the step on its way."""
         self.late.append(request)
         raise OutcomeUnknown("the step is on its way")
+
+
+class SlowReplies(ForwardingProxy):
+    """A ledger store whose joint appends are applied, and whose replies are lost after ``meanwhile``."""
+
+    def __init__(self, behind: IColocatedLedgerStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(behind)
+        self._meanwhile = meanwhile
+
+    async def append_jointly(self, request: JointAppend) -> JointAppended:
+        """Apply the step, and lose the reply."""
+        await self._behind.append_jointly(request)
+        await self._meanwhile()
+        raise OutcomeUnknown("the reply is lost")
 
 
 class JointCommitRules(ProcessRules):
@@ -159,7 +174,8 @@ class JointCommitRules(ProcessRules):
     async def test_a_late_step(self) -> None:
         """A step that was given up is aborted, and refused when it comes late, also after a second attempt."""
         async with self.data.open() as world, self.data.open() as other:
-            async with self._with_late_steps(world) as (late, joint):
+            late = LateSteps(world.ledgers)
+            async with self._with_ledgers(world, late) as joint:
                 txn = await joint.reserve_id()
                 with pytest.raises(InvalidTransactionState) as caught:
                     await joint.commit_jointly(_request(world, txn, b"late"))
@@ -169,6 +185,23 @@ class JointCommitRules(ProcessRules):
                 with pytest.raises(VersionMismatch):
                     await late._behind.append_jointly(*late.late)
             assert await _read(other) == [b"second"]
+
+    async def test_a_reply_that_is_lost_too_late(self) -> None:
+        """If the header may be collected by the time the reply is lost, the outcome is unknown, and not ABORTED."""
+        async with self.data.open() as world, self.data.open() as other:
+
+            async def forget() -> None:
+                await self.data.pass_time(self.data.transactions.retention_ms)
+                await self.forget_ended(world)
+
+            slow = SlowReplies(world.ledgers, forget)
+            async with self._with_ledgers(world, slow) as joint:
+                txn = await joint.reserve_id()
+                with pytest.raises(OutcomeUnknown):
+                    await joint.commit_jointly(_request(world, txn, b"x"))
+            with pytest.raises(TransactionNotFound):
+                await other.coordinator.describe(txn)
+            assert await _read(other) == [b"x"]
 
     async def test_cut_off_after_the_step(self) -> None:
         """If the header cannot be read after a lost reply, the outcome is unknown; the header has it."""
@@ -346,21 +379,19 @@ class JointCommitRules(ProcessRules):
         assert all(one.txn_id != txn for one in await world.coordinator.list_open(OpenQuery()))
 
     @asynccontextmanager
-    async def _with_late_steps(self, world: World) -> AsyncIterator[tuple[LateSteps, IJointCoordinator]]:
-        """Open another coordinator over the stores of a process, whose steps are late."""
-        assert IColocatedLedgerStore.providedBy(world.ledgers)
-        late = LateSteps(world.ledgers)
+    async def _with_ledgers(self, world: World, ledgers: ForwardingProxy) -> AsyncIterator[IJointCoordinator]:
+        """Open another coordinator over the records of a process and another ledger store."""
         coordinator = await self.data.coordinator.open(
             CoordinatorContext(
                 world.store,
-                IColocatedLedgerStore(late),
+                IColocatedLedgerStore(ledgers),
                 world.participants,
                 self.data.environment,
                 transactions=self.data.transactions,
             )
         )
         try:
-            yield late, IJointCoordinator(coordinator)
+            yield IJointCoordinator(coordinator)
         finally:
             await coordinator.close()
 
