@@ -174,7 +174,7 @@ class JointCommitRules(ProcessRules):
     async def test_a_late_step(self) -> None:
         """A step that was given up is aborted, and refused when it comes late, also after a second attempt."""
         async with self.data.open() as world, self.data.open() as other:
-            late = LateSteps(world.ledgers)
+            late = LateSteps(IColocatedLedgerStore(world.ledgers))
             async with self._with_ledgers(world, late) as joint:
                 txn = await joint.reserve_id()
                 with pytest.raises(InvalidTransactionState) as caught:
@@ -194,7 +194,7 @@ class JointCommitRules(ProcessRules):
                 await self.data.pass_time(self.data.transactions.retention_ms)
                 await self.forget_ended(world)
 
-            slow = SlowReplies(world.ledgers, forget)
+            slow = SlowReplies(IColocatedLedgerStore(world.ledgers), forget)
             async with self._with_ledgers(world, slow) as joint:
                 txn = await joint.reserve_id()
                 with pytest.raises(OutcomeUnknown):
