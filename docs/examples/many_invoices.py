@@ -14,7 +14,7 @@ async def main() -> None:
             await client.create_topic(topic, exist_ok=True)
         await (await client.producer(ORDERS)).send_many([f"order {number}".encode() for number in range(COUNT)])
         invoices = await client.producer(INVOICES)
-        async with await client.consumer(ORDERS, "billing", start="earliest") as consumer:
+        async with client.consumer(ORDERS, "billing", start="earliest") as consumer:
             orders = [await consumer.receive() for _ in range(COUNT)]
 
             async def handle(order: txnframework.Message) -> None:

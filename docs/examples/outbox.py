@@ -22,7 +22,7 @@ def place_order(shop: sqlite3.Connection, what: str) -> None:
 
 async def relay(client: Client, shop: sqlite3.Connection) -> None:
     """Send what is in the outbox; only one relay runs at a time."""
-    async with await client.producer("orders", name="shop-outbox") as orders:
+    async with client.producer("orders", name="shop-outbox") as orders:
         for number, value in shop.execute("SELECT id, value FROM outbox ORDER BY id").fetchall():
             # If the process dies before the DELETE, the message is sent again with the same id and stored once.
             await orders.send(value, sequence_id=number)
@@ -44,7 +44,7 @@ async def main() -> None:
         await client.create_topic("orders", exist_ok=True)
         place_order(shop, "three apples")
         await relay(client, shop)
-        async with await client.consumer("orders", "billing", start="earliest") as todo:
+        async with client.consumer("orders", "billing", start="earliest") as todo:
             order = await todo.receive()
             bill(shop, order)
             bill(shop, order)  # as after a crash before the acknowledgment

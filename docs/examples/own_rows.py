@@ -12,7 +12,7 @@ async def main() -> None:
     async with txnframework.open() as client:
         await client.create_topic("orders", exist_ok=True)
         await client.create_topic("invoices", exist_ok=True)
-        async with await client.producer("orders") as orders:
+        async with client.producer("orders") as orders:
             await orders.send(b"three apples")
         connection = sqlite3.connect(DATABASE)
         connection.execute("CREATE TABLE IF NOT EXISTS billed (what TEXT NOT NULL)")

@@ -9,7 +9,7 @@ async def main() -> None:
     async with txnframework.open() as client:
         await client.create_topic("orders", segments=2, exist_ok=True)
         await client.create_topic("invoices", exist_ok=True)
-        async with await client.producer("orders") as orders:
+        async with client.producer("orders") as orders:
             await orders.send(b"three apples", key=b"ada")
         async with (
             await client.consumer("orders", "billing", start="earliest") as todo,

@@ -29,7 +29,7 @@ async def main() -> None:
         async with engine.begin() as connection:
             await connection.execute(text("CREATE TABLE stock (apples INTEGER NOT NULL)"))
             await connection.execute(text("INSERT INTO stock VALUES (100)"))
-        async with await client.producer("orders") as orders:
+        async with client.producer("orders") as orders:
             await asyncio.gather(*(take(client, engine, orders, 3) for _ in range(4)))
         async with AsyncSession(engine) as session:
             print((await session.execute(text("SELECT apples FROM stock"))).scalar_one(), "apples")

@@ -56,7 +56,7 @@ ORDERS = MsgspecJson(Order, schema="order", version=1)
 async def order_apples(client: Client) -> None:
     await client.create_topic("orders")
     await client.create_topic("invoices")
-    async with await client.producer("orders") as orders:
+    async with client.producer("orders") as orders:
         await orders.send(b"apples")
 
 
@@ -76,7 +76,7 @@ def test_orders_have_a_type(txn_stores: MemoryStores) -> None:
     async def check() -> None:
         async with txn_stores.open() as client:
             await client.create_topic("orders")
-            async with await client.producer("orders", serializer=ORDERS) as orders:
+            async with client.producer("orders", serializer=ORDERS) as orders:
                 await orders.send(Order("apples", 3))
             (order,) = await txn_stores.read("orders", serializer=ORDERS)
             assert order.content == Order("apples", 3)
@@ -90,7 +90,7 @@ def test_an_order_that_always_fails(txn_stores: MemoryStores) -> None:
             await order_apples(client)
             await client.create_topic(LETTERS)
             running = asyncio.create_task(bill_all(client))
-            async with await client.consumer(LETTERS, "test", start="earliest") as letters:
+            async with client.consumer(LETTERS, "test", start="earliest") as letters:
                 letter = await letters.receive(timeout_ms=10_000)
             running.cancel()
             assert letter.content == b"apples"
@@ -106,7 +106,7 @@ def test_the_reply_to_the_commit_is_lost(txn_stores: MemoryStores) -> None:
             await order_apples(client)
             txn = client.transaction()
             await txn.begin()
-            async with await client.producer("invoices") as invoices:
+            async with client.producer("invoices") as invoices:
                 await invoices.send(b"invoice", txn=txn)
             txn_stores.lose_next_commit_reply()
             with pytest.raises(OutcomeUnknown):

@@ -25,6 +25,6 @@ async def client(txn_stores: MemoryStores) -> AsyncIterator[Client]:
 
 async def test_an_order_is_stored(client: Client, txn_stores: MemoryStores) -> None:
     await client.create_topic("orders")
-    async with await client.producer("orders") as orders:
+    async with client.producer("orders") as orders:
         await orders.send(b"apples")
     assert [order.content for order in await txn_stores.read("orders")] == [b"apples"]

@@ -48,7 +48,7 @@ def test_a_commit_whose_reply_was_lost(txn_stores: MemoryStores) -> None:
     async def check() -> None:
         async with txn_stores.open() as client:
             await client.create_topic("orders")
-            async with await client.producer("orders") as orders, client.transaction() as txn:
+            async with client.producer("orders") as orders, client.transaction() as txn:
                 await orders.send(b"apples", txn=txn)
                 txn_stores.lose_next_commit_reply()
                 committing = asyncio.ensure_future(commit(txn))
@@ -77,7 +77,7 @@ def test_each_order_gets_one_invoice_whatever_fails(txn_stores: MemoryStores) ->
                     txn_stores.lose_next_commit_reply()
                     await asyncio.sleep(3 * PAUSE_S)
                     txn_stores.restore()
-                async with await client.reader("invoices", follow=True) as reader:
+                async with client.reader("invoices", follow=True) as reader:
                     seen = aiter(reader)
                     for _ in range(10):
                         await anext(seen)

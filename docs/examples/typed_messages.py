@@ -35,13 +35,13 @@ def upgraded(order: OrderV1 | Order) -> Order:
 async def main() -> None:
     async with txnframework.open() as client:
         await client.create_topic("typed-orders", exist_ok=True)
-        async with await client.producer("typed-orders", serializer=V1) as earlier:
+        async with client.producer("typed-orders", serializer=V1) as earlier:
             await earlier.send(OrderV1("ada", euros=2), key=b"ada")
-        async with await client.producer("typed-orders", serializer=V2) as present:
+        async with client.producer("typed-orders", serializer=V2) as present:
             await present.send(Order("bob", cents=350), key=b"bob")
-        async with await client.producer("typed-orders") as raw:
+        async with client.producer("typed-orders") as raw:
             await raw.send(b"not an order")
-        async with await client.consumer("typed-orders", "billing", start="earliest", serializer=V1 | V2) as orders:
+        async with client.consumer("typed-orders", "billing", start="earliest", serializer=V1 | V2) as orders:
             for _ in range(3):
                 message = await orders.receive()
                 try:

@@ -56,7 +56,8 @@ def public_coroutines() -> set[str]:
     for one in FACE:
         for name, member in inspect.getmembers(one):
             is_public = not name.startswith("_") or name in ENTERED
-            if is_public and (inspect.iscoroutinefunction(member) or inspect.isasyncgenfunction(member)):
+            kinds = inspect.iscoroutinefunction, inspect.isasyncgenfunction
+            if is_public and any(is_kind(inspect.unwrap(member)) for is_kind in kinds):
                 found.add(f"{one.__name__}.{name}")
     return found
 

@@ -46,7 +46,7 @@ def line_of(name: str, member: Any) -> str:
             parts.append("*")
         stars_seen |= one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
         parts.append(parameter_of(one))
-    prefix = "await " if inspect.iscoroutinefunction(member) else ""
+    prefix = "await " if inspect.iscoroutinefunction(inspect.unwrap(member)) else ""
     returned = "" if inspect.isclass(member) else f" -> {signature.return_annotation}"
     # A line breaks between two parameters only.
     return f"{prefix}{name}({', '.join(parts)}){returned}".replace(" ", GLUE).replace(f",{GLUE}", ", ")

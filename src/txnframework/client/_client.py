@@ -15,6 +15,7 @@ from txnframework.client._dead_letters import DeadLetter
 from txnframework.client._health import HealthOperations
 from txnframework.client._inspection import InspectionOperations
 from txnframework.client._messages import MessageID
+from txnframework.client._openings import OpeningCall, opens
 from txnframework.client._producer import Producer, open_producer
 from txnframework.client._reader import Reader, open_reader
 from txnframework.client._sends.encoded_values import require_serializer
@@ -53,15 +54,16 @@ class Client(
         return f"<Client of {self._host.stores}{', closed' if self._host.closed else ''}>"
 
     @overload
-    async def producer(
+    def producer(
         self, topic: Name, *, name: str | None = None, serializer: None = None, stop_after_failure: bool = False
-    ) -> Producer: ...
+    ) -> OpeningCall[Producer]: ...
 
     @overload
-    async def producer(
+    def producer(
         self, topic: Name, *, name: str | None = None, serializer: Serializer[T], stop_after_failure: bool = False
-    ) -> Producer[T]: ...
+    ) -> OpeningCall[Producer[T]]: ...
 
+    @opens
     async def producer(
         self,
         topic: Name,
@@ -91,7 +93,7 @@ class Client(
         return await open_producer(self.host, self._retry, target, name, serializer, stop_after_failure)
 
     @overload
-    async def consumer(
+    def consumer(
         self,
         topics: Name | Iterable[Name],
         subscription: str,
@@ -104,10 +106,10 @@ class Client(
         balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
         serializer: None = None,
-    ) -> Consumer: ...
+    ) -> OpeningCall[Consumer]: ...
 
     @overload
-    async def consumer(
+    def consumer(
         self,
         topics: Name | Iterable[Name],
         subscription: str,
@@ -120,8 +122,9 @@ class Client(
         balance: bool | None = None,
         dead_letter: DeadLetter | None = None,
         serializer: Serializer[T],
-    ) -> Consumer[T]: ...
+    ) -> OpeningCall[Consumer[T]]: ...
 
+    @opens
     async def consumer(
         self,
         topics: Name | Iterable[Name],
@@ -206,7 +209,7 @@ class Client(
         )
 
     @overload
-    async def reader(
+    def reader(
         self,
         topic: Name,
         *,
@@ -215,10 +218,10 @@ class Client(
         isolation: Isolation | str = Isolation.READ_COMMITTED,
         compacted: bool = False,
         serializer: None = None,
-    ) -> Reader: ...
+    ) -> OpeningCall[Reader]: ...
 
     @overload
-    async def reader(
+    def reader(
         self,
         topic: Name,
         *,
@@ -227,8 +230,9 @@ class Client(
         isolation: Isolation | str = Isolation.READ_COMMITTED,
         compacted: bool = False,
         serializer: Serializer[T],
-    ) -> Reader[T]: ...
+    ) -> OpeningCall[Reader[T]]: ...
 
+    @opens
     async def reader(
         self,
         topic: Name,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from txnframework.broker import Host, OpenSegment
 from txnframework.client._base import Name, name_from, open_segment
+from txnframework.client._openings import OpeningCall, opens
 from txnframework.client._reader import Reader, open_reader
 from txnframework.client._sends.encoded_values import require_serializer
 from txnframework.errors import InvalidInput, TopicNotFound, Unavailable
@@ -44,11 +45,12 @@ class Snapshot:
         return f"<Snapshot of {', '.join(map(str, self.topics))}>"
 
     @overload
-    async def reader(self, topic: Name, *, serializer: None = None) -> Reader: ...
+    def reader(self, topic: Name, *, serializer: None = None) -> OpeningCall[Reader]: ...
 
     @overload
-    async def reader(self, topic: Name, *, serializer: Serializer[T]) -> Reader[T]: ...
+    def reader(self, topic: Name, *, serializer: Serializer[T]) -> OpeningCall[Reader[T]]: ...
 
+    @opens
     async def reader(self, topic: Name, *, serializer: Serializer[Any] | None = None) -> Reader[Any]:
         """
         Open a reader of one of the topics, as it is in the snapshot; it starts at the first message.

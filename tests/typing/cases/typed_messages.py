@@ -33,6 +33,9 @@ async def bytes_as_before(producer: Producer, consumer: Consumer, client: Client
     assert_type(message.value, bytes | None)
     assert_type(message.content, bytes)
     assert_type(await client.producer("orders"), Producer[bytes])
+    async with client.producer("orders") as plain, client.consumer("orders", "billing") as consumed:
+        assert_type(plain, Producer[bytes])
+        assert_type(consumed, Consumer[bytes])
     assert_type(await client.consumer("orders", "billing"), Consumer[bytes])
     assert_type(await client.consumer("orders", "billing", stand_by=True, balance=False), Consumer[bytes])
 
