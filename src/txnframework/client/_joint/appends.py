@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from txnframework.broker import Host, OpenSegment
+from txnframework.client._base import RetryPolicy
 from txnframework.client._joint.refusals import StepsNeeded
 from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedSend
 from txnframework.client._sends.joint_sends import JointEntry, JointSends
 from txnframework.client._sends.sends import ProducerSends
+from txnframework.errors import NotFound
 from txnframework.interfaces import IColocatedLedger, IJointBuffer
 from txnframework.model.colocated import LedgerAppend
 from txnframework.model.ids import Branch
@@ -46,14 +48,15 @@ class SegmentAppends:
         """Return the part of the step."""
         return LedgerAppend(self._reference, tuple([one.append for one in self._entries]))
 
-    async def confirm(self, positions: Sequence[Position] | None, branch: Branch) -> None:
+    async def confirm(self, positions: Sequence[Position] | None, branch: Branch, retry: RetryPolicy) -> None:
         """
         Give the messages their ids, and wake readers.
 
         :param positions: of the entries; None if the step was applied and its reply was lost. They are then read.
+        :raises NotFound: the entries were trimmed or deleted meanwhile.
         """
         if positions is None:
-            positions = await self._stored(branch)
+            positions = await retry.run(self._stored, branch)
         for entry, position in zip(self._entries, positions, strict=True):
             entry.confirm(self.name, position)
         await self._buffer.appended_jointly(positions[-1])
@@ -68,6 +71,8 @@ class SegmentAppends:
                 break
             found += [one.position for one in page.entries if one.branch == branch]
             after = page.upto
+        if len(found) < len(self._entries):
+            raise NotFound(f"{self.name} has {len(found)} of {len(self._entries)} entries of {branch.txn_id}")
         return found
 
 
@@ -107,8 +112,9 @@ class JointAppends:
 
     async def confirm(self, positions: Sequence[Sequence[Position]] | None) -> None:
         """Give all messages their ids."""
+        retry = RetryPolicy(self._host.environment, self._host.config.client)
         for at, segment in enumerate(self._segments.values()):
-            await segment.confirm(None if positions is None else positions[at], self._branch)
+            await segment.confirm(None if positions is None else positions[at], self._branch, retry)
 
     def ids(self) -> dict[PlannedSend, MessageID]:
         """Return the ids of the messages."""

@@ -14,6 +14,7 @@ from txnframework.client._joint.refusals import REFUSALS
 from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedAck, PlannedOperation, PlannedSend
 from txnframework.client._transaction import TransactionPart
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.interfaces import IJointCoordinator
 from txnframework.model.ids import Branch
 from txnframework.model.joint import JointCommit
@@ -89,9 +90,15 @@ class _JointTransaction:
             for one in acking:
                 await one.finish()
             own.end_settled(self._branch.txn_id)
-        await appends.confirm(committed.positions)
-        for one in acking:
-            await one.note()
+        try:
+            await appends.confirm(committed.positions)
+            for one in acking:
+                await one.note()
+        except TxnFrameworkError as error:
+            # Other errors would let the usual steps follow, and store everything a second time.
+            raise OutcomeUnknown(
+                f"transaction {self._branch.txn_id} is committed, and what it wrote could not be read: {error}"
+            ) from error
 
     def _as_open(self) -> Transaction:
         """Return the transaction as if it was open: dispatches let it report its end."""

@@ -25,6 +25,7 @@ class SendQuota:
     """
 
     def __init__(self, messages_max: int) -> None:
+        self._messages_max = messages_max
         self._free = messages_max
         self.turn = asyncio.Lock()
         self._freed = asyncio.Event()
@@ -39,6 +40,12 @@ class SendQuota:
         taken = min(wanted, self._free)
         self._free -= taken
         return taken
+
+    async def all_given_back(self) -> None:
+        """Wait until no message is in flight."""
+        while self._free < self._messages_max:
+            self._freed.clear()
+            await self._freed.wait()
 
     def give(self, messages: int) -> None:
         """Return the quota of completed messages."""

@@ -67,6 +67,7 @@ class ProducerSends(Generic[T_contra]):
         async with self._quota.turn:
             pass  # all earlier calls of ``send`` have acquired their quota
         await self._router.close()
+        await self._quota.all_given_back()  # by the messages that the router does not know: those of joint steps
 
     @property
     def current_topic(self) -> TopicName:
@@ -100,7 +101,10 @@ class ProducerSends(Generic[T_contra]):
 
         None if they need the usual steps: there are more than may be in flight, or earlier messages of the producer are
         on their way to one of the segments.
+
+        :raises Closed: the producer was closed.
         """
+        self.require_open()
         if len(messages) > self._bounds.sends_in_flight_max:
             return None
         call = SendCall(self._quota, len(messages))
