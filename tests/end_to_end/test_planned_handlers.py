@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from txnframework import Client, Consumer, DeadLetter, Message, PlannedSend, Producer, Transaction
 from txnframework.client._handlers import attempts
-from txnframework.errors import InvalidInput, OutcomeUnknown, TransactionConflict, Unavailable
+from txnframework.errors import InvalidInput, OutcomeUnknown, TransactionConflict, TxnFrameworkError, Unavailable
 from txnframework.model.ids import TxnID
+from txnframework.testing import MemoryStores
 from txnframework.testing.clock import run_ready
 
 if TYPE_CHECKING:
@@ -405,3 +407,55 @@ def test_a_blocking_handler(stores: Stores) -> None:
         assert seen == [b"1", b"1", b"2", b"3"]
         with client.reader("invoices") as reader:
             assert [one.value for one in reader] == [b"for 1", b"copy", b"for 2", b"copy", b"for 3", b"copy", b"4"]
+
+
+@pytest.mark.parametrize("kind", [*ORDERED, "shared"])
+@pytest.mark.parametrize("is_stored", [True, False], ids=["stored", "not stored"])
+def test_a_step_whose_reply_is_lost(
+    txn_stores: MemoryStores, monkeypatch: pytest.MonkeyPatch, is_stored: bool, kind: str
+) -> None:
+    """A message is not handled again if the step was stored. Later ones of its key wait until that is known."""
+    transact = attempts.transact_planned
+    failed = asyncio.Event()
+
+    async def note_failure(*arguments: Any) -> object:
+        try:
+            return await transact(*arguments)
+        except TxnFrameworkError:
+            failed.set()
+            raise
+
+    monkeypatch.setattr(attempts, "transact_planned", note_failure)
+
+    async def work() -> None:
+        async with txn_stores.open() as client:
+            invoices = await prepared(client, b"a1", b"a2", b"a3")
+            calls: list[bytes | None] = []
+            async with await joined(client, kind) as consumer:
+
+                async def bill(order: Message) -> PlannedSend:
+                    calls.append(order.value)
+                    if len(calls) == 1:
+                        txn_stores.lose_next_commit_reply()
+                        if not is_stored:
+                            away.enter_context(txn_stores.unavailable())
+                    if order.value == b"a3":
+                        consumer.stop()
+                    return invoices.outgoing(order.value)
+
+                with ExitStack() as away:
+                    running = asyncio.ensure_future(consumer.run(bill))
+                    await failed.wait()
+                    if is_stored:
+                        assert calls == [b"a1"]
+                    txn_stores.restore()
+                    while not running.done():
+                        await txn_stores.advance(100)
+                    await running
+                await txn_stores.advance(1_000)
+                assert await lag(client) == 0
+            assert [value for value, _ in await sent(client)] == [b"a1", b"a2", b"a3"]
+            if is_stored:
+                assert calls == [b"a1", b"a2", b"a3"]
+
+    asyncio.run(asyncio.wait_for(work(), 60))

@@ -14,6 +14,7 @@ from txnframework import blocking
 from txnframework.client import Client, Message
 from txnframework.errors import InvalidInput, OutcomeUnknown
 from txnframework.interfaces import ILedgerStore, IMetadataStore
+from txnframework.model.colocated import JointAppend
 from txnframework.model.metadata import Batch, Put
 from txnframework.model.paths import is_header
 from txnframework.model.records import TransactionHeader
@@ -167,8 +168,10 @@ def _is_commit(arguments: tuple[Any, ...]) -> bool:
     for one in arguments:
         if isinstance(one, Put):
             puts.append(one)
-        elif isinstance(one, Batch):
-            puts += [each for each in one.puts if isinstance(each, Put)]
+            continue
+        batch = one.batch if isinstance(one, JointAppend) else one
+        if isinstance(batch, Batch):
+            puts += [each for each in batch.puts if isinstance(each, Put)]
     return any(is_header(put.key) and _committed(put.value) for put in puts)
 
 
