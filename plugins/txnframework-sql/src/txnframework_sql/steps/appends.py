@@ -30,7 +30,6 @@ from txnframework_sql.steps.statements import (
     changed,
     first_rows,
     row,
-    rows,
     write,
     write_many,
 )
@@ -58,8 +57,17 @@ _ABOVE = select(
         )
     ),
 ).where(*_OF_PRODUCER)
-_OLDEST = (
-    select(_COPY.last, _COPY.sequences_through).where(*_OF_PRODUCER).order_by(_COPY.last).limit(bindparam("items"))
+_OLD = producer_copies.alias("old")
+_DROP_OLD = delete(producer_copies).where(
+    *_OF_PRODUCER,
+    _COPY.last.in_(
+        select(_OLD.c.last)
+        .where(_OLD.c.managed_id == bindparam("of_managed_id"), _OLD.c.producer == bindparam("of_producer"))
+        .order_by(_OLD.c.last)
+        .limit(bindparam("items"))
+    ),
+    _COPY.sequences_through <= bindparam("old_through"),
+    _COPY.last != bindparam("of_last"),
 )
 _ADD_COPY = insert(producer_copies).values({column.name: bindparam(column.name) for column in _COPY})
 _DROP_COPY = delete(producer_copies).where(*_OF_PRODUCER, _COPY.last == bindparam("of_last"))
@@ -178,9 +186,15 @@ def add_rows(
     copies: Sequence[dict[str, object]],
     totals: Sequence[dict[str, object]],
     branches: Iterable[Branch],
+    old: Sequence[dict[str, object]],
 ) -> Steps[None]:
-    """Write what appends of ``branches`` add, to any number of ledgers, with one execution of each statement."""
+    """
+    Write what appends of ``branches`` add, to any number of ledgers, with one execution of each statement.
+
+    ``old``: what ``old_copies`` returned.
+    """
     yield from write_many(_ADD_COPY, copies)
+    yield from write_many(_DROP_OLD, old)
     yield from write_many(_ADD_ENTRY, entries)
     yield from write_many(_GROW, totals)
     yield from _note_transactions(branches)
@@ -261,9 +275,26 @@ def through_after(through: int, sequence: ProducerSequence) -> int:
     return through + sequence.last - sequence.first + 1
 
 
-def searches_old(through: int, now_through: int) -> bool:
-    """Return whether old copies of a producer are searched when its number of sequences grows so."""
-    return now_through // _FORGET_EVERY != through // _FORGET_EVERY
+def old_copies(managed: LedgerRef, sequence: ProducerSequence, through: int, window: int) -> dict[str, object] | None:
+    """
+    Return the parameters that delete old copies of a producer after ``sequence`` was added; None: it is not yet time.
+
+    Nothing is old before the window is full. Afterwards the time differs from ledger to ledger. So an append to many
+    ledgers, whose producers usually count alike, deletes old copies in few of them.
+
+    :param through: the number of the producer's sequences before this one.
+    """
+    now_through = through_after(through, sequence)
+    if now_through <= window or (now_through + managed.id) // _FORGET_EVERY == (through + managed.id) // _FORGET_EVERY:
+        return None
+    return {
+        "of_managed_id": managed.id,
+        "of_producer": sequence.producer,
+        # Twice as many as can have been added since, to catch up with copies that had to be kept before.
+        "items": 2 * _FORGET_EVERY,
+        "old_through": now_through - window,
+        "of_last": sequence.last,
+    }
 
 
 def _add_copy(
@@ -279,13 +310,9 @@ def _add_copy(
     assert sequence is not None
     now_through = through_after(through, sequence)
     yield from write(_ADD_COPY, **copy_row(managed, entry, position, now_through, appended_ms))
-    if not searches_old(through, now_through):
-        return
-    # Twice as many as can have been added since, to catch up with copies that had to be kept before.
-    oldest = yield from rows(_OLDEST, of_managed_id=managed.id, of_producer=sequence.producer, items=2 * _FORGET_EVERY)
-    for last, copy_through in oldest:
-        if copy_through <= now_through - options.deduplication_window_sequences and last != sequence.last:
-            yield from _drop(managed, sequence.producer, last)
+    old = old_copies(managed, sequence, through, options.deduplication_window_sequences)
+    if old is not None:
+        yield from write(_DROP_OLD, **old)
 
 
 def _drop(managed: LedgerRef, producer: str, last: int) -> Steps[None]:

@@ -133,7 +133,7 @@ class _Ends:
             managed = ledger_of(one.ledger)
             end = self._ends[managed.id]
             if end.takes(one.entries, options):
-                appended[managed.id] = end.grow(one.entries, call.now_ms, self.growth)
+                appended[managed.id] = end.grow(one.entries, call.now_ms, self.growth, options)
             else:
                 apart.append(one)
         if apart:

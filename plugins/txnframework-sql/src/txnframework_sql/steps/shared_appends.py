@@ -27,7 +27,7 @@ from txnframework_sql.steps.appends import (
     copy_row,
     entry_row,
     is_full,
-    searches_old,
+    old_copies,
     through_after,
 )
 from txnframework_sql.steps.ledgers import LedgerEnd, LedgerRef, end_of, ends_of
@@ -144,6 +144,7 @@ class Growth:
     entries: list[dict[str, object]] = field(default_factory=list)
     copies: list[dict[str, object]] = field(default_factory=list)
     branches: list[Branch] = field(default_factory=list)
+    old: list[dict[str, object]] = field(default_factory=list)
     ends: dict[int, GrowingEnd] = field(default_factory=dict)
 
     def write(self) -> Steps[None]:
@@ -151,10 +152,10 @@ class Growth:
         if not self.ends:
             return
         totals = [end.totals.row(ledger_id) for ledger_id, end in self.ends.items()]
-        yield from add_rows(self.entries, self.copies, totals, self.branches)
+        yield from add_rows(self.entries, self.copies, totals, self.branches, self.old)
         for end in self.ends.values():
             yield from changed(LedgerChange(end.managed.id))
-        for grown in (self.entries, self.copies, self.branches, self.ends):
+        for grown in (self.entries, self.copies, self.branches, self.old, self.ends):
             grown.clear()
 
 
@@ -186,7 +187,7 @@ class GrowingEnd:
             return LedgerClosed(self.managed.name, call.ledger_id)
         if not call.entries:
             return ()
-        return self.grow(call.entries, call.now_ms, growth) if self.takes(call.entries, options) else None
+        return self.grow(call.entries, call.now_ms, growth, options) if self.takes(call.entries, options) else None
 
     def takes(self, entries: Sequence[Append], options: LedgerOptions) -> bool:
         """Return whether ``grow`` may add entries; otherwise only ``append`` can."""
@@ -196,10 +197,9 @@ class GrowingEnd:
             if sequence is None:
                 continue
             last, through = newest.get(sequence.producer) or self._newest[self.managed.id, sequence.producer]
-            now_through = through_after(through, sequence)
-            if last >= sequence.first or searches_old(through, now_through):
+            if last >= sequence.first:
                 return False
-            newest[sequence.producer] = (sequence.last, now_through)
+            newest[sequence.producer] = (sequence.last, through_after(through, sequence))
         size = sum(len(entry.data) for entry in entries)
         return not is_full(self.totals.entries + len(entries), self.totals.bytes + size, options)
 
@@ -213,7 +213,9 @@ class GrowingEnd:
             highest[name] = sequence.last
         return None
 
-    def grow(self, entries: Sequence[Append], now_ms: int, growth: Growth) -> tuple[Appended, ...]:
+    def grow(
+        self, entries: Sequence[Append], now_ms: int, growth: Growth, options: LedgerOptions
+    ) -> tuple[Appended, ...]:
         """Add entries that ``takes`` has accepted to ``growth``."""
         growth.ends[self._end.ledger_id] = self
         totals, appended = self.totals, []
@@ -224,9 +226,13 @@ class GrowingEnd:
             growth.entries.append(entry_row(position, totals, entry))
             sequence = entry.sequence
             if sequence is not None:
-                through = through_after(self._newest[self.managed.id, sequence.producer][1], sequence)
+                _, before = self._newest[self.managed.id, sequence.producer]
+                through = through_after(before, sequence)
                 self._newest[self.managed.id, sequence.producer] = (sequence.last, through)
                 growth.copies.append(copy_row(self.managed, entry, position, through, totals.appended_ms))
+                old = old_copies(self.managed, sequence, before, options.deduplication_window_sequences)
+                if old is not None:
+                    growth.old.append(old)
             if entry.branch is not None:
                 growth.branches.append(entry.branch)
             appended.append(Appended(position))
