@@ -112,18 +112,23 @@ def test_an_error_carries_its_code() -> None:
 
 
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
-    """A code is found in any case; an unknown one is invalid usage."""
+    """A code is found in any case, and in a line of a traceback; an unknown one is invalid usage, with suggestions."""
     for entry in entries():
         if entry.code.startswith("TXN"):
             assert main(["explain", entry.code.lower(), "--output", "json"]) == 0
             document = json.loads(capsys.readouterr().out)
             assert document["advice"] == entry.fields["advice"].replace("`", "")
             assert document["error"] == f"txnframework.errors.{entry.name}"
-    for name in ("TopicNotFound", "txnframework.errors.TopicNotFound"):
+    line = "txnframework.errors.TopicNotFound: topic orders does not exist; create it first"
+    for name in ("TopicNotFound", "txnframework.errors.TopicNotFound", line, "Error: x (txnframework explain TXN-302)"):
         assert main(["explain", name]) == 0
         assert capsys.readouterr().out.startswith("TXN-302 ")
     assert main(["explain", "TXN-3O2"]) == 2
-    assert "no error is named 'TXN-3O2'" in capsys.readouterr().err
+    assert "no error is named 'TXN-3O2'; did you mean TXN-302" in capsys.readouterr().err
+    assert main(["explain", "TopicNotFuond"]) == 2
+    assert "did you mean TopicNotFound?" in capsys.readouterr().err
+    assert main(["explain", "nonsense"]) == 2
+    assert "no error is named 'nonsense'; write a code such as TXN-302" in capsys.readouterr().err
 
 
 def test_the_page_about_errors(tmp_path: Path, run_page: Callable[..., None]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -12,11 +14,13 @@ from importlib.util import find_spec
 import click
 
 from txnframework.cli.output import output_option, print_facts, print_json
-from txnframework.errors import InvalidInput, TxnFrameworkError
+from txnframework.errors import InvalidInput, TxnFrameworkError, excerpt
 from txnframework.plugin import GROUP
 
 FIELDS = ("known", "retry", "advice")
 """The fields of an error's docstring, in order."""
+NEAR = 0.75
+"""From which similarity on a name is suggested; 1 is the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,25 @@ def _with_codes(error: type[TxnFrameworkError]) -> Iterator[type[TxnFrameworkErr
         yield from _with_codes(one)
 
 
+def find_error(text: str, errors: Iterable[type[TxnFrameworkError]]) -> type[TxnFrameworkError]:
+    """
+    Return the error that a text names first, by its code or class; the text may be a line of a traceback.
+
+    :raises InvalidInput: the text names none; the message has the nearest names.
+    """
+    names = {name.lower(): (name, one) for one in errors for name in (one.code, one.__name__)}
+    words = [word for word in re.split(r"[^\w-]+", text.lower()) if word]
+    for word in words:
+        if word in names:
+            return names[word][1]
+    near = dict.fromkeys(names[one][0] for word in words for one in get_close_matches(word, names, cutoff=NEAR))
+    if near:
+        raise InvalidInput(f"no error is named {excerpt(text)}; did you mean {' or '.join(near)}?")
+    raise InvalidInput(
+        f"no error is named {excerpt(text)}; write a code such as TXN-302, or install the plugin it is of"
+    )
+
+
 @click.command()
 @click.argument("code")
 @output_option
@@ -76,16 +99,11 @@ def explain(code: str, output: str) -> None:
     """
     Explain an error by its code or class.
 
-    CODE is a code such as TXN-302, or the name of a class as a traceback shows it.
+    CODE is a code such as TXN-302, the name of a class, or a line of a traceback (in quotes) that has one of them.
 
     Prints what the error means, what is known after it, at which level to retry, and what to do.
     """
-    errors = known_errors()
-    classes = {one.__name__.lower(): one for one in errors.values()}
-    error = errors.get(code.upper()) or classes.get(code.rpartition(".")[2].lower())
-    if error is None:
-        raise InvalidInput(f"no error is named {code!r}; write a code such as TXN-302, or install the plugin it is of")
-    entry = entry_of(error)
+    entry = entry_of(find_error(code, known_errors().values()))
     if output == "json":
         print_json(asdict(entry))
         return
