@@ -103,6 +103,7 @@ def test_an_error_carries_its_code() -> None:
     error = TopicNotFound("orders")
     assert error.code == "TXN-302"
     assert str(error) == "topic orders does not exist; create it first"
+    assert str(TopicNotFound("topic://public/default/orders")).startswith("topic://public/default/orders does not")
 
     class Away(Unavailable):
         """A plugin's own error, without a code."""

@@ -53,7 +53,7 @@ def test_by_messages(memory: Stores, clock: VirtualEnvironment) -> None:
                     await orders.send(b"6")
             assert (refused.value.topic, refused.value.subscription) == (ORDERS, "billing")
             assert (refused.value.backlog[0], refused.value.quota) == (5, (3, -1))
-            said = f"the backlog quota of topic {ORDERS} is exceeded: subscription billing is 5 messages"
+            said = f"the backlog quota of {ORDERS} is exceeded: subscription billing is 5 messages"
             assert str(refused.value).startswith(said)
             assert (await client.lag("orders", "billing")).messages == 5
             await client.seek("orders", "billing", "latest")

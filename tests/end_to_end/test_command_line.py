@@ -235,8 +235,8 @@ def test_a_topic_is_compacted_and_deleted(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("topic", "describe", "nowhere"), 1, "topic topic://public/default/nowhere does not exist; create it first"),
-        (("topic", "create", "orders"), 1, "topic topic://public/default/orders already exists"),
+        (("topic", "describe", "nowhere"), 1, "topic://public/default/nowhere does not exist; create it first"),
+        (("topic", "create", "orders"), 1, "topic://public/default/orders already exists"),
         (("topic", "create", "a/b"), 2, "'a/b' is not a topic name"),
         (("topic", "split", "orders", "7"), 1, "there is no segment 7"),
         (("topic", "list", "public"), 2, "invalid namespace 'public'"),

@@ -239,7 +239,7 @@ class Transaction(TransactionPart):
             raise
         if self._poisoned and self._state is State.OPEN:
             await self.abort()
-            raise TransactionHasFailedOperations(branch.txn_id) from self._failure
+            raise TransactionHasFailedOperations(branch.txn_id, self._failure) from self._failure
         await self._end(End(branch.txn_id, Action.COMMIT, self.principal, counting))
 
     async def abort(self) -> None:
@@ -320,7 +320,7 @@ class JoinedTransaction(TransactionPart):
         """
         await self._until_idle("this part of it was finished")
         if self._poisoned:
-            raise TransactionHasFailedOperations(self.id) from self._failure
+            raise TransactionHasFailedOperations(self.id, self._failure) from self._failure
         return self.branch
 
     async def __aenter__(self) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.errors._root import TxnFrameworkError
+from txnframework.errors._root import TxnFrameworkError, named_topic
 from txnframework.values import Key, State, TxnID
 
 
@@ -102,9 +102,10 @@ class TransactionHasFailedOperations(Conflict):
 
     code = "TXN-205"
 
-    def __init__(self, txn_id: TxnID) -> None:
+    def __init__(self, txn_id: TxnID, failure: BaseException | None = None) -> None:
         self.txn_id = txn_id
-        super().__init__(f"transaction {txn_id} was aborted: a send or acknowledgment in it had failed")
+        shown = "" if failure is None else f" ({str(failure) or type(failure).__name__})"
+        super().__init__(f"transaction {txn_id} was aborted: a send or acknowledgment in it had failed{shown}")
 
 
 class TransactionDomainMismatch(Conflict):
@@ -180,7 +181,8 @@ class SubscriptionOwnedElsewhere(Conflict):
         self.holder = holder
         super().__init__(
             f"subscription {subscription} of {segment} is dispatched by {_shown(holder)}, and by one process at a time:"
-            " try again when that one has closed, or some seconds after it died"
+            " try again when that one has closed, or some seconds after it died; a consumer with stand_by=True waits for"
+            " that, and so does one of type 'failover'"
         )
 
 
@@ -215,7 +217,7 @@ class TopicExists(Conflict):
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        super().__init__(f"topic {topic} already exists")
+        super().__init__(f"{named_topic(topic)} already exists")
 
 
 class TopicInUse(Conflict):
@@ -232,7 +234,7 @@ class TopicInUse(Conflict):
     def __init__(self, topic: str, reason: str, advice: str = "delete it by force to end that") -> None:
         self.topic = topic
         self.reason = reason
-        super().__init__(f"topic {topic} is in use: {reason}; {advice}")
+        super().__init__(f"{named_topic(topic)} is in use: {reason}; {advice}")
 
 
 class LayoutConflict(Conflict):
@@ -248,7 +250,7 @@ class LayoutConflict(Conflict):
 
     def __init__(self, topic: str, reason: str) -> None:
         self.topic = topic
-        super().__init__(f"topic {topic}: {reason}")
+        super().__init__(f"{named_topic(topic)}: {reason}")
 
 
 class MigrationRefused(Conflict):
@@ -265,7 +267,7 @@ class MigrationRefused(Conflict):
     def __init__(self, topic: str, reason: str) -> None:
         self.topic = topic
         self.reason = reason
-        super().__init__(f"topic {topic} cannot migrate: {reason}")
+        super().__init__(f"{named_topic(topic)} cannot migrate: {reason}")
 
 
 class CommitOrderUnknown(Conflict):
@@ -321,7 +323,7 @@ class BacklogQuotaExceeded(Conflict):
         self.backlog = backlog
         self.quota = quota
         behind = f"{subscription} is {backlog[0]} messages ({backlog[1]} bytes) behind"
-        super().__init__(f"the backlog quota of topic {topic} is exceeded: subscription {behind}")
+        super().__init__(f"the backlog quota of {named_topic(topic)} is exceeded: subscription {behind}")
 
 
 def _shown(holder: str) -> str:

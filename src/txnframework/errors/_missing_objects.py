@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.errors._root import TxnFrameworkError
+from txnframework.errors._root import TxnFrameworkError, named_topic
 from txnframework.values import Position, TxnID
 
 
@@ -51,7 +51,7 @@ class TopicNotFound(NotFound):
     def __init__(self, topic: str, *, deleted: bool = False) -> None:
         self.topic = topic
         self.deleted = deleted
-        super().__init__(f"topic {topic} {'was deleted' if deleted else 'does not exist; create it first'}")
+        super().__init__(f"{named_topic(topic)} {'was deleted' if deleted else 'does not exist; create it first'}")
 
 
 class SubscriptionNotFound(NotFound):
@@ -68,7 +68,7 @@ class SubscriptionNotFound(NotFound):
     def __init__(self, topic: str, subscription: str) -> None:
         self.topic = topic
         self.subscription = subscription
-        super().__init__(f"topic {topic} has no subscription {subscription}")
+        super().__init__(f"{named_topic(topic)} has no subscription {subscription}")
 
 
 class LedgerNotFound(NotFound):

@@ -35,6 +35,11 @@ def excerpt(given: object) -> str:
     return f"a {type(given).__name__}"
 
 
+def named_topic(name: str) -> str:
+    """Return a topic as a sentence names it: a full name, such as ``topic://...``, says that it is one."""
+    return name if "://" in name else f"topic {name}"
+
+
 def ascii_safe(text: str) -> str:
     """Return text that every output accepts: lone surrogates, which have no UTF-8 form, are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()

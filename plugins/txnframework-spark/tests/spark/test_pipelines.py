@@ -81,5 +81,5 @@ def test_a_full_backlog_of_an_output_is_explained(spark: SparkSession, stores: A
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination(WAIT_S)
     told = describe_error(caught.value)
-    assert told.startswith("the backlog quota of topic topic://public/default/out is exceeded: subscription slow ")
+    assert told.startswith("the backlog quota of topic://public/default/out is exceeded: subscription slow ")
     assert stores.read() == once(0, 3)

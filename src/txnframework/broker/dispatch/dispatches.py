@@ -155,7 +155,7 @@ class Dispatches:
             lease = await self._hold(key, request)
         except LeaseHeld as held:
             self._note_holder(key, held)
-            raise SubscriptionOwnedElsewhere(ref.segment, ref.subscription, held.holder) from held
+            raise SubscriptionOwnedElsewhere(ref.segment, ref.subscription, held.holder) from None
         except (OutcomeUnknown, asyncio.CancelledError):
             self._releasing.start(partial(self._release_unused, key))
             raise
