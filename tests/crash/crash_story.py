@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
 import crash_log_family
 
-from txnframework import Consumer, Message, Producer, State, Transaction, TransactionPart, TxnID
+from txnframework import Client, Consumer, Message, Producer, State, Transaction, TransactionPart, TxnID
 from txnframework.model import Batch, Put, Record
 from txnframework.model.paths import txn_id_of
 from txnframework.model.records import TransactionHeader, decode
@@ -97,6 +97,18 @@ class Story:
     ) -> None:
         """Acknowledge all of ``messages`` by their last one."""
         await self._acked(consumer, messages, txn, consumer.ack_cumulative(messages[-1], txn=txn))
+
+    async def transact(self, client: Client, sends: Mapping[bytes, Producer], consumer: Consumer, acked: Message) -> None:
+        """Send messages and acknowledge one in a transaction that is known in advance, whose id is not."""
+        attempt = Attempt(None)
+        for value, producer in sends.items():
+            self.sent[producer.topic].setdefault(value, Effect(value)).attempts.append(attempt)
+        self.acked[acked.topic, consumer.subscription].setdefault(acked.value, Effect()).attempts.append(attempt)
+        await client.transact(
+            *(producer.outgoing(value, key=value) for value, producer in sends.items()), consumer.acknowledging(acked)
+        )
+        attempt.confirmed = True
+        self.told += 1
 
     async def commit(self, txn: Transaction, branches: Iterable[int] = ()) -> None:
         """Commit a transaction."""

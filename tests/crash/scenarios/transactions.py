@@ -7,6 +7,7 @@ from typing import ClassVar
 from crash_scenario import BILLING, INVOICES, ORDERS, Scenario
 
 from txnframework import Client, State
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.model.transactions import Action, End
 
 
@@ -145,11 +146,49 @@ class TransformAtOnce(TransformInOnePiece):
     across_partitions = True
 
 
+class TransactInAdvance(Scenario):
+    """A transaction whose operations are known in advance: one step of the store, in three segments and a cursor."""
+
+    topics: ClassVar = {ORDERS: 1, INVOICES: 2}
+    subscriptions = ((ORDERS, BILLING),)
+    across_partitions = True
+    sent = (b"1", b"2", b"3")
+    refused = False
+
+    async def arrange(self, client: Client) -> None:
+        await self.fill(ORDERS, b"0")
+        self.consumer, (self.order,) = await self.receive(client, ORDERS, 1)
+        self.invoices, self.orders = await client.producer(INVOICES), await client.producer(ORDERS)
+
+    async def operate(self, client: Client) -> None:
+        first, second, third = self.sent
+        sends = {first: self.invoices, second: self.orders, third: self.invoices}
+        try:
+            await self.story.transact(client, sends, self.consumer, self.order)
+        except OutcomeUnknown:
+            raise
+        except TxnFrameworkError:
+            self.refused = True
+            raise
+
+    def check(self) -> None:
+        async def unacknowledged(client: Client) -> int:
+            return (await client.lag(ORDERS, BILLING)).messages
+
+        bystander = self.world.machines["bystander"]
+        seen = [one.value for topic in self.topics for one in self.story.seen["the bystander's reader", topic]]
+        found = [value in seen for value in self.sent]
+        is_acknowledged = bystander.do(unacknowledged(bystander.client)) == int(b"2" in seen)
+        assert len({*found, is_acknowledged}) == 1, f"{found} of the messages, acknowledged: {is_acknowledged}"
+        assert not (self.refused and is_acknowledged), "nothing took effect, as the caller was told"
+
+
 SCENARIOS = (
     Begin,
     Commit,
     CommitAtOnce,
     TransformAtOnce,
+    TransactInAdvance,
     Abort,
     SettleCommitted,
     SettleAborted,
