@@ -98,7 +98,9 @@ class Story:
         """Acknowledge all of ``messages`` by their last one."""
         await self._acked(consumer, messages, txn, consumer.ack_cumulative(messages[-1], txn=txn))
 
-    async def transact(self, client: Client, sends: Mapping[bytes, Producer], consumer: Consumer, acked: Message) -> None:
+    async def transact(
+        self, client: Client, sends: Mapping[bytes, Producer], consumer: Consumer, acked: Message
+    ) -> None:
         """Send messages and acknowledge one in a transaction that is known in advance, whose id is not."""
         attempt = Attempt(None)
         for value, producer in sends.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from crash_story import Due
+
 from cancelling.stage import FAMILIES, SUBSCRIPTION, Stage
 from cancelling.stories import Story
 from txnframework import JoinedTransaction, State
@@ -44,6 +46,30 @@ class TransactInAdvance(Story):
 
     async def call(self, stage: Stage) -> None:
         await stage.client.transact(stage.producer.outgoing(b"new", sequence_id=SEQUENCE))
+
+
+class TransactInOneStep(Story):
+    """A message and an acknowledgment in one step: all or nothing, and a repetition has others."""
+
+    covers = ("Client.transact",)
+    families = ("metadata",)
+
+    async def arrange(self, stage: Stage) -> None:
+        await stage.join()
+
+    async def call(self, stage: Stage) -> None:
+        number = stage.notes["number"] = stage.notes.get("number", 0) + 1
+        message, value = stage.messages[number], b"in-%d" % number
+        stage.sent[value] = stage.acked[message.value] = Due.MAY
+        await stage.client.transact(stage.producer.outgoing(value), stage.joined.acknowledging(message))
+        stage.sent[value] = stage.acked[message.value] = Due.MUST
+
+    async def check(self, stage: Stage) -> None:
+        await super().check(stage)
+        seen = await stage.read()
+        sent = sum(value.startswith(b"in-") for value in seen)
+        acknowledged = len(seen) - (await stage.other.lag(stage.topic, SUBSCRIPTION)).messages
+        assert sent == acknowledged, f"{sent} messages and {acknowledged} acknowledgments took effect"
 
 
 class SendInTransaction(Story):
@@ -407,6 +433,7 @@ STORIES: tuple[Story, ...] = (
     Send(),
     SendMany(),
     TransactInAdvance(),
+    TransactInOneStep(),
     SendInTransaction(),
     CloseProducer(),
     OpenProducer(),
