@@ -125,12 +125,11 @@ class HandlerRuns(Generic[T_co]):
         ``Client.transact`` sends this and acknowledges the message. ``handler(message, txn)`` gets a transaction, and
         sends with ``txn=txn``; the message is acknowledged in the transaction, which is then committed.
 
-        If the handler raises, nothing takes effect, and the message is redelivered
-        after a delay, which grows with each delivery. A temporary error (Unavailable, OutcomeUnknown,
-        TransactionConflict, InvalidTransactionState; a deadlock or a lost connection of your database) is tried again
-        first, without a redelivery. While a backlog quota refuses what the handler sends, it is tried again until it
-        succeeds. If the subscription type keeps an order, later messages of the key or segment wait
-        meanwhile. Failures are logged.
+        If the handler raises, nothing takes effect, and the message is redelivered after a delay, which grows with each
+        delivery. A temporary error (Unavailable, OutcomeUnknown, TransactionConflict, InvalidTransactionState; a
+        deadlock or a lost connection of your database) is tried again first, without a redelivery. While a backlog
+        quota refuses what the handler sends, it is tried again until it succeeds. If the subscription type keeps an
+        order, later messages of the key or segment wait meanwhile. Failures are logged.
 
         If the caller is cancelled, the running handlers are cancelled, their transactions are aborted, and their
         messages are redelivered. The consumer stays open.
