@@ -47,14 +47,14 @@ class PlannedOperation(ABC):
 class PlannedSend(PlannedOperation):
     """A message that ``Client.transact`` sends; returned by ``Producer.outgoing``."""
 
-    def __init__(self, host: Host, producer: str, sends: ProducerSends[Any], message: PreparedMessages) -> None:
+    def __init__(self, host: Host, producer: object, sends: ProducerSends[Any], message: PreparedMessages) -> None:
         super().__init__(host)
         self.sends = sends
         self.message = message
         self._producer = producer
 
     def __repr__(self) -> str:
-        return f"<PlannedSend by {self._producer}>"
+        return f"<PlannedSend by {self._producer!r}>"
 
     @property
     def has_chosen_sequence(self) -> bool:

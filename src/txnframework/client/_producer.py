@@ -151,7 +151,7 @@ class Producer(Generic[T_contra]):
         """
         pairs = self._headers(headers, deliver_at_ms, deliver_after_ms)
         message = self._sends.planned(value, SharedFields(key, pairs, sequence_id))
-        return PlannedSend(self._host, repr(self), self._sends, message)
+        return PlannedSend(self._host, self, self._sends, message)
 
     def _headers(
         self, given: Mapping[str, bytes] | None, at_ms: int | None, after_ms: int | None
