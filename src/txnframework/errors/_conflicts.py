@@ -181,8 +181,8 @@ class SubscriptionOwnedElsewhere(Conflict):
         self.holder = holder
         super().__init__(
             f"subscription {subscription} of {segment} is dispatched by {_shown(holder)}, and by one process at a time:"
-            " try again when that one has closed, or some seconds after it died; a consumer with stand_by=True waits for"
-            " that, and so does one of type 'failover'"
+            " try again when that one has closed, or some seconds after it died; stand_by=True or the subscription type"
+            " 'failover' waits for that"
         )
 
 
