@@ -84,6 +84,41 @@ def alone(groups: Groups, under_way_max: int) -> CallGroups[int, int]:
     return CallGroups(groups.perform, queue_max=100, group_max=30, under_way_max=under_way_max, may_be_alone=True)
 
 
+def test_balanced_groups() -> None:
+    """
+    Callers that come back in some turns form one group, and few calls wait for a running group of many.
+
+    As soon as half as many wait, they form a group beside it.
+    """
+
+    async def test() -> None:
+        groups = Groups()
+        together = CallGroups(groups.perform, queue_max=100, group_max=30, under_way_max=2, is_balanced=True)
+
+        async def late(number: int) -> int:
+            for _ in range(2 * number):
+                await asyncio.sleep(0)
+            return await together.submit(number)
+
+        asked = [asyncio.create_task(late(number)) for number in range(10)]
+        for _ in range(40):
+            await asyncio.sleep(0)
+        assert groups.sizes == [10]
+        few = [asyncio.create_task(together.submit(number)) for number in range(4)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert groups.sizes == [10]
+        one_more = asyncio.create_task(together.submit(4))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert groups.sizes == [10, 5]
+        groups.go_on.set()
+        assert await asyncio.gather(*asked, *few, one_more) == [*range(10), *range(5)]
+        await together.close()
+
+    asyncio.run(test())
+
+
 def test_who_is_alone_waits_for_nobody() -> None:
     """If no other call was made since the last one, the next call runs at once in its caller's task."""
 

@@ -13,6 +13,7 @@ from txnframework_sql._database import copy_error
 from txnframework_sql.postgresql._errors import Locked
 
 _APART_MAX = 2
+_QUIET_TURNS = 3
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -53,6 +54,9 @@ class CallGroups(Generic[C, T]):
     :param perform: returns for each call its result or its own error, and raises an error that applies to all calls.
     :param lock: how calls go on after ``perform`` has raised Locked; None: they fail.
     :param take: returns how many calls from the front may go together, at least one; calls are started in their order.
+    :param is_balanced: start no further group while a running one has more than twice as many calls as wait, and start
+        none while calls still arrive in each few turns of the event loop. Otherwise a few callers, who are answered
+        sooner, go on with many small groups beside a large one, which they delay.
     :param may_be_alone: if the last call met no other, a call runs immediately, in its caller's own task. That saves
         the turns of the event loop to another task and back. A cancelled caller then cancels the statement. As soon as
         two calls meet, calls are grouped again.
@@ -68,6 +72,7 @@ class CallGroups(Generic[C, T]):
         under_way_max: int,
         share_min: int | None = None,
         take: Callable[[Iterable[C]], int] | None = None,
+        is_balanced: bool = False,
         may_be_alone: bool = False,
     ) -> None:
         self._perform = perform
@@ -77,6 +82,8 @@ class CallGroups(Generic[C, T]):
         self._under_way_max = under_way_max
         self._share_min = group_max if share_min is None else share_min
         self._take = take
+        self._is_balanced = is_balanced
+        self._calls_under_way = 0
         self._may_be_alone = may_be_alone
         # The last call found no other call running, and none has arrived since.
         self._was_alone = False
@@ -120,13 +127,16 @@ class CallGroups(Generic[C, T]):
             raise Closed("the store was closed")
 
     def _start(self) -> None:
-        if not self._is_starting and self._under_way < self._under_way_max:
+        if not self._is_starting and self._under_way < self._under_way_max and self._is_worth_a_group():
             self._is_starting = True
             self._begin()
             # A separate task, so that a cancelled caller does not cancel the calls of others.
             task = asyncio.create_task(self._perform_waiting(), name="txnframework-sql statements")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _is_worth_a_group(self) -> bool:
+        return not self._is_balanced or 2 * len(self._waiting) >= self._calls_under_way
 
     def _begin(self) -> None:
         self._under_way += 1
@@ -160,16 +170,32 @@ class CallGroups(Generic[C, T]):
         return answer
 
     async def _perform_waiting(self) -> None:
-        self._is_starting = False
         try:
-            while self._waiting:
+            if self._is_balanced:
+                await self._arrivals()
+            self._is_starting = False
+            while self._waiting and self._is_worth_a_group():
                 taken = [self._waiting.popleft() for _ in range(self._share())]
-                if self._waiting:
-                    self._start()
-                if group := [queued for queued in taken if not queued.future.done()]:
-                    await self._answer(group)
+                self._calls_under_way += len(taken)
+                try:
+                    if self._waiting:
+                        self._start()
+                    if group := [queued for queued in taken if not queued.future.done()]:
+                        await self._answer(group)
+                finally:
+                    self._calls_under_way -= len(taken)
+                if self._is_balanced:
+                    await self._arrivals()
         finally:
             self._end()
+
+    async def _arrivals(self) -> None:
+        """Return when no call has arrived for some turns; callers that were answered together come back in a few."""
+        quiet = 0
+        while quiet < _QUIET_TURNS and len(self._waiting) < self._group_max:
+            before = len(self._waiting)
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self._waiting) == before else 0
 
     def _share(self) -> int:
         """

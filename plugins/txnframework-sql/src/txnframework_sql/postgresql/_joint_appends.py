@@ -55,6 +55,7 @@ class JointAppends:
             under_way_max=_UNDER_WAY,
             share_min=_SHARE_MIN,
             take=lambda calls: calls_together(calls, options.group_bytes_max),
+            is_balanced=True,
             may_be_alone=True,
         )
 
