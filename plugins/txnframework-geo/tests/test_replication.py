@@ -8,6 +8,7 @@ import pytest
 from geo_world import World, run, torn
 
 from txnframework.broker import OpenSegment
+from txnframework.interfaces import IJointCoordinator
 from txnframework.model.key_hashes import key_hash
 from txnframework.model.layout import Layout
 from txnframework.model.positions import Position
@@ -110,6 +111,30 @@ def test_a_transaction_that_is_held_back_holds_back_only_its_keys() -> None:
         assert await world.copy() == 4
         assert [one.value for one in await world.target.read(str(left))] == [b"2", b"1", b"3"]
         assert [one.value for one in await world.target.read(str(right))] == [b"blocking", b"1"]
+
+    run(work())
+
+
+def test_transactions_in_one_step() -> None:
+    """They have no records of their operations: their entries name them, and each one is copied whole."""
+    world = World()
+
+    async def work() -> None:
+        left, right = world.topics
+        async with world.source.open() as source:
+            await world.create(source)
+            assert IJointCoordinator.providedBy(await source.host.coordinator())
+            async with await source.producer(left) as to_left, await source.producer(right) as to_right:
+                blocking = source.transaction()
+                await blocking.begin()
+                await to_right.send(b"blocking", key=b"key", txn=blocking)
+                for number in range(3):
+                    value = b"%d" % number
+                    await source.transact(to_left.outgoing(value, key=b"key"), to_right.outgoing(value, key=b"key"))
+                assert await world.copy() == 0  # the right part of each is behind the open transaction
+                await blocking.commit()
+        assert await world.copy() == 7
+        await world.assert_same()
 
     run(work())
 
