@@ -10,6 +10,7 @@ from txnframework_simulation.checkers.observations import Observations, trimmed_
 from txnframework_simulation.checkers.subscriptions import Subscription, collect_subscriptions
 from txnframework_simulation.checkers.topic_lifetimes import deleted_topics, without_deleted_topics
 from txnframework_simulation.checkers.transactions import COMMITTED, NEVER, TransactionFacts, collect_transactions
+from txnframework_simulation.checkers.unnamed_transactions import with_ids
 from txnframework_simulation.history import Call, History, MessagePosition, SeenMessage, Send, Sent
 
 CLOCK_SKEW_MS = "clock_skew_ms"
@@ -53,7 +54,7 @@ class Facts:
     @classmethod
     def of(cls, history: History) -> Facts:
         """Compute the facts of a history."""
-        asked = history.calls()
+        asked = with_ids(history.calls())
         calls, aside = with_places(without_deleted_topics(asked))
         found = collect_transactions(calls)
         sends: defaultdict[tuple[str, str], list[Call]] = defaultdict(list)

@@ -111,6 +111,14 @@ class Done(_Reply, frozen=True):
     """The operation succeeded."""
 
 
+UNNAMED = "call "
+"""
+The prefix of the name that a history gives to a transaction whose id its caller does not know.
+
+One call begins and ends such a transaction. The checkers replace the name by the id that clients saw at the messages.
+"""
+
+
 class Begun(_Reply, frozen=True):
     """A transaction has begun."""
 

@@ -16,7 +16,7 @@ import msgspec
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework_simulation.checkers import Violation, check
 from txnframework_simulation.checkers.facts import CLOCK_SKEW_MS
-from txnframework_simulation.history import Begun, Event, EventKind, History, Recorder
+from txnframework_simulation.history import UNNAMED, Begun, Event, EventKind, History, Recorder
 from txnframework_simulation.simulator.faults import FaultInjector
 from txnframework_simulation.simulator.isolation import IsolationError
 from txnframework_simulation.simulator.loop import SimulatedLoop, Stuck
@@ -152,6 +152,7 @@ class Run:
     def _drain(self) -> None:
         last = self._quiet_machine("last")
         begun = tuple(dict.fromkeys(one.reply.txn for one in self.history.events if isinstance(one.reply, Begun)))
+        begun = tuple(txn for txn in begun if not txn.startswith(UNNAMED))
         recorded = RecordedClient(last.client, self.recorder, "last")
         for topic in self.workload.topics:
             self._finished(last.spawn(write_everywhere(recorded, topic)))

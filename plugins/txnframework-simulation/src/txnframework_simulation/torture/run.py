@@ -20,7 +20,17 @@ from txnframework.config import redact_url
 from txnframework.errors import TxnFrameworkError
 from txnframework.plugin import Server
 from txnframework_simulation.checkers import check
-from txnframework_simulation.history import Begun, Commit, EventKind, History, HistoryWriter, Recorder, read, write
+from txnframework_simulation.history import (
+    UNNAMED,
+    Begun,
+    Commit,
+    EventKind,
+    History,
+    HistoryWriter,
+    Recorder,
+    read,
+    write,
+)
 from txnframework_simulation.torture.assignment import ARCHIVE, config, make_books, make_workload
 from txnframework_simulation.torture.disruptions import Disruptions
 from txnframework_simulation.torture.member import Member, Urls
@@ -114,7 +124,7 @@ def to_ask(history: History) -> list[str]:
     begun: dict[str, None] = {}
     told = set()
     for call in history.calls():
-        if isinstance(call.reply, Begun):
+        if isinstance(call.reply, Begun) and not call.reply.txn.startswith(UNNAMED):
             begun[call.reply.txn] = None
         elif isinstance(call.operation, Commit) and call.kind is EventKind.OK:
             told.add(call.operation.txn)

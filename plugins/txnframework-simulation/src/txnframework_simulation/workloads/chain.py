@@ -33,6 +33,8 @@ class ChainOptions(Options, frozen=True, kw_only=True):
     aborts: float = 0.15
     forgotten: float = 0.05
     """The share of transactions that are neither committed nor aborted, and time out."""
+    at_once: float = 0.0
+    """The share of invoices that are written, with the acknowledgments of the orders, in one call."""
 
     @property
     def orders_topic(self) -> str:
@@ -144,6 +146,8 @@ class Clerk:
         received = await consumer.receive(chance.randint(1, 3), timeout_ms=300)
         if not received:
             return False
+        if self._options.at_once and self._context.likely(self._options.at_once):
+            return await self._bill_at_once(received, consumer, invoices)
         txn = await self.begin_billing(chance.choice((2_000, 10_000)))
         try:
             await self.transform(received, consumer, invoices, txn)
@@ -152,6 +156,17 @@ class Clerk:
             return False
         await self.end_billing(txn)
         return chance.random() < 0.7
+
+    async def _bill_at_once(
+        self, received: tuple[Message, ...], consumer: RecordedConsumer, invoices: RecordedProducer
+    ) -> bool:
+        sends = [(invoices, invoice, "k") for invoice in self.invoices_of(received)]
+        groups = [received] if self._context.likely(0.7) else [(order,) for order in received]
+        try:
+            await self._recorded.transact(sends, [(consumer, some) for some in groups])
+        except (Conflict, Unavailable):
+            return False
+        return True
 
     async def begin_billing(self, timeout_ms: int) -> Transaction:
         """Begin the transaction of some invoices."""

@@ -23,7 +23,15 @@ from txnframework.errors import ReceiveTimeout
 from txnframework.model.names import PERSISTENT, TOPIC, TopicName
 from txnframework.model.transactions import State
 from txnframework_simulation import history
-from txnframework_simulation.history import NULL, NULL_HEADER, AckedMessage, MessagePosition, Recorder, SeenMessage
+from txnframework_simulation.history import (
+    NULL,
+    NULL_HEADER,
+    UNNAMED,
+    AckedMessage,
+    MessagePosition,
+    Recorder,
+    SeenMessage,
+)
 from txnframework_simulation.workloads.cancellation import Cancellation
 
 
@@ -90,6 +98,38 @@ class RecordedClient:
             history.AskOutcome(txn), lambda: self.client.outcome(txn), lambda found: history.Outcome(found.value)
         )
         return state
+
+    async def transact(
+        self,
+        sends: Sequence[tuple[RecordedProducer, str, str]] = (),
+        acks: Sequence[tuple[RecordedConsumer, tuple[Message, ...]]] = (),
+        timeout_ms: int | None = None,
+    ) -> tuple[MessageID, ...]:
+        """
+        Send values with keys, and acknowledge messages, in one call, which is recorded by its parts.
+
+        The call may commit at any time, so all parts begin with it, and end with it in the same way.
+        """
+        name = f"{UNNAMED}{self.unique()}"
+        planned = [producer.producer.outgoing(value.encode(), key=key.encode()) for producer, value, key in sends]
+        acknowledging = [consumer.consumer.acknowledging(*messages) for consumer, messages in acks]
+        self.invoke(history.Begin()).ok(history.Begun(name))
+        sending = [self.invoke(producer.sending(value, key, (name, 0), None)) for producer, value, key in sends]
+        ending = [self.invoke(consumer.acknowledging(messages, False, (name, 0))) for consumer, messages in acks]
+        ending.append(self.invoke(history.Commit(name)))
+        try:
+            sent: tuple[MessageID, ...] = await self.cancellable(
+                lambda: self.client.transact(*planned, *acknowledging, timeout_ms=timeout_ms)
+            )
+        except BaseException as error:
+            for one in (*sending, *ending):
+                one.raised(error)
+            raise
+        for one, at in zip(sending, sent, strict=True):
+            one.ok(history.Sent(MessagePosition.of(at)))
+        for one in ending:
+            one.ok()
+        return sent
 
     # -- producers, consumers, readers ----------------------------------------------------------------
 
@@ -252,7 +292,7 @@ class RecordedProducer:
         """Send one message."""
         encoded = None if key is None else key.encode()
         sent: MessageID = await self._recorded.record(
-            self._sending(value, key, txn, sequence),
+            self.sending(value, key, _part(txn), sequence),
             lambda: self.producer.send(value.encode(), key=encoded, sequence_id=sequence, txn=txn),
             lambda at: history.Sent(MessagePosition.of(at)),
         )
@@ -266,7 +306,7 @@ class RecordedProducer:
         """
         value = f"{NULL}{name}"
         sent: MessageID = await self._recorded.record(
-            self._sending(value, key, None, None),
+            self.sending(value, key, None, None),
             lambda: self.producer.send(None, key=key.encode(), headers={NULL_HEADER: value.encode()}),
             lambda at: history.Sent(MessagePosition.of(at)),
         )
@@ -276,7 +316,7 @@ class RecordedProducer:
         self, values: Sequence[str], *, key: str | None = None, txn: TransactionPart | None = None
     ) -> tuple[MessageID, ...]:
         """Send several messages in one call; if it fails, the outcome of each is unknown."""
-        asked = [self._recorded.invoke(self._sending(value, key, txn, None)) for value in values]
+        asked = [self._recorded.invoke(self.sending(value, key, _part(txn), None)) for value in values]
         encoded = None if key is None else key.encode()
         contents = [value.encode() for value in values]
         try:
@@ -291,8 +331,9 @@ class RecordedProducer:
             one.ok(history.Sent(MessagePosition.of(at)))
         return sent
 
-    def _sending(self, value: str, key: str | None, txn: TransactionPart | None, sequence: int | None) -> history.Send:
-        named, branch = (None, 0) if txn is None else (str(txn.id), txn.branch)
+    def sending(self, value: str, key: str | None, part: tuple[str, int] | None, sequence: int | None) -> history.Send:
+        """Return the operation that sends a value; ``part``: a transaction and a branch."""
+        named, branch = part or (None, 0)
         return history.Send(self._topic, value, key, named, branch, self.producer.name, sequence)
 
     async def close(self) -> None:
@@ -369,10 +410,18 @@ class RecordedConsumer:
     async def _acknowledge(
         self, messages: tuple[Message, ...], cumulative: bool, txn: TransactionPart | None, work: Any
     ) -> None:
-        part = () if txn is None else (str(txn.id), txn.branch)
+        await self._recorded.record(self.acknowledging(messages, cumulative, _part(txn)), work)
+
+    def acknowledging(
+        self, messages: tuple[Message, ...], cumulative: bool, part: tuple[str, int] | None
+    ) -> history.Acknowledge:
+        """Return the operation that acknowledges messages; ``part``: a transaction and a branch."""
         acked = tuple(map(AckedMessage.of, messages))
-        asked = history.Acknowledge(self.subscription, self.name, acked, cumulative, *part)
-        await self._recorded.record(asked, work)
+        return history.Acknowledge(self.subscription, self.name, acked, cumulative, *(part or ()))
+
+
+def _part(txn: TransactionPart | None) -> tuple[str, int] | None:
+    return None if txn is None else (str(txn.id), txn.branch)
 
 
 def _received(messages: tuple[Message, ...]) -> history.Received:

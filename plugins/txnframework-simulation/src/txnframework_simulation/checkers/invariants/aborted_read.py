@@ -42,6 +42,8 @@ def _judge(facts: Facts, observation: Observation) -> Violation | None:
         if transaction.commit_asked_at > observation.at:
             sentence = f"{came} before a commit was requested for its transaction {seen.txn}"
             return violation(NAME, sentence, shown)
+        if not transaction.may_be_committed:
+            return violation(NAME, f"{came}, and committing its transaction {seen.txn} had failed", shown)
         return None
     if all(call.began > observation.at for call in sends):
         return violation(NAME, f"{came}, and was not sent before", shown)

@@ -11,9 +11,10 @@ from txnframework_simulation.workloads.actions.administration import Removing, R
 from txnframework_simulation.workloads.actions.base import MixtureOptions, SubscriptionOptions
 from txnframework_simulation.workloads.actions.consumers import Consuming, Refusing
 from txnframework_simulation.workloads.actions.producers import Branching, Hurrying, Sending
+from txnframework_simulation.workloads.actions.transacting import Transacting
 
 __all__ = ["Actor", "MixtureOptions", "SubscriptionOptions"]
 
 
-class Actor(Sending, Hurrying, Consuming, Contending, Juggling, Refusing, Branching, Reshaping, Removing):
+class Actor(Sending, Hurrying, Transacting, Consuming, Contending, Juggling, Refusing, Branching, Reshaping, Removing):
     """One actor of a mixture, with all actions."""

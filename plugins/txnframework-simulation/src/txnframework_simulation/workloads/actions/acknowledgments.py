@@ -57,6 +57,10 @@ class Contending(ActorBase):
             await consumer.close()
 
     async def _contend_for(self, chosen: SubscriptionOptions, consumer: RecordedConsumer, came: deque[Message]) -> None:
+        if self.options.at_once and self.context.likely(self.options.at_once):
+            acks = [(consumer, (self._one_of(came),))]
+            await self.context.attempt(lambda: self.recorded.transact(acks=acks))
+            return
         domain = "persistent" if full(chosen.topic).startswith("persistent:") else "segment"
         txn = await self.begin(domain)
         if self.options.ranges and self.context.likely(self.options.ranges):

@@ -45,7 +45,8 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     ``actions``: weights of the actions. ``aborts`` and ``forgotten``: shares of transactions that are aborted, or left
     to their timeout. ``hesitates_ms``: the maximum wait before acknowledging in a transaction, and before ending it.
     ``ends_at_once``: the share of contending transactions that end without waiting for the others. ``ranges``: the
-    share of contending acknowledgments that are ranges. ``cancels``: the share of cancelled calls. ``twins``: the share
+    share of contending acknowledgments that are ranges. ``at_once``: the share of them that are a transaction in one
+    call. ``cancels``: the share of cancelled calls. ``twins``: the share
     of consumers that share a name. ``deleted``: the topics that are deleted and created again. ``compacted``: the
     topics that are compacted, in one of ``compaction_orders``.
     """
@@ -60,6 +61,7 @@ class MixtureOptions(Options, frozen=True, kw_only=True):
     hesitates_ms: Annotated[int, Meta(ge=0)] = 0
     ends_at_once: Annotated[float, Meta(ge=0, le=1)] = 0.0
     ranges: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    at_once: Annotated[float, Meta(ge=0, le=1)] = 0.0
     cancels: Annotated[float, Meta(ge=0, le=1)] = 0.0
     twins: Annotated[float, Meta(ge=0, le=1)] = 0.0
     deleted: tuple[str, ...] = ()
