@@ -11,7 +11,7 @@ from txnframework_simulation.workloads.actions.administration import Removing, R
 from txnframework_simulation.workloads.actions.base import MixtureOptions, SubscriptionOptions
 from txnframework_simulation.workloads.actions.consumers import Consuming, Refusing
 from txnframework_simulation.workloads.actions.producers import Branching, Hurrying, Sending
-from txnframework_simulation.workloads.actions.transacting import Transacting
+from txnframework_simulation.workloads.actions.whole_transactions import Transacting
 
 __all__ = ["Actor", "MixtureOptions", "SubscriptionOptions"]
 
