@@ -34,7 +34,6 @@ def test_equal_places_have_equal_text() -> None:
     ("table", "reason"),
     [
         ({"i": 3}, "another source"),
-        ({"format": 2, "topics": {}}, "format 2"),
         ({"format": 1, "topics": {TOPIC: {LOW: {"at": "x"}}}}, "damaged"),
         ({"format": 1, "topics": {TOPIC: {LOW: {}}}}, "damaged"),
     ],

@@ -9,11 +9,11 @@ from txnframework.errors import Conflict, Corrupt, NotFound, TxnFrameworkError, 
 
 class CorruptOffset(Corrupt):
     """
-    An offset in the checkpoint is not an offset of this format, or was written by a newer release.
+    An offset in the checkpoint is damaged, or was written by another source.
 
     :known: Nothing was read.
     :retry: never
-    :advice: Restore the checkpoint, or upgrade to the release that wrote it.
+    :advice: Restore the checkpoint, or use the pipeline that wrote it.
     """
 
     code = "SPARK-501"

@@ -24,6 +24,7 @@ from txnframework.errors import (
     SubscriptionNotFound,
     TransactionNotFound,
     Unavailable,
+    UnknownFormat,
 )
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.metadata import Expect, Key, Put
@@ -35,7 +36,16 @@ from txnframework_spark.pipeline.description import Pipeline
 from txnframework_spark.pipeline.loader import parsed_source, store_options
 from txnframework_spark.progress import StateProgress
 
+FORMAT: Final = 1
+"""The format version of a note."""
+
 _ROOT: Final = "/spark-pipeline"
+
+
+class _Head(msgspec.Struct):
+    """The part of a note that all versions have."""
+
+    format: int
 
 
 class StateNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +53,7 @@ class StateNote(msgspec.Struct, frozen=True, kw_only=True):
     ``late_batch``.
     """
 
-    format: Literal[1] = 1
+    format: Literal[1] = FORMAT
     batch: int
     watermark: str | None
     rows: int
@@ -67,20 +77,39 @@ def after(before: StateNote | None, batch: int, found: StateProgress) -> StateNo
 
 
 async def load_note(store: IMetadataStore, pipeline: str) -> StateNote | None:
-    """Return the note of a pipeline; None if there is none in a format that this release can read."""
+    """
+    Return the note of a pipeline; None if there is none, or if it is damaged: the next batch writes another.
+
+    :raises UnknownFormat: a later release wrote the note.
+    """
     found = await store.get(_key(pipeline))
-    if found is None:
-        return None
+    return None if found is None else decode_note(found.value, pipeline)
+
+
+def decode_note(data: bytes, pipeline: str) -> StateNote | None:
+    """
+    Return the note that ``encode_note`` wrote; None if it is damaged.
+
+    :raises UnknownFormat: a later release wrote it.
+    """
     try:
-        return msgspec.json.decode(found.value, type=StateNote)
-    except msgspec.DecodeError:
+        version = msgspec.json.decode(data, type=_Head).format
+        if version != FORMAT:
+            raise UnknownFormat(f"the state note of pipeline {pipeline!r}", version)
+        return msgspec.json.decode(data, type=StateNote)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def encode_note(note: StateNote) -> bytes:
+    """Return the bytes that are stored."""
+    return msgspec.json.encode(note)
 
 
 async def store_note(store: IMetadataStore, pipeline: str, note: StateNote) -> None:
     """Store the note; if the store is unavailable, the note is dropped and the next batch writes another."""
     with contextlib.suppress(Unavailable, OutcomeUnknown):
-        await store.put(Put(_key(pipeline), msgspec.json.encode(note), Expect.ANY))
+        await store.put(Put(_key(pipeline), encode_note(note), Expect.ANY))
 
 
 def _key(pipeline: str) -> Key:
@@ -121,13 +150,16 @@ class PipelineStatus:
 
 
 async def check_topics(pipeline: Pipeline) -> tuple[SourceStatus, ...]:
-    """Return the topics that are read, after a check that all named topics exist.
+    """Return the topics that are read, after a check that all named topics exist, and that the note can be read.
 
-    Topics that a pattern or a row names are not known yet, and are not checked.
+    Topics that a pattern or a row names are not known yet, and are not checked. A note of a later release is refused
+    here, before the first batch, because ``pipeline run`` would replace it.
 
     :raises TopicNotFound: a topic that the file names, to be read or written, does not exist.
+    :raises UnknownFormat: a later release wrote the note.
     """
     async with _open(pipeline) as client:
+        await load_note(client.host.metadata, pipeline.pipeline.name)
         for sink in pipeline.sinks:
             if sink.topic is not None:
                 await client.layout(str(parse_topic("topic", sink.topic)))

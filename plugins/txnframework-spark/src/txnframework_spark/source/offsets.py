@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from txnframework.broker import Host
-from txnframework.errors import EntryTrimmed
+from txnframework.errors import EntryTrimmed, UnknownFormat
 from txnframework.interfaces import IManagedLedger
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework_spark.errors import CorruptOffset, InvalidOption
@@ -80,11 +80,16 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def from_json(table: Mapping[str, Any]) -> Offset:
-    """Return the offset that ``to_json`` wrote, or raise CorruptOffset."""
+    """
+    Return the offset that ``to_json`` wrote.
+
+    :raises CorruptOffset: it is damaged, or an offset of another source.
+    :raises UnknownFormat: a later release wrote it.
+    """
     if not isinstance(table, Mapping) or "format" not in table:
         raise CorruptOffset("the checkpoint belongs to another source: its offset has no format number")
     if table["format"] != FORMAT:
-        raise CorruptOffset(f"the offset has format {table['format']}, which this release does not know; upgrade")
+        raise UnknownFormat("the offset in the checkpoint", table["format"])
     try:
         document = msgspec.convert(dict(table), _Document)
         began = None if document.began is None else _read(document.began)
