@@ -39,10 +39,6 @@ class PlannedOperation(ABC):
     def require_open(self) -> None:
         """Raise Closed if the producer or consumer was closed."""
 
-    @abstractmethod
-    async def perform(self, txn: TransactionPart) -> MessageID | None:
-        """Perform the operation in a transaction; return the id of the message if it sends one."""
-
 
 class PlannedSend(PlannedOperation):
     """A message that ``Client.transact`` sends; returned by ``Producer.outgoing``."""
@@ -68,10 +64,6 @@ class PlannedSend(PlannedOperation):
     def require_open(self) -> None:
         """Raise Closed if the producer was closed."""
         self.sends.require_open()
-
-    async def perform(self, txn: TransactionPart) -> MessageID:
-        """Send the message."""
-        return await self.sends.send_prepared(self.message, txn)
 
 
 class PlannedAck(PlannedOperation):
@@ -104,6 +96,14 @@ class PlannedAck(PlannedOperation):
     async def perform(self, txn: TransactionPart) -> None:
         """Acknowledge the messages."""
         await self._ack(self.messages, txn)
+
+
+def by_producer(planned: Iterable[PlannedSend]) -> dict[ProducerSends[Any], list[PlannedSend]]:
+    """Return the messages of each producer, in order."""
+    found: dict[ProducerSends[Any], list[PlannedSend]] = {}
+    for one in planned:
+        found.setdefault(one.sends, []).append(one)
+    return found
 
 
 def take_planned(host: Host, operations: Iterable[object]) -> tuple[PlannedOperation, ...]:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from txnframework.broker import Host
 from txnframework.client._joint.transaction import transact_jointly
 from txnframework.client._messages import MessageID
-from txnframework.client._planned import PlannedOperation
+from txnframework.client._planned import PlannedAck, PlannedOperation, PlannedSend, by_producer
 from txnframework.client._transaction import Transaction, TransactionPart
 from txnframework.errors import InvalidInput
 from txnframework.model.transactions import Begin
@@ -42,9 +42,22 @@ async def transact_planned(
 
 
 async def _performed(txn: TransactionPart, operations: Sequence[PlannedOperation]) -> tuple[MessageID, ...]:
-    # Tasks begin in this order, so the messages of each producer keep it, and share entries.
-    outcomes = await asyncio.gather(*(one.perform(txn) for one in operations), return_exceptions=True)
-    failed = next((one for one in outcomes if isinstance(one, BaseException)), None)
-    if failed is not None:
-        raise failed
-    return tuple(one for one in outcomes if isinstance(one, MessageID))
+    sends = [one for one in operations if isinstance(one, PlannedSend)]
+    acks = [one for one in operations if isinstance(one, PlannedAck)]
+    outcomes = await asyncio.gather(
+        *(_sent(txn, some) for some in by_producer(sends).values()),
+        *(one.perform(txn) for one in acks),
+        return_exceptions=True,
+    )
+    ids: dict[PlannedSend, MessageID] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        ids.update(outcome or {})
+    return tuple([ids[one] for one in sends])
+
+
+async def _sent(txn: TransactionPart, planned: Sequence[PlannedSend]) -> dict[PlannedSend, MessageID]:
+    """Send the messages of one producer, which keep their order and share entries."""
+    sent = await planned[0].sends.send_planned([one.message for one in planned], txn)
+    return dict(zip(planned, sent, strict=True))

@@ -9,9 +9,8 @@ from txnframework.broker import Host, OpenSegment
 from txnframework.client._base import RetryPolicy
 from txnframework.client._joint.refusals import StepsNeeded
 from txnframework.client._messages import MessageID
-from txnframework.client._planned import PlannedSend
+from txnframework.client._planned import PlannedSend, by_producer
 from txnframework.client._sends.joint_sends import JointEntry, JointSends
-from txnframework.client._sends.sends import ProducerSends
 from txnframework.errors import NotFound
 from txnframework.interfaces import IColocatedLedger, IJointBuffer
 from txnframework.model.colocated import LedgerAppend
@@ -92,11 +91,8 @@ class JointAppends:
 
         :raises StepsNeeded: some of them cannot be part of a step.
         """
-        by_producer: dict[ProducerSends[object], list[PlannedSend]] = {}
-        for one in planned:
-            by_producer.setdefault(one.sends, []).append(one)
         # In one order, so that two transactions never wait for each other's quotas.
-        for sends, some in sorted(by_producer.items(), key=lambda item: id(item[0])):
+        for sends, some in sorted(by_producer(planned).items(), key=lambda item: id(item[0])):
             messages = [sends.observed(one.message, self._branch, until) for one in some]
             begun = await sends.begin_joint(messages, self._branch, self._principal)
             if begun is None:

@@ -10,11 +10,11 @@ from txnframework.broker import Host
 from txnframework.client._base import require_open
 from txnframework.client._joint.acks import SegmentAcks, segment_acks
 from txnframework.client._joint.appends import JointAppends
-from txnframework.client._joint.refusals import REFUSALS
+from txnframework.client._joint.refusals import REFUSALS, StepsNeeded
 from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedAck, PlannedOperation, PlannedSend
 from txnframework.client._transaction import TransactionPart
-from txnframework.errors import OutcomeUnknown, TxnFrameworkError
+from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError
 from txnframework.interfaces import IJointCoordinator
 from txnframework.model.ids import Branch
 from txnframework.model.joint import JointCommit
@@ -62,9 +62,13 @@ class _JointTransaction:
             part = TransactionPart(self._branch, principal, self._host.metadata.identity)
             for one in acks:
                 until.enter_context(one.observed(part))
-            await appends.add(sends, until)
-            # A caller that is cancelled must not leave it open whether its messages are acknowledged.
-            await self._host.steps.finish(partial(self._make, appends, acking), (self._branch.txn_id,))
+            try:
+                await appends.add(sends, until)
+                # A caller that is cancelled must not leave it open whether its messages are acknowledged.
+                await self._host.steps.finish(partial(self._make, appends, acking), (self._branch.txn_id,))
+            except StepsNeeded:
+                # Observers see a public error, and then the usual steps.
+                raise TransactionConflict(self._branch.txn_id, "it cannot be one step of the store now") from None
             ids = appends.ids()
         return tuple([ids[one] for one in sends])
 

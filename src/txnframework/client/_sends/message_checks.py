@@ -22,6 +22,15 @@ class SharedFields(msgspec.Struct, frozen=True, gc=False):
     sequence_id: int | None
 
 
+class UnnumberedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that has its sequence id only if the caller has chosen one."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: HeaderPairs
+    sequence_id: int | None
+
+
 class PreparedMessages(msgspec.Struct, frozen=True, gc=False):
     """
     Encoded and checked messages of one call.
@@ -36,6 +45,19 @@ class PreparedMessages(msgspec.Struct, frozen=True, gc=False):
     tagged: Sequence[HeaderPairs] | None
     bytes_left: int
     context: Context | None = None
+
+    def each(self) -> list[UnnumberedMessage]:
+        """Return the messages, each with its own fields."""
+        key, headers, first = self.common.key, self.common.headers, self.common.sequence_id
+        return [
+            UnnumberedMessage(
+                key,
+                value,
+                headers if self.tagged is None else self.tagged[number],
+                None if first is None else first + number,
+            )
+            for number, value in enumerate(self.values)
+        ]
 
 
 def check_messages(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Generic
@@ -16,7 +16,12 @@ from txnframework.client._observations import observed_send, with_added_headers
 from txnframework.client._sends.batches import OutgoingMessage, SendCall, SendQuota
 from txnframework.client._sends.encoded_values import HeaderPairs, encode_all
 from txnframework.client._sends.joint_sends import JointSends
-from txnframework.client._sends.message_checks import PreparedMessages, SharedFields, check_messages
+from txnframework.client._sends.message_checks import (
+    PreparedMessages,
+    SharedFields,
+    UnnumberedMessage,
+    check_messages,
+)
 from txnframework.client._sends.router import SegmentRouter
 from txnframework.client._transaction import TransactionPart, operation_in
 from txnframework.errors import Closed, InvalidInput
@@ -79,13 +84,12 @@ class ProducerSends(Generic[T_contra]):
         if self.is_closed:
             raise Closed(f"producer {self.name} was closed")
 
-    async def send_prepared(self, message: PreparedMessages, txn: TransactionPart) -> MessageID:
-        """Send one message that was prepared before."""
-        (sent,) = await self._send_in(txn, lambda: message)
-        return sent
+    async def send_planned(self, planned: Sequence[PreparedMessages], txn: TransactionPart) -> tuple[MessageID, ...]:
+        """Send messages that were prepared one by one, in order and together."""
+        return await self._send_in(txn, lambda: planned)
 
-    def observed(self, message: PreparedMessages, branch: Branch, until: ExitStack) -> PreparedMessages:
-        """Report the send of one message until the stack ends; return the message with the observer's headers."""
+    def observed(self, message: PreparedMessages, branch: Branch | None, until: ExitStack) -> PreparedMessages:
+        """Report one call that sends until the stack ends; return its messages with the observer's headers."""
         if self._host.observer is None:
             return message
         report = observed_send(self._host.observer, self._topic, message.values, branch, message.context)
@@ -116,12 +120,7 @@ class ProducerSends(Generic[T_contra]):
                 taken = 0
                 while taken < len(messages):
                     taken += await call.acquire(len(messages) - taken)
-                now_ms = self._host.environment.now_ms()
-                outgoing: list[OutgoingMessage] = []
-                for at, one in enumerate(messages):
-                    headers = one.common.headers if one.tagged is None else one.tagged[0]
-                    message = self._numbered(one.common.key, one.values[0], headers, None, now_ms)
-                    outgoing.append(OutgoingMessage(message, branch, False, call, at, self._sends, principal=principal))
+                outgoing = tuple(self._outgoing(_each(messages), branch, principal, call, 0))
                 routed = self._router.joint_routes(outgoing)
         finally:
             if routed is None:
@@ -132,7 +131,7 @@ class ProducerSends(Generic[T_contra]):
         self, values: Sequence[T_contra | None], common: SharedFields, txn: TransactionPart | None
     ) -> tuple[MessageID, ...]:
         """Send as one operation of a transaction, or outside of transactions."""
-        return await self._send_in(txn, lambda: self.prepared(values, common))
+        return await self._send_in(txn, lambda: (self.prepared(values, common),))
 
     def planned(self, value: T_contra | None, common: SharedFields) -> PreparedMessages:
         """Encode and check a message that is sent later, and reported as if it was sent now."""
@@ -151,7 +150,7 @@ class ProducerSends(Generic[T_contra]):
         return PreparedMessages(stored, common, tagged, bytes_left, context)
 
     async def _send_in(
-        self, txn: TransactionPart | None, prepare: Callable[[], PreparedMessages]
+        self, txn: TransactionPart | None, prepare: Callable[[], Sequence[PreparedMessages]]
     ) -> tuple[MessageID, ...]:
         try:
             with operation_in(txn, self._host) as branch:
@@ -162,48 +161,28 @@ class ProducerSends(Generic[T_contra]):
                 prepared = prepare()
                 principal = "" if txn is None else txn.principal
                 if self._host.observer is None:
-                    return await self._sent(prepared.values, prepared.common, prepared.tagged, branch, principal)
-                report = observed_send(self._host.observer, self._topic, prepared.values, branch, prepared.context)
-                with report as observation:
-                    common, tagged = with_added_headers(
-                        observation, prepared.common, prepared.tagged, prepared.bytes_left
-                    )
-                    return await self._sent(prepared.values, common, tagged, branch, principal)
+                    return await self._sent(_each(prepared), branch, principal)
+                with ExitStack() as until:
+                    observed = [self.observed(one, branch, until) for one in prepared]
+                    return await self._sent(_each(observed), branch, principal)
         except DELETION_ERRORS as error:
             await raise_if_deleted(self._host, (self._router.layout,), error)
             raise
 
     async def _sent(
-        self,
-        values: Sequence[bytes | None],
-        common: SharedFields,
-        tagged: Sequence[HeaderPairs] | None,
-        branch: Branch | None,
-        principal: str,
+        self, messages: Sequence[UnnumberedMessage], branch: Branch | None, principal: str
     ) -> tuple[MessageID, ...]:
-        """
-        Pass the messages to the segments as the quota permits, and return their ids.
-
-        ``tagged``: the headers of each message, if they have schema ids; otherwise all have the headers in ``common``.
-        """
-        first = common.sequence_id
-        chosen = first is not None
-        sending = SendCall(self._quota, len(values))
+        """Pass the messages to the segments as the quota permits, and return their ids."""
+        sending = SendCall(self._quota, len(messages))
         try:
             async with self._quota.turn:
                 if self._backlog_quota is not None:
                     await self._backlog_quota.require_room()
                 at = 0
-                while at < len(values):
-                    upto = at + await sending.acquire(len(values) - at)
-                    now_ms = self._host.environment.now_ms()
-                    for number in range(at, upto):
-                        headers = common.headers if tagged is None else tagged[number]
-                        sequence = None if first is None else first + number
-                        message = self._numbered(common.key, values[number], headers, sequence, now_ms)
-                        self._router.put(
-                            OutgoingMessage(message, branch, chosen, sending, number, self._sends, principal=principal)
-                        )
+                while at < len(messages):
+                    upto = at + await sending.acquire(len(messages) - at)
+                    for one in self._outgoing(messages[at:upto], branch, principal, sending, at):
+                        self._router.put(one)
                     at = upto
             return await sending.ended()
         except BaseException as error:
@@ -214,20 +193,28 @@ class ProducerSends(Generic[T_contra]):
         finally:
             sending.give_up()
 
-    def _numbered(
-        self, key: bytes | None, value: bytes | None, headers: HeaderPairs, chosen: int | None, now_ms: int
-    ) -> EntryMessage:
+    def _outgoing(
+        self, messages: Sequence[UnnumberedMessage], branch: Branch | None, principal: str, call: SendCall, at: int
+    ) -> Iterator[OutgoingMessage]:
         """
-        Return the next message to send, with the sequence id that the caller has chosen or the next one.
+        Return numbered messages of a call, of which the first is message ``at``.
 
         Messages are numbered just before they are routed, so that the sequence ids within one segment grow.
         """
-        sequence = self._next_sequence if chosen is None else chosen
-        if sequence > INT64_MAX:
-            raise InvalidInput(
-                f"producer {self.name} has used the last sequence id, 2**63 - 1: send under another name, or choose the"
-                " sequence ids"
-            )
-        self._next_sequence = max(self._next_sequence, sequence + 1)
-        self._sends += 1
-        return EntryMessage(key, value, headers, sequence, now_ms)
+        now_ms = self._host.environment.now_ms()
+        for number, one in enumerate(messages, at):
+            sequence = self._next_sequence if one.sequence_id is None else one.sequence_id
+            if sequence > INT64_MAX:
+                raise InvalidInput(
+                    f"producer {self.name} has used the last sequence id, 2**63 - 1: send under another name, or choose"
+                    " the sequence ids"
+                )
+            self._next_sequence = max(self._next_sequence, sequence + 1)
+            self._sends += 1
+            message = EntryMessage(one.key, one.value, one.headers, sequence, now_ms)
+            chosen = one.sequence_id is not None
+            yield OutgoingMessage(message, branch, chosen, call, number, self._sends, principal=principal)
+
+
+def _each(prepared: Sequence[PreparedMessages]) -> list[UnnumberedMessage]:
+    return prepared[0].each() if len(prepared) == 1 else [message for one in prepared for message in one.each()]
