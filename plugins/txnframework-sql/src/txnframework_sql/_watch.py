@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from contextlib import AbstractContextManager, suppress
 from typing import Protocol
 
@@ -11,7 +11,8 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed
 from txnframework.interfaces import IWatch
-from txnframework_sql.steps.statements import Change, Executor, Target, concerns
+from txnframework.model.metadata import IndexRange, Key, KeyRange
+from txnframework_sql.steps.statements import Change, Executor, LedgerChange, Target, concerns, partition_of
 
 # A notification may carry many names: to read again costs less than to compare so many.
 _COMPARED_MAX = 100_000
@@ -84,6 +85,8 @@ class Watches:
         self._loop = asyncio.get_running_loop()
         # A dict, so that watches are woken in the order in which they were armed.
         self._armed: dict[Watch, None] = {}
+        # The same by group, so that a change is compared with few of them: a consumer has watches for each segment.
+        self._groups: dict[Hashable, dict[Watch, None]] = {}
         self._is_closed = False
         self._wake_ups = wake_ups(self)
         executor.observe(self._observe)
@@ -99,6 +102,7 @@ class Watches:
         watch = Watch(self, target)
         # First the commits of this store, then those of others: a commit in between only causes one extra wake-up.
         self._armed[watch] = None
+        self._groups.setdefault(_group_of(target), {})[watch] = None
         try:
             await self._wake_ups.arm(watch)
             self._require_open()
@@ -113,12 +117,18 @@ class Watches:
 
     def wake(self, changes: Collection[Change]) -> None:
         """Wake the watches that the changes concern."""
-        if len(changes) * len(self._armed) > _COMPARED_MAX:
+        by_group: dict[Hashable, list[Change]] = {}
+        for change in changes:
+            for group in _groups_of(change):
+                if group in self._groups:
+                    by_group.setdefault(group, []).append(change)
+        if sum(len(some) * len(self._groups[group]) for group, some in by_group.items()) > _COMPARED_MAX:
             self.wake_all()
             return
-        for watch in tuple(self._armed):
-            if any(concerns(watch.target, change) for change in changes):
-                watch.wake()
+        for group, some in by_group.items():
+            for watch in tuple(self._groups[group]):
+                if any(concerns(watch.target, change) for change in some):
+                    watch.wake()
 
     def wake_all(self) -> None:
         """Wake every watch: the missed changes are unknown."""
@@ -127,7 +137,12 @@ class Watches:
 
     def remove(self, watch: Watch) -> None:
         """Remove a watch; an unknown one is ignored."""
-        self._armed.pop(watch, None)
+        if watch in self._armed:
+            del self._armed[watch]
+            group = _group_of(watch.target)
+            self._groups[group].pop(watch)
+            if not self._groups[group]:
+                del self._groups[group]
         self._wake_ups.disarm(watch)
 
     async def close(self) -> None:
@@ -149,3 +164,19 @@ class Watches:
             # The loop's own thread may close it at any moment; then no task waits in it.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.wake, changes)
+
+
+def _group_of(target: Target) -> Hashable:
+    """Return the group of a watch: its ledger or record, its index, or all ranges of keys."""
+    if isinstance(target, Key):
+        return target.path, partition_of(target)
+    if isinstance(target, IndexRange):
+        return target.index
+    return KeyRange if isinstance(target, KeyRange) else target
+
+
+def _groups_of(change: Change) -> set[Hashable]:
+    """Return the groups that have all watches that a change may concern."""
+    if isinstance(change, LedgerChange):
+        return {change}
+    return {(change.path, change.partition), KeyRange, *(entry.index for entry in change.indexes)}
