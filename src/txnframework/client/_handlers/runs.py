@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -44,7 +45,7 @@ Given = TypeVar("Given", bound="TransactionPart | HasTransaction")
 Open = Callable[[], AbstractAsyncContextManager[Given]]
 
 
-class HandlerRuns(Generic[T_co]):
+class HandlerRuns(ABC, Generic[T_co]):
     """The part of a consumer that runs handlers."""
 
     _host: Host
@@ -55,20 +56,21 @@ class HandlerRuns(Generic[T_co]):
     _loop: HandlerLoop | None = None
     _transactions: HandlerTransactions | None = None
 
+    @abstractmethod
     async def receive_many(self, *, messages_max: int, timeout_ms: int | None = None) -> tuple[Message[T_co], ...]:
         """Return at least one and at most ``messages_max`` messages."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def ack(self, *messages: Any, txn: TransactionPart | None = None) -> None:
         """Acknowledge messages."""
-        raise NotImplementedError
 
+    @abstractmethod
     def acknowledging(self, *messages: Any) -> PlannedAck:
         """Return acknowledgments for ``Client.transact``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _require_open(self) -> None:
-        raise NotImplementedError
+        """Raise Closed if the consumer was closed."""
 
     @overload
     async def run(

@@ -9,6 +9,7 @@ from txnframework.testing._suites._coordinator.begins import BeginRules
 from txnframework.testing._suites._coordinator.co_commits import CoCommitDecisionRules
 from txnframework.testing._suites._coordinator.ends import EndRules
 from txnframework.testing._suites._coordinator.expiry import CollectRules, ExpireRules
+from txnframework.testing._suites._coordinator.joint_acks import JointAckRules
 from txnframework.testing._suites._coordinator.joint_commits import JointCommitRules
 from txnframework.testing._suites._coordinator.listings import EndedWatchRules, ListRules, OutstandingRules
 from txnframework.testing.world import WorldHarness
@@ -30,7 +31,7 @@ class CoordinatorSuite(
     harness: ClassVar[type[WorldHarness]]
 
 
-class JointCommitSuite(JointCommitRules):
+class JointCommitSuite(JointAckRules, JointCommitRules):
     """
     The rules of a family whose transactions may be one step: IJointCoordinator, IJointBuffer and IJointPendingAcks.
 

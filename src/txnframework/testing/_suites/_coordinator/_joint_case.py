@@ -1,0 +1,157 @@
+"""Shared parts of the rules of transactions that are one step of a database."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+from txnframework.errors import (
+    OutcomeUnknown,
+)
+from txnframework.interfaces import (
+    IColocatedLedger,
+    IColocatedLedgerStore,
+    IJointCoordinator,
+    IJointPendingAcks,
+)
+from txnframework.model import Ack, AckRequest, Append, Branch, Position, TxnID
+from txnframework.model.colocated import JointAppend, JointAppended, LedgerAppend
+from txnframework.model.entries import EntryMessage, EntryView, encode_entry
+from txnframework.model.joint import JointAck, JointCommit, JointCommitted
+from txnframework.model.metadata import Record
+from txnframework.model.positions import EARLIEST, Limit
+from txnframework.model.reads import Isolation, ReadRequest
+from txnframework.model.transactions import OpenQuery
+from txnframework.plugin import CoordinatorContext
+from txnframework.runtime.proxy import ForwardingProxy
+from txnframework.testing._suites._processes import ProcessRules
+from txnframework.testing.capabilities import OfKind
+from txnframework.testing.world import SEGMENT, World, WorldHarness
+
+TAKES_ACKS = OfKind("takes_acks", True)
+ALL = Limit(100)
+
+
+class LateSteps(ForwardingProxy):
+    """A ledger store whose replies are lost at once, and whose joint appends are applied later, if at all."""
+
+    def __init__(self, behind: IColocatedLedgerStore) -> None:
+        super().__init__(behind)
+        self.late: list[JointAppend] = []
+
+    async def append_jointly(self, request: JointAppend) -> JointAppended:
+        """Lose the step on its way."""
+        self.late.append(request)
+        raise OutcomeUnknown("the step is on its way")
+
+
+class SlowReplies(ForwardingProxy):
+    """A ledger store whose joint appends are applied, and whose replies are lost after ``meanwhile``."""
+
+    def __init__(self, behind: IColocatedLedgerStore, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(behind)
+        self._meanwhile = meanwhile
+
+    async def append_jointly(self, request: JointAppend) -> JointAppended:
+        """Apply the step, and lose the reply."""
+        await self._behind.append_jointly(request)
+        await self._meanwhile()
+        raise OutcomeUnknown("the reply is lost")
+
+
+class JointRules(ProcessRules):
+    """Base class of the rules, whose harness opens stores in one database."""
+
+    data: WorldHarness
+    capabilities: ClassVar[tuple[Any, ...]] = (TAKES_ACKS,)
+
+    def subjects(self, opened: World) -> tuple[object, ...]:
+        """Return the object that may declare capabilities: the coordinator."""
+        return (opened.coordinator,)
+
+    async def nothing_of(self, world: World, txn: TxnID) -> None:
+        """Check that nothing of a transaction is stored."""
+        page = await world.buffer.read(ReadRequest(EARLIEST, ALL, Isolation.READ_UNCOMMITTED))
+        assert all(one.branch is None or one.branch.txn_id != txn for one in page.entries)
+        assert all(one.txn_id != txn for one in await world.coordinator.list_open(OpenQuery()))
+
+    @asynccontextmanager
+    async def with_ledgers(self, world: World, ledgers: ForwardingProxy) -> AsyncIterator[IJointCoordinator]:
+        """Open another coordinator over the records of a process and another ledger store."""
+        coordinator = await self.data.coordinator.open(
+            CoordinatorContext(
+                world.store,
+                IColocatedLedgerStore(ledgers),
+                world.participants,
+                self.data.environment,
+                transactions=self.data.transactions,
+            )
+        )
+        try:
+            yield IJointCoordinator(coordinator)
+        finally:
+            await coordinator.close()
+
+
+def joint_of(world: World) -> IJointCoordinator:
+    """Return the coordinator of a process."""
+    return IJointCoordinator(world.coordinator)
+
+
+def joint_acks_of(world: World) -> IJointPendingAcks:
+    """Return the pending acknowledgments of a process."""
+    return IJointPendingAcks(world.acks)
+
+
+def only_cursor(cursors: tuple[Record, ...] | None) -> Record:
+    """Return the one record that a step wrote."""
+    assert cursors is not None, "the reply was not lost"
+    (cursor,) = cursors
+    return cursor
+
+
+def request_of(
+    world: World, txn: TxnID, *texts: bytes, acks: tuple[JointAck, ...] = (), principal: str = ""
+) -> JointCommit:
+    """Return a transaction with one entry for each text."""
+    assert IColocatedLedger.providedBy(world.ledger)
+    entries = tuple(
+        Append(encode_entry([EntryMessage(None, text, (), number, 0)], "suite", Branch(txn)), 1, Branch(txn))
+        for number, text in enumerate(texts)
+    )
+    appends = (LedgerAppend(world.ledger.reference, entries),) if entries else ()
+    return JointCommit(txn, principal, appends, acks)
+
+
+async def commit_texts(world: World, *texts: bytes) -> JointCommitted:
+    """Commit these entries in one step."""
+    joint = joint_of(world)
+    return await joint.commit_jointly(request_of(world, await joint.reserve_id(), *texts))
+
+
+async def plan_ack(world: World, at: Position) -> JointAck | None:
+    """Plan the acknowledgment of an entry in a new transaction."""
+    branch = Branch(await joint_of(world).reserve_id())
+    return await joint_acks_of(world).plan_joint(
+        AckRequest(branch, (Ack(at),), (await world.cursor.load()).incarnation)
+    )
+
+
+async def planned_ack(world: World, at: Position) -> tuple[TxnID, JointAck]:
+    """Plan the acknowledgment of an entry in a new transaction; it must be possible."""
+    planned = await plan_ack(world, at)
+    assert planned is not None
+    return planned.move.branch.txn_id, planned
+
+
+async def acknowledge_in_steps(world: World, txn: TxnID, at: Position) -> None:
+    """Acknowledge an entry in a transaction of several steps."""
+    await world.acks.add(AckRequest(Branch(txn), (Ack(at),), (await world.cursor.load()).incarnation))
+
+
+async def read_texts(world: World) -> list[bytes | None]:
+    """Return the values of all committed messages that this process can read now."""
+    await world.buffer.max_read_position()
+    page = await world.buffer.read(ReadRequest(EARLIEST, ALL, Isolation.READ_COMMITTED))
+    return [one.value for entry in page.entries for one in EntryView(entry.data, entry.position, SEGMENT).messages()]
