@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from txnframework.errors import CorruptEntry
+from txnframework.errors import CorruptEntry, UnknownFormat
 from txnframework.model import BRANCH_BITS, Append, Branch, LedgerEntry, Position, State, Transaction, TxnID
 from txnframework.model.entries import encode_entry
 from txnframework.model.entry_view import EntryMessage, EntryView
@@ -20,7 +20,14 @@ from txnframework.model.records import UNREADABLE
 from txnframework.plugin import foreign_data
 
 MARKER_BRANCH = 1 << BRANCH_BITS
+FORMAT = 1
 _PRODUCER = "__transaction-marker"
+
+
+class _Format(msgspec.Struct):
+    """A marker without a number has format 1, which does not store it; every later format stores its number."""
+
+    format: int = FORMAT
 
 
 class _Document(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -62,6 +69,7 @@ def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
     """
     Return the branch of an entry, the ``Marker`` of a marker entry, or None for an entry outside transactions.
 
+    :raises UnknownFormat: the entry was written by another release.
     :raises CorruptEntry: the entry is damaged.
     :raises ConfigurationError: the entry was written through another buffer.
     """
@@ -74,8 +82,12 @@ def read_entry(entry: LedgerEntry, segment: str) -> Branch | Marker | None:
         return branch
     if view.producer != _PRODUCER:
         raise foreign_data(segment, f"entry {entry.position}, the end of a transaction", "the buffer that wrote it")
+    value = view.message(0).value or b""
     try:
-        document = msgspec.json.decode(view.message(0).value or b"", type=_Document)
+        version = msgspec.json.decode(value, type=_Format).format
+        if version != FORMAT:
+            raise UnknownFormat(f"the marker of transaction {branch.txn_id} at {entry.position} of {segment}", version)
+        document = msgspec.json.decode(value, type=_Document)
     except UNREADABLE as error:
         raise CorruptEntry(entry.position, f"its marker cannot be decoded: {error}", segment) from error
     return Marker(branch.txn_id, frozenset(document.branches or ()))

@@ -91,11 +91,12 @@ class SessionTable:
         if known is not None and known.sequence >= sequence:
             return
         try:
+            form = msgspec.json.decode(payload, type=_AnyDocument).format
+            if form != SESSION_FORMAT:
+                raise UnknownFormat(f"session {life}", form)
             heartbeat = msgspec.json.decode(payload, type=_Heartbeat)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CorruptRecord(life, "its message", str(error)) from error
-        if heartbeat.format != SESSION_FORMAT:
-            raise UnknownFormat(f"session {life}", heartbeat.format)
         ttl_ms = None if heartbeat.is_ended else heartbeat.ttl_ms
         self._lives[life] = Life(sequence, self._environment.monotonic_ms(), ttl_ms)
 
