@@ -30,7 +30,7 @@ from txnframework.errors import (
     UnknownFormat,
 )
 from txnframework.interfaces import ILease
-from txnframework.model import Key
+from txnframework.model import Key, Record
 from txnframework.model.paths import lease_key
 from txnframework.model.records import UNREADABLE
 from txnframework_zookeeper._nodes import EmptyNodeCollector, ancestors, create_surplus_parents
@@ -43,12 +43,32 @@ from txnframework_zookeeper.tree._records import decode_node, encode_node
 FORMAT = 1
 
 
-class _LeaseDocument(msgspec.Struct, kw_only=True):
+class LeaseDocument(msgspec.Struct, kw_only=True):
     """The content of a lease's record."""
 
     format: int = FORMAT
     holder: str
     session: str
+
+
+class _AnyLease(msgspec.Struct):
+    format: int
+
+
+def decode_lease(name: str, record: Record) -> LeaseDocument:
+    """
+    Return the content of the record of a lease.
+
+    :raises UnknownFormat: a later release wrote it.
+    :raises CorruptRecord: it is damaged.
+    """
+    try:
+        form = msgspec.json.decode(record.value, type=_AnyLease).format
+        if form != FORMAT:
+            raise UnknownFormat(f"lease {name}", form)
+        return msgspec.json.decode(record.value, type=LeaseDocument)
+    except UNREADABLE as error:
+        raise CorruptRecord(record.key.path, "its value", str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +106,7 @@ class LeaseNodes:
         """
         key = lease_key(name)
         node = node_of(key)
-        document = _LeaseDocument(holder=holder, session=session)
+        document = LeaseDocument(holder=holder, session=session)
         token = f"{self._environment.random_bits(64):016x}"
         data = encode_node(msgspec.json.encode(document), None, (), token)
         life = liveness_node(token)
@@ -115,12 +135,7 @@ class LeaseNodes:
         if node is None:
             return None
         record, state = decode_node(key.path, partition_mark(key.path, key.partition), node)
-        try:
-            document = msgspec.json.decode(record.value, type=_LeaseDocument)
-        except UNREADABLE as error:
-            raise CorruptRecord(key.path, "its value", str(error)) from error
-        if document.format != FORMAT:
-            raise UnknownFormat(f"lease {name}", document.format)
+        document = decode_lease(name, record)
         return LeaseState(key, node.stat.czxid, document.holder, node.stat.ephemeralOwner, state.token)
 
     async def delete(self, name: str, fencing: int, session_id: int | None = None) -> None:

@@ -126,17 +126,25 @@ class SequenceNumbers:
         return written
 
 
+class _AnyCounter(msgspec.Struct, array_like=True):
+    format: int
+
+
+class _Counter(_AnyCounter, array_like=True):
+    first: int
+
+
 def _decode_counter(node: Node | None) -> tuple[int, int]:
     """Return the first number that is not reserved, and the version of the counter's node."""
     if node is None:
         raise CorruptRecord(COUNTER, "its node", "the node is missing")
     try:
-        form, first = msgspec.json.decode(node.data, type=list[int])
+        form = msgspec.json.decode(node.data, type=_AnyCounter).format
+        if form != COUNTER_FORMAT:
+            raise UnknownFormat(COUNTER, form)
+        return msgspec.json.decode(node.data, type=_Counter).first, node.stat.version
     except UNREADABLE as error:
         raise CorruptRecord(COUNTER, "its value", str(error)) from error
-    if form != COUNTER_FORMAT:
-        raise UnknownFormat(COUNTER, form)
-    return first, node.stat.version
 
 
 STORE = "/store"

@@ -17,7 +17,11 @@ from txnframework.model.delays import DELIVER_AT_HEADER
 from txnframework_pulsar.wire import messages_pb2 as pb
 
 METADATA_HEADER = "txnframework-pulsar-metadata"
-"""The header with the fields of a message's metadata for which a stored message has no place."""
+"""
+The header with the fields of a message's metadata for which a stored message has no place.
+
+Its format is that of Pulsar's protocol, whose fields never change their numbers. Another format gets another name.
+"""
 HIDDEN_HEADERS = frozenset({METADATA_HEADER, DELIVER_AT_HEADER})
 """Headers that are not properties for a Pulsar client."""
 
