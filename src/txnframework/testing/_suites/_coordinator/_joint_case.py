@@ -60,7 +60,7 @@ class SlowReplies(ForwardingProxy):
         raise OutcomeUnknown("the reply is lost")
 
 
-class JointRules(ProcessRules):
+class OneStepRules(ProcessRules):
     """Base class of the rules, whose harness opens stores in one database."""
 
     data: WorldHarness

@@ -15,7 +15,7 @@ from txnframework.model.positions import EARLIEST
 from txnframework.testing._suites._coordinator._case import committed_entry, is_acknowledged
 from txnframework.testing._suites._coordinator._joint_case import (
     TAKES_ACKS,
-    JointRules,
+    OneStepRules,
     acknowledge_in_steps,
     joint_acks_of,
     joint_of,
@@ -29,7 +29,7 @@ from txnframework.testing.capabilities import requires
 from txnframework.testing.world import World
 
 
-class JointAckRules(JointRules):
+class JointAckRules(OneStepRules):
     """A message is acknowledged with the step, and by one transaction only."""
 
     @requires(TAKES_ACKS)

@@ -26,8 +26,8 @@ from txnframework.model.transactions import OpenQuery
 from txnframework.testing._suites._coordinator._case import state_in
 from txnframework.testing._suites._coordinator._joint_case import (
     ALL,
-    JointRules,
     LateSteps,
+    OneStepRules,
     SlowReplies,
     commit_texts,
     joint_of,
@@ -38,7 +38,7 @@ from txnframework.testing._suites._processes import begin, commit, held_up
 from txnframework.testing.clock import run_ready
 
 
-class JointCommitRules(JointRules):
+class JointCommitRules(OneStepRules):
     """A transaction in one step is there for every process as a whole, or not at all."""
 
     async def test_ids_never_repeat(self) -> None:
