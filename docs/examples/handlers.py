@@ -15,8 +15,8 @@ async def main() -> None:
 
         rule = DeadLetter(redeliveries_max=2)
         async with (
-            await client.consumer("orders", "billing", start="earliest", dead_letter=rule) as orders,
-            await client.producer("invoices") as invoices,
+            client.consumer("orders", "billing", start="earliest", dead_letter=rule) as orders,
+            client.producer("invoices") as invoices,
         ):
 
             async def bill(order: Message) -> PlannedSend:

@@ -17,8 +17,8 @@ async def main() -> None:
         connection = sqlite3.connect(DATABASE)
         connection.execute("CREATE TABLE IF NOT EXISTS billed (what TEXT NOT NULL)")
         async with (
-            await client.consumer("orders", "billing", start="earliest") as todo,
-            await client.producer("invoices") as invoices,
+            client.consumer("orders", "billing", start="earliest") as todo,
+            client.producer("invoices") as invoices,
         ):
             order = await todo.receive()
             async with client.transaction(commit_with=connection) as txn:

@@ -12,8 +12,8 @@ async def main() -> None:
         async with client.producer("orders") as orders:
             await orders.send(b"three apples", key=b"ada")
         async with (
-            await client.consumer("orders", "billing", start="earliest") as todo,
-            await client.producer("invoices") as invoices,
+            client.consumer("orders", "billing", start="earliest") as todo,
+            client.producer("invoices") as invoices,
         ):
             order = await todo.receive()
             async with client.transaction() as txn:

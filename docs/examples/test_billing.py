@@ -18,8 +18,8 @@ LETTERS = "orders-billing-DLQ"
 async def bill(client: Client) -> txnframework.Transaction:
     """Send an invoice for the next order, and acknowledge the order; this is the program that is tested."""
     async with (
-        await client.consumer("orders", "billing", start="earliest") as orders,
-        await client.producer("invoices") as invoices,
+        client.consumer("orders", "billing", start="earliest") as orders,
+        client.producer("invoices") as invoices,
     ):
         order = await orders.receive()
         async with client.transaction() as txn:
@@ -32,8 +32,8 @@ async def bill_all(client: Client) -> None:
     """Send an invoice for each order; an order that fails three times becomes a dead letter."""
     rule = DeadLetter(redeliveries_max=2)
     async with (
-        await client.consumer("orders", "billing", start="earliest", dead_letter=rule) as orders,
-        await client.producer("invoices") as invoices,
+        client.consumer("orders", "billing", start="earliest", dead_letter=rule) as orders,
+        client.producer("invoices") as invoices,
     ):
 
         async def handle(order: Message, txn: Transaction) -> None:

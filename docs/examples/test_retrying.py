@@ -67,9 +67,9 @@ def test_each_order_gets_one_invoice_whatever_fails(txn_stores: MemoryStores) ->
             await client.create_topic("orders")
             await client.create_topic("invoices")
             async with (
-                await client.producer("orders") as orders,
-                await client.producer("invoices") as invoices,
-                await client.consumer("orders", "billing", type="shared") as todo,
+                client.producer("orders") as orders,
+                client.producer("invoices") as invoices,
+                client.consumer("orders", "billing", type="shared") as todo,
             ):
                 working = asyncio.ensure_future(work(client, todo, invoices))
                 for number in range(10):

@@ -10,7 +10,7 @@ import txnframework
 
 
 async def main() -> None:
-    async with txnframework.open() as client, await client.producer("invoices") as invoices:
+    async with txnframework.open() as client, client.producer("invoices") as invoices:
         txn = client.transaction(outlives_client=True)
         await txn.begin()
         await invoices.send(b"not yet", txn=txn)

@@ -13,8 +13,8 @@ from txnframework import ReceiveTimeout
 async def main() -> None:
     async with (
         txnframework.open() as client,
-        await client.consumer("orders", "billing", start="earliest") as orders,
-        await client.producer("invoices") as invoices,
+        client.consumer("orders", "billing", start="earliest") as orders,
+        client.producer("invoices") as invoices,
     ):
         done = 0
         while True:

@@ -100,8 +100,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
                 await connection.execute(CreateTable(table, if_not_exists=True))
         await client.create_topic("orders", segments=4, exist_ok=True)
         async with (
-            await client.producer("orders", serializer=ORDERS) as producer,
-            await client.consumer("orders", "billing", type="shared", start="earliest", serializer=ORDERS) as consumer,
+            client.producer("orders", serializer=ORDERS) as producer,
+            client.consumer("orders", "billing", type="shared", start="earliest", serializer=ORDERS) as consumer,
         ):
             app.state.service = service = Service(engine, client, producer)
             app.state.worker = worker = asyncio.create_task(consumer.run(bill, transaction=service.work))
