@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from txnframework_simulation.workloads.actions.base import TIMEOUTS_MS, ActorBase, full
 from txnframework_simulation.workloads.oracles import TRANSFER
 from txnframework_simulation.workloads.recorded_client import RecordedProducer
@@ -54,7 +56,7 @@ class Transacting(ActorBase):
                 groups = [received] if self.context.likely(0.7) else [(one,) for one in received]
                 acks = [(consumer, some) for some in groups]
                 timeout_ms = self.chance.choice(TIMEOUTS_MS)
-                await self.context.attempt(lambda: self.recorded.transact(sends, acks, timeout_ms))  # noqa: B023
+                await self.context.attempt(partial(self.recorded.transact, sends, acks, timeout_ms))
         finally:
             await consumer.close()
 
