@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from txnframework.errors import OutcomeUnknown, TopicNotFound, Unavailable, VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.layout import Layout, from_record, to_record
-from txnframework.model.metadata import Expected, Put
+from txnframework.model.metadata import Expected, Put, Record
 from txnframework.model.names import TopicName
 from txnframework.model.topic_migration import MigrationStep
+
+DECODED_MAX = 32
+"""The most layouts that are kept after they were decoded."""
+
+
+@lru_cache(DECODED_MAX)
+def _decoded(topic: TopicName, value: bytes) -> Layout:
+    """
+    Return the layout that a record's value holds; an equal value is decoded once.
+
+    Opening a topic's segments reads its record several times for each of them. A layout is immutable, and depends on
+    nothing else, so that all readers may have the same one.
+    """
+    return from_record(topic, records.decode(records.TopicRecord, Record(paths.topic_key(topic), value, 0)))
 
 
 class StoredLayouts:
@@ -39,7 +55,7 @@ class StoredLayouts:
         record = await self._store.get(paths.topic_key(topic))
         if record is None:
             return None
-        return from_record(topic, records.decode(records.TopicRecord, record)), record.version
+        return _decoded(topic, record.value), record.version
 
     async def owner(self, topic: TopicName) -> Layout | None:
         """
