@@ -1,9 +1,9 @@
-"""Locks and shared openings, by key."""
+"""Locks and shared openings, by key, and work on many items at a time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
@@ -123,3 +123,46 @@ class SharedOpenings(Generic[K, V]):
 
 async def _await(open_it: Callable[[], Awaitable[V]]) -> V:
     return await open_it()
+
+
+Item = TypeVar("Item")
+
+
+async def for_each(
+    items: Sequence[Item], work: Callable[[Item], Awaitable[object]], at_once_max: int, *, despite_errors: bool = False
+) -> None:
+    """
+    Run ``work`` for each item, at most ``at_once_max`` at a time, begun in the order of the items.
+
+    After an error no further item is begun, unless ``despite_errors``, and the running ones end first. If several fail,
+    the error of the first of them in the order of the items is raised. If the caller is cancelled, the running ones are
+    cancelled, and end first.
+    """
+    if len(items) == 1:
+        await work(items[0])
+        return
+    errors: dict[int, Exception] = {}
+    left = iter(enumerate(items))
+
+    async def run() -> None:
+        for number, item in left:
+            try:
+                await work(item)
+            except Exception as error:
+                errors[number] = error
+            if errors and not despite_errors:
+                return
+
+    tasks = [asyncio.ensure_future(run()) for _ in range(min(at_once_max, len(items)))]
+    try:
+        if tasks:
+            await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    for task in tasks:
+        task.result()  # raises what is no Exception, such as a cancellation from within
+    if errors:
+        raise errors[min(errors)]

@@ -28,12 +28,14 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import ILease
 from txnframework.model.positions import Position
-from txnframework.runtime.concurrency import KeyedLock
+from txnframework.runtime.concurrency import KeyedLock, for_each
 from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import RetryingTasks
 
 HOLDERS_MAX = 1_000
 """The most leases whose holders are remembered, for the log."""
+CLOSED_TOGETHER_MAX = 64
+"""The most dispatches that a host closes at the same time."""
 
 
 class Dispatches:
@@ -91,9 +93,7 @@ class Dispatches:
     async def close(self) -> None:
         """Close every dispatch, and notify its consumers."""
         self._closed = True
-        for key, dispatch in tuple(self._open.items()):
-            async with self._changing.hold(key):
-                await self._close(key, dispatch)
+        await for_each(tuple(self._open.items()), self._close_in_turn, CLOSED_TOGETHER_MAX, despite_errors=True)
         await self._releasing.stop()  # leases that were not released end with the session
 
     async def _undo_attach(self, attached: Attachment) -> None:
@@ -216,6 +216,10 @@ class Dispatches:
     async def _release_held(self, lease: str, holder: str) -> None:
         """Release a lease that this process may hold under this name; acquiring it again shows whether it does."""
         await (await self._store.acquire_lease(lease, holder)).release()
+
+    async def _close_in_turn(self, opened: tuple[tuple[str, str], SegmentDispatch]) -> None:
+        async with self._changing.hold(opened[0]):
+            await self._close(*opened)
 
     async def _close(self, key: tuple[str, str], dispatch: SegmentDispatch) -> None:
         if self._open.get(key) is dispatch:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from txnframework.broker.segments import OpenSegment
 from txnframework.errors import (
@@ -24,13 +22,13 @@ from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import Isolation, ReadableEntry, ReadRequest, Visibility
 from txnframework.model.records import AbortRecord, encode
 from txnframework.model.transactions import Action, End, OpenQuery, State
+from txnframework.runtime.concurrency import for_each
 
 PAGE = Limit(1_000)
 LISTED = Limit(100)
 TOGETHER_MAX = 16
 """The most records that are written, and the most transactions that are ended, at the same time."""
 
-T = TypeVar("T")
 Place = tuple[int, Branch]
 """A ledger, and a branch with entries in it."""
 
@@ -91,7 +89,7 @@ class OutcomeRecorder:
         ending = {*holders, *(one.txn_id for _, one in found.undecided), *await self._announced(after)}
         states = {txn_id: await self._state(txn_id) for txn_id in ending}
         opened = sorted(txn_id for txn_id, state in states.items() if state is State.OPEN)
-        await _together(self._abort, opened)
+        await for_each(tuple(opened), self._abort, TOGETHER_MAX)
         if opened:
             return False
         if not self._has_records:
@@ -153,7 +151,7 @@ class OutcomeRecorder:
         return False
 
     async def _store_records(self, places: Iterable[Place]) -> None:
-        await _together(self._store_record, places)
+        await for_each(tuple(places), self._store_record, TOGETHER_MAX)
 
     async def _store_record(self, place: Place) -> None:
         ledger_id, branch = place
@@ -199,13 +197,3 @@ async def transactions_in(coordinator: ITransactionCoordinator, segments: Collec
             break
         page = await coordinator.list_open(OpenQuery(after=page[-1].txn_id, limit=LISTED))
     return frozenset(found)
-
-
-async def _together(work: Callable[[T], Awaitable[None]], subjects: Iterable[T]) -> None:
-    slots = asyncio.Semaphore(TOGETHER_MAX)
-
-    async def run(subject: T) -> None:
-        async with slots:
-            await work(subject)
-
-    await asyncio.gather(*map(run, subjects))

@@ -17,10 +17,14 @@ from txnframework.model.layout_changes import begun, with_subscription, without_
 from txnframework.model.metadata import Expect, Put, Record
 from txnframework.model.names import TopicName, check_new_name
 from txnframework.model.positions import EARLIEST, Position
+from txnframework.runtime.concurrency import for_each
 
 if TYPE_CHECKING:
     from txnframework.broker.segments import OpenSegment
 
+
+TOGETHER_MAX = 64
+"""The most segments whose records are written or read at the same time."""
 
 Start = Literal["earliest", "latest"]
 
@@ -110,11 +114,14 @@ class SubscriptionChanges:
 
     async def tombstone(self, layout: Layout, name: str) -> None:
         """Write the tombstones of a subscription that is not listed; its record is last and marks completion."""
-        for segment_id in layout.segments:
+
+        async def end(segment_id: int) -> None:
             await StoredCursor(self._store, str(layout.topic), str(layout.name_of(segment_id)), name).give_up()
             # After the tombstone: its incarnation makes counts void that a dispatch of this life writes from now on.
             counts = paths.delivery_counts_key(str(layout.name_of(segment_id)), name)
             await self._store.delete(counts, Expect.ANY)
+
+        await for_each(tuple(layout.segments), end, TOGETHER_MAX)
         key = paths.subscription_key(str(layout.topic), name)
 
         async def replaced(record: Record | None) -> Put | None:
@@ -132,7 +139,13 @@ class SubscriptionChanges:
         """Return the positions after which a new subscription begins."""
         if start == "earliest":
             return {}
-        return {segment.id: await self._end_of(layout, segment) for segment in layout.in_order()}
+        found: dict[int, Position] = {}
+
+        async def find(segment: Segment) -> None:
+            found[segment.id] = await self._end_of(layout, segment)
+
+        await for_each(layout.in_order(), find, TOGETHER_MAX)
+        return dict(sorted(found.items()))
 
     async def _end_of(self, layout: Layout, segment: Segment) -> Position:
         """Return the position up to which a segment may be read now."""
@@ -143,9 +156,15 @@ class SubscriptionChanges:
 
     async def _finish(self, layout: Layout, version: int, name: str) -> bool:
         """Create the missing records of a listed subscription; return False if the layout must be read again."""
-        for segment_id in layout.segments:
-            if not await self._make_cursor(layout, segment_id, name):
-                return False
+        missing: list[int] = []
+
+        async def make(segment_id: int) -> None:
+            if not missing and not await self._make_cursor(layout, segment_id, name):
+                missing.append(segment_id)
+
+        await for_each(tuple(layout.segments), make, TOGETHER_MAX)
+        if missing:
+            return False
         await self._make_record(layout.topic, name)
         return await self._layouts.put_if(begun(layout, name), version)
 
