@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
 from txnframework.broker import Host, RetryingTasks
 from txnframework.client._subscription.attachments import SegmentAttachments
 from txnframework.client._subscription.division import Division
-from txnframework.client._subscription.feed import Inbox
+from txnframework.client._subscription.feed import Feed, Inbox
 from txnframework.client._subscription.moves import CursorMoves
 from txnframework.client._subscription.options import ConsumerOptions
-from txnframework.client._subscription.segments import FollowedSegments, Targets
+from txnframework.client._subscription.segments import FollowedSegments, Targets, TopicSegment
 from txnframework.errors import (
     Closed,
     ConsumerBusy,
@@ -26,6 +26,10 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import IWatch
 from txnframework.model.names import SegmentName, TopicName
+from txnframework.runtime.concurrency import for_each
+
+TOGETHER_MAX = 64
+"""The most segments that a consumer is attached to, or detached from, at the same time."""
 
 
 class Membership:
@@ -59,10 +63,12 @@ class Membership:
         self._moved: dict[TopicName, TopicName] = {}
         # The topics whose layouts have changed since they were read.
         self._unread: set[TopicName] = set()
+        # A pass over all segments decides by the feeds, which another pass changes.
+        self._passing = asyncio.Lock()
         self._tasks = tasks = RetryingTasks(host.environment, self._failed)
         self._attachments = attachments = SegmentAttachments(host, options, self.segments, inbox, tasks, changed, wake)
         self._division = Division(host, options, self.segments, attachments, tasks, changed) if options.shares else None
-        self.moves = CursorMoves(host, self.segments, attachments, changed, self._attach_all)
+        self.moves = CursorMoves(host, self.segments, attachments, changed, self._attach_in_turn)
 
     async def join(self) -> None:
         """
@@ -96,7 +102,7 @@ class Membership:
         Unacknowledged messages go to other consumers.
         """
         await self._tasks.stop()
-        feeds = self.segments.feeds.values()
+        feeds = tuple(self.segments.feeds.values())
         async with AsyncExitStack() as last_first:
             # The host completes attachments and detachments during which the tasks were stopped.
             keys = [feed.place.key for feed in feeds]
@@ -104,11 +110,15 @@ class Membership:
             last_first.push_async_callback(self._host.steps.abandoned_ended, keys)
             for watch in self._watches:
                 last_first.push_async_callback(watch.close)
-            for feed in feeds:
-                last_first.push_async_callback(self._attachments.detach, feed)
+            for generation in self.segments.generations():
+                last_first.push_async_callback(self._detach_all, generation)
             if self._division is not None:
                 # First of all, so that the others expect nothing more of this process.
                 last_first.push_async_callback(self._division.leave)
+
+    async def _detach_all(self, feeds: Sequence[Feed]) -> None:
+        """Detach from segments of which none descends from another, even if some detachments fail."""
+        await for_each(feeds, self._attachments.detach, TOGETHER_MAX, despite_errors=True)
 
     async def _load_layouts(self) -> None:
         layouts = self.segments.layouts
@@ -174,64 +184,93 @@ class Membership:
     async def _keep_up(self) -> None:
         while True:
             self._changed.clear()
-            await self._follow_moves()
-            for feed in tuple(self.segments.feeds.values()):
-                if feed.error is not None and feed.attached is not None:
-                    if isinstance(feed.error, NotFound | Closed) and await self._note_moves():
-                        await self._follow_moves()
-                        continue
-                    await self._attachments.step_back(feed, feed.error)
-                if feed.done and not feed.finished:
-                    await feed.finish()
-                    await self._attachments.detach(feed)
-            for segment, feed in tuple(self.segments.feeds.items()):
-                if feed.sought:
-                    await self.moves.go_back_before(segment, feed)
-            if self._division is not None:
-                await self._division.divide()
-                await self._division.give_up()
-            await self._attach_all()
+            async with self._passing:
+                await self._pass()
             await self._changed.wait()
 
-    async def _attach_all(self, *, first: bool = False) -> None:
-        """Attach to the segments that are needed, parents before children; ``first``: for the caller of ``join``."""
-        refused: SubscriptionOwnedElsewhere | None = None
-        division, attachments = self._division, self._attachments
-        for at in self.segments.all():
-            if not attachments.is_needed(at.name) or not self.segments.may_follow(at):
-                continue
-            if division is not None and not division.takes(at.topic, at.name):
-                continue
-            # A segment that this consumer reached by following may already have another consumer, as after a merge.
-            refuses = first and not self._options.stand_by and self.segments.is_asked_for(at.name)
-            try:
-                await attachments.attach(at)
-            except SubscriptionOwnedElsewhere as error:
-                if division is not None:
-                    # Another process was faster. The change of its lease leads to the next attempt, except on the
-                    # segment of a topic that has migrated: its lease has the old name.
-                    if self.segments.layouts[at.topic].is_adopted(at.segment.id):
-                        attachments.wait_for(at.name)
+    async def _pass(self) -> None:
+        """Do what has become necessary: detach from segments, and attach to others."""
+        await self._follow_moves()
+        for feed in tuple(self.segments.feeds.values()):
+            if feed.error is not None and feed.attached is not None:
+                if isinstance(feed.error, NotFound | Closed) and await self._note_moves():
+                    await self._follow_moves()
                     continue
-                if refuses and self.segments.in_order:
-                    raise
-                refused = error
-                attachments.wait_for(at.name)
-            except ConsumerBusy:
-                if refuses:
-                    raise
-                attachments.wait_for(at.name)
-            except LeaseLost as error:
-                attachments.take_again(at.name, error)
-                self._changed.set()
-            except LedgerNotFound:
-                # The segment that was opened belongs to the topic that this one has become.
-                if first or not await self._note_moves():
-                    raise
+                await self._attachments.step_back(feed, feed.error)
+            if feed.done and not feed.finished:
+                await feed.finish()
+                await self._attachments.detach(feed)
+        for segment, feed in tuple(self.segments.feeds.items()):
+            if feed.sought:
+                await self.moves.go_back_before(segment, feed)
+        if self._division is not None:
+            await self._division.divide()
+            await self._division.give_up()
+        await self._attach_all()
+
+    async def _attach_in_turn(self) -> None:
+        """Attach to the segments that are needed, not during another pass over all segments."""
+        async with self._passing:
+            await self._attach_all()
+
+    async def _attach_all(self, *, first: bool = False) -> None:
+        """
+        Attach to the segments that are needed, parents before children; ``first``: for the caller of ``join``.
+
+        Many are attached at the same time. A consumer that may be refused begins with one of them. So of two processes
+        that open a consumer at the same time, one gets all segments, and the other one none.
+        """
+        begun: set[str] = set()
+        refused: list[SubscriptionOwnedElsewhere] = []
+        alone = first and not self._options.stand_by
+        while due := [at for at in self.segments.all() if at.name not in begun and self._is_due(at)]:
+            together = due[:1] if alone else due
+            alone = False
+            begun.update(at.name for at in together)
+            await for_each(together, partial(self._attach, first, refused), TOGETHER_MAX)
+            if self._moved and not first:
                 self._changed.set()
                 return
-        if first and refused is not None and not self.segments.feeds and not self._options.stand_by:
-            raise refused
+        if first and refused and not self.segments.feeds and not self._options.stand_by:
+            raise refused[-1]
+
+    def _is_due(self, at: TopicSegment) -> bool:
+        """Return whether a segment is to be attached now."""
+        if not self._attachments.is_needed(at.name) or not self.segments.may_follow(at):
+            return False
+        return self._division is None or self._division.takes(at.topic, at.name)
+
+    async def _attach(self, first: bool, refused: list[SubscriptionOwnedElsewhere], at: TopicSegment) -> None:
+        """Attach to a segment if that is still due; if another process dispatches it, wait until it is free."""
+        if (self._moved and not first) or not self._is_due(at):
+            return
+        attachments = self._attachments
+        # A segment that this consumer reached by following may already have another consumer, as after a merge.
+        refuses = first and not self._options.stand_by and self.segments.is_asked_for(at.name)
+        try:
+            await attachments.attach(at)
+        except SubscriptionOwnedElsewhere as error:
+            if self._division is not None:
+                # Another process was faster. The change of its lease leads to the next attempt, except on the segment
+                # of a topic that has migrated: its lease has the old name.
+                if self.segments.layouts[at.topic].is_adopted(at.segment.id):
+                    attachments.wait_for(at.name)
+                return
+            if refuses and self.segments.in_order:
+                raise
+            refused.append(error)
+            attachments.wait_for(at.name)
+        except ConsumerBusy:
+            if refuses:
+                raise
+            attachments.wait_for(at.name)
+        except LeaseLost as error:
+            attachments.take_again(at.name, error)
+            self._changed.set()
+        except LedgerNotFound:
+            # The segment that was opened belongs to the topic that this one has become.
+            if first or not await self._note_moves():
+                raise
 
     def _failed(self, error: Exception) -> None:
         self.error = self.error or error

@@ -71,6 +71,9 @@ class CursorMoves:
         feeds, moving = self._segments.feeds, self._attachments.moving
         moving |= set(segments)
         try:
+            # What is being attached cannot be detached, and would be attached after its feed was removed.
+            for feed in [feeds[one] for one in segments if one in feeds]:
+                await feed.tried.wait()
             left = [
                 one for one in segments if self._segments.is_finished(one) or self._segments.descends(one, segments)
             ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from txnframework.client._subscription.feed import Feed
 from txnframework.model.layout import Layout, Segment
-from txnframework.model.names import SegmentName, TopicName, parse_name, topic_of
+from txnframework.model.names import SegmentName, TopicName, parse_name, segment_id_of, topic_of
 
 Targets = tuple[TopicName | SegmentName, ...]
 """The topics and segments that a caller named."""
@@ -56,6 +56,8 @@ class FollowedSegments:
         self.in_order = in_order
         self.layouts: dict[TopicName, Layout] = {}
         self.feeds: dict[str, Feed] = {}
+        # For each topic, what ``_by_id`` returned last, and the layout and the targets that it was returned for.
+        self._known: dict[TopicName, tuple[Layout, Targets, dict[int, TopicSegment]]] = {}
 
     def layout_of(self, segment: str) -> Layout:
         """
@@ -83,6 +85,7 @@ class FollowedSegments:
     def move(self, topic: TopicName, to: Layout) -> None:
         """Follow a topic that has migrated: its new layout, and the new name as the target."""
         self.layouts.pop(topic, None)
+        self._known.pop(topic, None)
         self.layouts[to.topic] = to
         self.targets = tuple(dict.fromkeys(to.topic if one == topic else one for one in self.targets))
 
@@ -95,10 +98,17 @@ class FollowedSegments:
         """Return all segments to attach to, parents before children."""
         return [one for layout in self.layouts.values() for one in self.of(layout)]
 
-    def of(self, layout: Layout) -> list[TopicSegment]:
+    def of(self, layout: Layout) -> tuple[TopicSegment, ...]:
         """Return the segments of one topic to attach to, parents before children."""
-        found = followed(layout, self.targets, self.in_order)
-        return [TopicSegment(str(layout.name_of(one.id)), layout.topic, one) for one in found]
+        return tuple(self._by_id(layout).values())
+
+    def _by_id(self, layout: Layout) -> dict[int, TopicSegment]:
+        known = self._known.get(layout.topic)
+        if known is None or known[0] is not layout or known[1] is not self.targets:
+            found = followed(layout, self.targets, self.in_order)
+            named = {one.id: TopicSegment(str(layout.name_of(one.id)), layout.topic, one) for one in found}
+            known = self._known[layout.topic] = layout, self.targets, named
+        return known[2]
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all segments to attach to, parents before children."""
@@ -124,11 +134,10 @@ class FollowedSegments:
 
     def may_follow(self, at: TopicSegment) -> bool:
         """Return whether a segment may be attached, by the state of its parents."""
-        if not self.in_order:
+        if not self.in_order or not at.segment.parents:
             return True
-        layout = self.layouts[at.topic]
-        wanted = {one.id for one in followed(layout, self.targets, self.in_order)}
-        feeds = [self.feeds.get(str(layout.name_of(parent))) for parent in at.segment.parents if parent in wanted]
+        wanted = self._by_id(self.layouts[at.topic])
+        feeds = [self.feeds.get(wanted[parent].name) for parent in at.segment.parents if parent in wanted]
         return all(feed is not None and feed.may_be_followed for feed in feeds)
 
     def follows(self, at: TopicSegment) -> bool:
@@ -145,7 +154,25 @@ class FollowedSegments:
         unfinished = {one.segment.id for one in left}
         return [one.name for one in left if not self.in_order or unfinished.isdisjoint(one.segment.parents)]
 
+    def generations(self) -> tuple[tuple[Feed, ...], ...]:
+        """Return all feeds in groups of which none descends from another, ancestors first."""
+        found: dict[int, list[Feed]] = {}
+        depths = {layout.topic: _depths(layout) for layout in self.layouts.values()}
+        for name, feed in self.feeds.items():
+            layout = self.find_layout(name) if self.in_order else None
+            depth = 0 if layout is None else depths[layout.topic].get(segment_id_of(parse_name(name)), 0)
+            found.setdefault(depth, []).append(feed)
+        return tuple(tuple(feeds) for _, feeds in sorted(found.items()))
+
     def _feeds_before(self, topic: TopicName, segment_id: int) -> tuple[Feed, ...]:
         layout = self.layouts[topic]
         names = (str(layout.name_of(one.id)) for one in reversed(layout.ancestors(segment_id)))
         return tuple(self.feeds[one] for one in names if one in self.feeds)
+
+
+def _depths(layout: Layout) -> dict[int, int]:
+    """Return for each segment the length of the longest line of its ancestors."""
+    found: dict[int, int] = {}
+    for segment in layout.in_order():
+        found[segment.id] = 1 + max((found[parent] for parent in segment.parents if parent in found), default=-1)
+    return found
