@@ -14,6 +14,7 @@ from sqlalchemy import select
 from txnframework.errors import Closed, LeaseHeld, OutcomeUnknown
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import KeyRange
+from txnframework.model.paths import lease_key
 from txnframework.testing import run_ready
 from txnframework_sql import SqlMetadataStore
 from txnframework_sql.schema import leases, sessions
@@ -285,5 +286,47 @@ def test_watch_during_close(tmp_path: Path) -> None:
             await closing
             outcomes = await asyncio.gather(*watching, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [Closed, Closed]
+
+    asyncio.run(main())
+
+
+def test_many_acquisitions_share_a_step(tmp_path: Path) -> None:
+    """
+    What is acquired at the same time takes one commit, and each caller gets its own lease or refusal.
+
+    A cancelled caller holds nothing, and the others get their leases.
+    """
+
+    async def main() -> None:
+        harness = SqlMetadataHarness(tmp_path)
+        async with harness.open() as one, harness.open() as two:
+            taken = await two.acquire_lease("n03", "two")
+            before = sql(one).database.commits
+            with busy(sql(one)):
+                acquiring = [asyncio.create_task(one.acquire_lease(f"n{number:02}", "one")) for number in range(20)]
+                acquiring.append(asyncio.create_task(one.acquire_lease("n05", "someone else here")))
+                await run_ready()
+                acquiring[7].cancel()
+                await run_ready()
+            found = await asyncio.gather(*acquiring, return_exceptions=True)
+            assert sql(one).database.commits - before == 1
+            assert isinstance(found[7], asyncio.CancelledError)
+            refusals = [error for error in found if isinstance(error, LeaseHeld)]
+            assert [(error.name, error.holder) for error in refusals] == [("n03", "two"), ("n05", "one")]
+            leases_held = [lease for lease in found if not isinstance(lease, BaseException)]
+            assert [lease.key for lease in leases_held] == [
+                lease_key(f"n{number:02}") for number in range(20) if number not in (3, 7)
+            ]
+            fencing = [lease.fencing for lease in leases_held]
+            assert len({*fencing}) == len(fencing)
+            assert min(fencing) > taken.fencing
+            for lease in leases_held:
+                record = await two.get(lease.key)
+                assert record is not None
+                assert record.version == lease.version
+                await lease.release()
+            # Without a caller, the lease ends with the session, as after a lost reply.
+            await pass_time(harness, SESSION_TTL_MS)
+            await two.acquire_lease("n07", "two")
 
     asyncio.run(main())

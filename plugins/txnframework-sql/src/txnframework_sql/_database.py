@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from txnframework.environment import Environment
-from txnframework.errors import TxnFrameworkError
 from txnframework.interfaces import IDatabaseTransaction
 from txnframework.model import (
     Append,
@@ -162,12 +161,3 @@ class Database(Executor, Protocol):
 
     async def close(self) -> None:
         """Finish the running operations and release the database; idempotent."""
-
-
-def copy_error(error: TxnFrameworkError, cause: BaseException | None) -> TxnFrameworkError:
-    """Return a copy of an error for one caller: one object raised in several tasks would mix up their tracebacks."""
-    # Without ``__init__``: what it takes is not what ``args`` contains.
-    own = type(error).__new__(type(error), *error.args)
-    own.__dict__.update(error.__dict__)
-    own.__cause__ = cause
-    return own

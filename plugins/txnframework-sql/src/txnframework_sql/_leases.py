@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from dataclasses import dataclass
 
 from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
+from txnframework_sql._error_copies import copy_error
 from txnframework_sql.steps.leases import (
     Clock,
     Granted,
     LeaseRequest,
     Refused,
-    acquire_lease,
+    acquire_leases,
     end_expired,
     end_session,
     extend,
@@ -28,6 +31,9 @@ MARGIN = 6
 
 HEARTBEATS = 3
 """A session that holds a lease is renewed so often in its lifetime."""
+
+TOGETHER_MAX = 64
+"""The most leases that are acquired in one step of the database."""
 
 
 @implementer(ILease)
@@ -55,9 +61,25 @@ class Lease:
         self._lost.set()
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """An acquisition, and the lease that its caller waits for."""
+
+    name: str
+    holder: str
+    lease: asyncio.Future[Lease]
+
+    def refuse(self, error: Exception) -> None:
+        """Let the caller raise an error, unless it was cancelled."""
+        if not self.lease.done():
+            self.lease.set_exception(error)
+
+
 class LeaseSession:
     """
     Renews the session while it may hold a lease; an opening without a lease writes nothing.
+
+    Acquisitions that wait for their turn share a step of the database, and each of them gets its own answer.
 
     ``clock`` decides when leases expire in the database. The local expiry is measured by this process's own clock,
     starting before each request to the database. The two clocks are therefore never compared.
@@ -81,13 +103,25 @@ class LeaseSession:
         self._changing = asyncio.Lock()
         # The acquisitions that run or wait for their turn.
         self._acquiring = 0
+        # Those that wait, whether a step for them is about to begin, and the steps that are about to begin or run.
+        self._waiting: deque[_Waiting] = deque()
+        self._is_sharing = False
+        self._sharing: set[asyncio.Task[None]] = set()
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def acquire(self, name: str, holder: str) -> Lease:
         """Acquire a lease, or raise LeaseHeld."""
+        acquiring = _Waiting(name, holder, asyncio.get_running_loop().create_future())
+        self._waiting.append(acquiring)
         self._acquiring += 1
         try:
-            return await self._acquire(name, holder)
+            self._share()
+            return await acquiring.lease
+        except asyncio.CancelledError:
+            if acquiring.lease.done() and not acquiring.lease.cancelled() and acquiring.lease.exception() is None:
+                # The caller was cancelled just before it got the lease, as if the reply had been lost.
+                self._held.pop(acquiring.lease.result(), None)
+            raise
         finally:
             self._acquiring -= 1
 
@@ -126,32 +160,65 @@ class LeaseSession:
         await self._stop()
         self._is_known = False
 
-    async def _acquire(self, name: str, holder: str) -> Lease:
+    def _share(self) -> None:
+        """Start a step for the acquisitions that wait, unless one is about to begin."""
+        if not self._is_sharing:
+            self._is_sharing = True
+            # A task of its own, so that a cancelled caller does not cancel the others.
+            task = asyncio.ensure_future(self._acquire_waiting())
+            self._sharing.add(task)
+            task.add_done_callback(self._sharing.discard)
+
+    async def _acquire_waiting(self) -> None:
+        """Acquire leases that are waited for, in one step; each of the callers gets its lease or an error."""
         async with self._changing:
-            self._require_open()
-            now_ms = self._environment.monotonic_ms()
-            if now_ms >= self._valid_until_ms:
-                self._lapse()
-            lapses = self._lapses
-            request = LeaseRequest(name, holder, self.name, self._ttl_ms, lapses > self._stored_lapses)
-            was_known, self._is_known = self._is_known, True
-            # Called before the reply, which may be lost, so that the session does not outlive the leases it holds.
-            self.start_expiry()
-            answer = await self._executor.write(lambda: acquire_lease(request, self._clock))
-            # Leases that lapsed during the commit are still granted in the database: the session's next step ends them.
-            self._stored_lapses = lapses
-            if isinstance(answer, Refused):
-                self._is_known = was_known
-                raise LeaseHeld(name, answer.holder, answer.key)
+            self._is_sharing = False
+            taken = [self._waiting.popleft() for _ in range(min(TOGETHER_MAX, len(self._waiting)))]
+            if self._waiting:
+                self._share()
+            wanted = [one for one in taken if not one.lease.done()]
+            try:
+                if wanted:
+                    await self._acquire(wanted)
+            except TxnFrameworkError as error:
+                for one in wanted:
+                    one.refuse(copy_error(error, error.__cause__))
+            except BaseException:
+                # A defect, or the event loop is ending: no caller may wait forever.
+                for one in wanted:
+                    one.lease.cancel()
+                raise
+
+    async def _acquire(self, wanted: list[_Waiting]) -> None:
+        self._require_open()
+        now_ms = self._environment.monotonic_ms()
+        if now_ms >= self._valid_until_ms:
+            self._lapse()
+        lapses = self._lapses
+        names = tuple((one.name, one.holder) for one in wanted)
+        request = LeaseRequest(names, self.name, self._ttl_ms, lapses > self._stored_lapses)
+        was_known, self._is_known = self._is_known, True
+        # Called before the reply, which may be lost, so that the session does not outlive the leases it holds.
+        self.start_expiry()
+        answers = await self._executor.write(lambda: acquire_leases(request, self._clock))
+        # Leases that lapsed during the commit are still granted in the database: the session's next step ends them.
+        self._stored_lapses = lapses
+        if all(isinstance(answer, Refused) for answer in answers):
+            self._is_known = was_known
+        else:
             self._require_open()
             self._extend_validity(now_ms + self._ttl_ms)
-            lease = Lease(self, name, answer)
-            self._held[lease] = None
+        for one, answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, Refused):
+                one.refuse(LeaseHeld(one.name, answer.holder, answer.key))
+            elif not one.lease.done():
+                lease = Lease(self, one.name, answer)
+                self._held[lease] = None
+                one.lease.set_result(lease)
         if self._lapses > lapses or self._environment.monotonic_ms() >= self._valid_until_ms:
-            # The session lapsed before the reply, or the reply took longer than its lifetime: the lease is lost at
+            # The session lapsed before the reply, or the reply took longer than its lifetime: the leases are lost at
             # once.
             self._lapse()
-        return lease
 
     def _start(self) -> tuple[asyncio.Task[None], ...]:
         loop = asyncio.get_running_loop()

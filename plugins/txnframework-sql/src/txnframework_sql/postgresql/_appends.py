@@ -15,7 +15,8 @@ from txnframework.errors import (
     OutcomeUnknown,
     TxnFrameworkError,
 )
-from txnframework_sql._database import EntrySteps, copy_error
+from txnframework_sql._database import EntrySteps
+from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._append_columns import (
     AppendCall,

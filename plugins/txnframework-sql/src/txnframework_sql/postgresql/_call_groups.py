@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed, Corrupt, InvalidInput, TxnFrameworkError
-from txnframework_sql._database import copy_error
+from txnframework_sql._error_copies import copy_error
 from txnframework_sql.postgresql._errors import Locked
 
 _APART_MAX = 2

@@ -14,7 +14,7 @@ from functools import partial
 
 from txnframework.errors import LedgerNotFound, LedgerSealed, OutcomeUnknown, SequenceStored, Unavailable
 from txnframework.model import Append, JointAppend, JointAppended
-from txnframework_sql._database import copy_error
+from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import LedgerOptions
 from txnframework_sql.postgresql._call_groups import CallGroups, LockWaits
 from txnframework_sql.postgresql._connection import Row

@@ -11,7 +11,7 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.waits import is_done_within
-from txnframework_sql._database import copy_error
+from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.postgresql._connection import Connection, Driver

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework.model import Batch, Delete, IndexRange, Key, KeyRange, Put, PutSequential, Record, RecordPage
-from txnframework_sql._database import Joins, Records, copy_error
+from txnframework_sql._database import Joins, Records
+from txnframework_sql._error_copies import copy_error
 from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._watch import Watches

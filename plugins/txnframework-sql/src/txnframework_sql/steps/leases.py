@@ -13,7 +13,7 @@ from txnframework.model import Delete, Expect, Key, Put
 from txnframework.model.paths import lease_key
 from txnframework_sql.schema import leases, sessions
 from txnframework_sql.steps.record_writes import delete_record, put_record
-from txnframework_sql.steps.statements import Steps, lock, row, rows, write
+from txnframework_sql.steps.statements import Row, Steps, lock, row, rows, write
 
 _EXPIRED = select(sessions.c.session).where(sessions.c.expires_ms <= bindparam("now_ms")).order_by(sessions.c.session)
 _LOCK_EXPIRED = _EXPIRED.with_for_update()
@@ -27,12 +27,9 @@ _EXTEND = (
     .where(sessions.c.session == bindparam("of_session"), sessions.c.expires_ms > bindparam("now_ms"))
     .values(expires_ms=bindparam("expires_ms"))
 )
-_HELD = (
-    select(leases.c.session, leases.c.holder, leases.c.fencing)
-    .where(leases.c.name == bindparam("of_name"))
-    .with_for_update()
-)
-_OF_SESSION = select(leases.c.name).where(leases.c.session == bindparam("of_session"))
+_LOOK = select(leases.c.session, leases.c.holder, leases.c.fencing).where(leases.c.name == bindparam("of_name"))
+_HELD = _LOOK.with_for_update()
+_OF_SESSION = select(leases.c.name).where(leases.c.session == bindparam("of_session")).order_by(leases.c.name)
 _TAKE = insert(leases).values({name: bindparam(name) for name in ("name", "session", "holder", "fencing")})
 _NUMBER = update(leases).where(leases.c.name == bindparam("of_name")).values(fencing=bindparam("fencing"))
 _RELEASE = delete(leases).where(
@@ -87,41 +84,61 @@ class Refused:
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
     """
-    A request for a lease: its holder, its session, and the session's lifetime.
+    A request of a session for leases: their names and holders, and the session's lifetime.
 
     ``anew``: the session dropped its leases locally. The database must then release them as well.
     """
 
-    name: str
-    holder: str
+    wanted: tuple[tuple[str, str], ...]
     session: str
     ttl_ms: int
     anew: bool
 
 
-def acquire_lease(request: LeaseRequest, clock: Clock) -> Steps[Granted | Refused]:
-    """Acquire a lease that is free, or whose session has expired, and extend the own session."""
+def acquire_leases(request: LeaseRequest, clock: Clock) -> Steps[tuple[Granted | Refused, ...]]:
+    """
+    Acquire each lease that is free, or whose session has expired, and extend the own session; answer in their order.
+
+    The leases are taken in the order of their names: two requests for the same ones wait for each other at most once.
+    """
     # The own session may be among the expired ones; its old leases must not become valid again.
     yield from lock(_OWN_SESSION, of_session=request.session)
     now_ms = yield from clock()
     yield from _end_expired(now_ms)
     if request.anew:
         yield from end_session(request.session)
-    key = lease_key(request.name)
-    held = yield from row(_HELD, of_name=request.name)
-    if held is not None and held[:2] != (request.session, request.holder):
-        return Refused(key, held[1])
-    yield from write(_JOIN, session=request.session, expires_ms=now_ms + request.ttl_ms)
-    if held is not None:
-        return Granted(key, held[2])
+    answers: dict[int, Granted | Refused] = {}
+    is_extended = False
+    for number, (name, holder) in sorted(enumerate(request.wanted), key=lambda one: one[1][0]):
+        held = yield from _own_or_other(name, request.session)
+        if held is not None and held[:2] != (request.session, holder):
+            answers[number] = Refused(lease_key(name), held[1])
+            continue
+        if not is_extended:
+            yield from write(_JOIN, session=request.session, expires_ms=now_ms + request.ttl_ms)
+            is_extended = True
+        fencing = held[2] if held is not None else (yield from _take(name, holder, request.session))
+        answers[number] = Granted(lease_key(name), fencing)
+    return tuple(answer for _, answer in sorted(answers.items(), key=lambda one: one[0]))
+
+
+def _own_or_other(name: str, session: str) -> Steps[Row | None]:
+    """Return session, holder and fencing number of a held lease; it stays as it is only if it is the own session's."""
+    held = yield from row(_LOOK, of_name=name)
+    # Without a lock on the leases of others: a request holds many locks, and another one may be about to end them.
+    return (yield from row(_HELD, of_name=name)) if held is not None and held[0] == session else held
+
+
+def _take(name: str, holder: str, session: str) -> Steps[int]:
+    """Take a free lease; return its fencing number."""
     # This row comes first, because it excludes other sessions. Otherwise a session could take its number, wait, and
     # then get the lease with a lower number than later holders that already released it.
-    yield from write(_TAKE, name=request.name, session=request.session, holder=request.holder, fencing=0)
-    document = LeaseDocument(holder=request.holder, session=request.session)
+    yield from write(_TAKE, name=name, session=session, holder=holder, fencing=0)
+    document = LeaseDocument(holder=holder, session=session)
     # The number is the record's version: it grows over all records, and so over the holders of a lease.
-    written = yield from put_record(Put(key, msgspec.json.encode(document), Expect.ANY))
-    yield from write(_NUMBER, of_name=request.name, fencing=written.version)
-    return Granted(key, written.version)
+    written = yield from put_record(Put(lease_key(name), msgspec.json.encode(document), Expect.ANY))
+    yield from write(_NUMBER, of_name=name, fencing=written.version)
+    return written.version
 
 
 def extend(session: str, ttl_ms: int, clock: Clock) -> Steps[bool]:
