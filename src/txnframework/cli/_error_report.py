@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from txnframework.cli import STATUS_INTERRUPTED
 from txnframework.cli._safe_stream import safe_output
 from txnframework.errors import (
     DeploymentClosed,
@@ -25,7 +26,6 @@ from txnframework.errors import (
 STATUS_DONE = 0
 STATUS_FAILED = 1
 STATUS_INVALID_INPUT = 2
-STATUS_INTERRUPTED = 130
 
 TRACEBACK_VARIABLE = "TXNFRAMEWORK_TRACEBACK"
 
@@ -88,12 +88,15 @@ def status_of(error: TxnFrameworkError) -> int:
 
 def report(error: TxnFrameworkError) -> None:
     """
-    Write the error's sentence to standard error, with the command that explains its code.
+    Write the error's sentence and notes to standard error, with the command that explains its code.
 
     Invalid usage has no such command, because its sentence says what to do.
     """
     sentence = " ".join(str(error).split()) or type(error).__name__
-    hint = next((hint for kind, hint in HINTS.items() if isinstance(error, kind)), "")
+    notes = [" ".join(note.split()) for note in getattr(error, "__notes__", ())]
+    hint = "".join(f"; {note}" for note in notes) or next(
+        (hint for kind, hint in HINTS.items() if isinstance(error, kind)), ""
+    )
     explained = "" if isinstance(error, InvalidInput) else f" (txnframework explain {error.code})"
     click.echo(f"Error: {sentence}{hint}{explained}", err=True)
 

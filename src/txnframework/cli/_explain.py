@@ -6,21 +6,19 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 import click
 
+from txnframework.cli._suggestions import near_names, question_of
 from txnframework.cli.output import output_option, print_facts, print_json
 from txnframework.errors import InvalidInput, TxnFrameworkError, excerpt
 from txnframework.plugin import GROUP
 
 FIELDS = ("known", "retry", "advice")
 """The fields of an error's docstring, in order."""
-NEAR = 0.75
-"""From which similarity on a name is suggested; 1 is the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +82,9 @@ def find_error(text: str, errors: Iterable[type[TxnFrameworkError]]) -> type[Txn
     for word in words:
         if word in names:
             return names[word][1]
-    near = dict.fromkeys(names[one][0] for word in words for one in get_close_matches(word, names, cutoff=NEAR))
+    near = dict.fromkeys(names[one][0] for word in words for one in near_names(word, names))
     if near:
-        raise InvalidInput(f"no error is named {excerpt(text)}; did you mean {' or '.join(near)}?")
+        raise InvalidInput(f"no error is named {excerpt(text)}; {question_of(near)}")
     raise InvalidInput(
         f"no error is named {excerpt(text)}; write a code such as TXN-302, or install the plugin it is of"
     )

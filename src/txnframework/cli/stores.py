@@ -12,13 +12,14 @@ import click
 import msgspec
 
 from txnframework.cli._groups import LoadedPlugins
-from txnframework.cli._options import CONFIG_FILE, config_option
+from txnframework.cli._options import CONFIG_FILE, ConfigPath, config_option
+from txnframework.cli._suggestions import suggest_names
 from txnframework.client import Client, open
 from txnframework.config import Config, check_config, load_config, redact_url, store_name
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.plugin import PluginRegistry
 
-__all__ = ["LoadedPlugins", "config_option", "settings_of", "with_client"]
+__all__ = ["ConfigPath", "LoadedPlugins", "config_option", "settings_of", "with_client"]
 
 R = TypeVar("R")
 
@@ -46,7 +47,8 @@ def with_client(
     Open a client, call ``work`` with it, close it; return the result of ``work``.
 
     Most commands end quickly and leave sweeping to other processes. A command that ``stays`` sweeps as well, because it
-    may wait for a transaction that a dead process left open.
+    may wait for a transaction that a dead process left open. If a topic or subscription does not exist, the error
+    suggests similar names.
     """
     settings = settings_of(loaded, config)
     sweep = settings.transactions.sweep and stays
@@ -58,6 +60,7 @@ def with_client(
         async with AsyncExitStack() as stack:
             async with notice_if_slow(connection_notice(settings, loaded.registry), SystemEnvironment()):
                 client = await stack.enter_async_context(open(adapted, registry=loaded.registry))
+            await stack.enter_async_context(suggest_names(client))
             return await work(client)
 
     return asyncio.run(run())
