@@ -18,6 +18,8 @@ _SECRET_NAME = re.compile(
 )
 _URL = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.IGNORECASE | re.DOTALL)
 _SCHEME = re.compile(r"([a-z][a-z0-9.-]*)(?:\+[a-z0-9+.-]*)?:", re.IGNORECASE)
+# A path has lost the second of two slashes; one letter is a drive of Windows.
+_URL_AS_FILE = re.compile(r"[a-z][a-z0-9+.-]+:(?:/.*)?", re.IGNORECASE | re.DOTALL)
 _AUTHORITY_END = re.compile(r"[/?#]")
 _CLUSTER = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 # Hosts and directories of sockets, each with a port or without.
@@ -63,6 +65,17 @@ def store_name(url: str) -> str:
     """
     found = _SCHEME.match(url)
     return found[1].lower() if found else ""
+
+
+def check_no_url(file: str) -> None:
+    """Raise ConfigurationError, without a password, if the URL of a store is given as a configuration file."""
+    if _URL_AS_FILE.fullmatch(file):
+        raise ConfigurationError(
+            "",
+            'this is a URL, and a configuration is a file or a table; write url = "URL" under [metadata] in a file'
+            " ('txnframework init' writes one), or pass the table {'metadata': {'url': 'URL'}}",
+            redact_url(file),
+        )
 
 
 def is_own_machine(host: str) -> bool:

@@ -25,7 +25,7 @@ from txnframework.broker import (
 from txnframework.broker import CopyProgress as Show
 from txnframework.cli import terminal
 from txnframework.cli._error_report import STATUS_FAILED
-from txnframework.cli._options import confirm, yes_option
+from txnframework.cli._options import ConfigPath, confirm, yes_option
 from txnframework.cli.output import output_option, print_facts, print_json, print_table
 from txnframework.cli.stores import LoadedPlugins, config_option, settings_of
 from txnframework.config import Config, redact_url, store_name
@@ -37,7 +37,7 @@ SHOWN_MAX = 20
 to_option = click.option(
     "--to",
     "to",
-    type=click.Path(path_type=Path),
+    type=ConfigPath(),
     metavar="FILE",
     help="Configuration file of the other deployment.",
 )
@@ -207,7 +207,7 @@ def _show_audit(report: AuditReport) -> None:
         (report.bytes, "bytes of entries"),
         (report.sequences, "sequences of producers"),
         (report.records, "records"),
-        (report.index_entries, "index entries"),
+        (report.index_entries, "entries of indexes"),
     ]
     print_table(("compared", "what"), rows)
     if not report.differing:

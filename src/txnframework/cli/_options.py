@@ -13,6 +13,7 @@ import click
 
 from txnframework.cli._error_report import STATUS_FAILED
 from txnframework.errors import InvalidInput
+from txnframework.urls import check_no_url
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,12 +21,24 @@ CONFIG_FILE = "txnframework.toml"
 CONFIG_VARIABLE = "TXNFRAMEWORK_CONFIG"
 
 
+class ConfigPath(click.Path):
+    """The path of a configuration file; the URL of a store is refused, before a path loses its slashes."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or raise ConfigurationError for a URL."""
+        check_no_url(os.fspath(value))
+        return super().convert(value, param, ctx)
+
+
 def config_option(command: F) -> F:
     """Add ``--config FILE`` to a command."""
     return click.option(
         "--config",
         "config",
-        type=click.Path(path_type=Path),
+        type=ConfigPath(),
         envvar=CONFIG_VARIABLE,
         metavar="FILE",
         help=f"Configuration file.  [default: {CONFIG_FILE} if it exists, otherwise the embedded database]",

@@ -12,6 +12,7 @@ import msgspec
 from txnframework.config._sections import BacklogQuotaOverride, BacklogQuotaSection, Config
 from txnframework.errors import ConfigurationError, InvalidInput
 from txnframework.tables import KeyPath, decode
+from txnframework.urls import check_no_url
 
 
 def load_config(source: Path | str | Mapping[str, object] | None = None) -> Config:
@@ -35,7 +36,8 @@ def load_config(source: Path | str | Mapping[str, object] | None = None) -> Conf
         table: Mapping[str, object] = source
     else:
         place = KeyPath(file=str(source))
-        table = parse_toml(Path(source), _missing(str(source)))
+        check_no_url(str(source))
+        table = parse_toml(Path(source), "file not found; 'txnframework init' writes one")
     config = decode(table, Config, place)
     for name in config.namespaces:
         if not re.fullmatch(r"[^/\s]+/[^/\s]+", name):
@@ -51,12 +53,6 @@ def _check_quota(quota: BacklogQuotaSection | BacklogQuotaOverride, place: KeyPa
     for key, bound in (("messages", quota.messages), ("bytes", quota.bytes)):
         if bound == 0:
             raise (place / key).error("0 would refuse every message; write -1 for no limit, or a number >= 1")
-
-
-def _missing(source: str) -> str:
-    if "://" in source:  # a path with these characters exists, or is a URL that was meant for a store
-        return "file not found; a configuration is a file or a table, so pass a URL as {'metadata': {'url': URL}}"
-    return "file not found; 'txnframework init' writes one"
 
 
 def _resolved(config: Config) -> Config:

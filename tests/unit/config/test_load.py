@@ -155,14 +155,30 @@ def test_unreadable_files(tmp_path: Path) -> None:
     ) as caught:
         load_config(tmp_path / "none.toml")
     assert isinstance(caught.value.__cause__, OSError)
-    with pytest.raises(ConfigurationError, match=r"pass a URL as \{'metadata': \{'url': URL\}\}$"):
-        load_config("sqlite:///none.db")
     with pytest.raises(ConfigurationError, match="cannot read the file: Is a directory"):
         load_config(tmp_path)
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b"a = 1\nb = '\xe4'\n")
     with pytest.raises(ConfigurationError, match=r"latin\.toml: line 2: invalid TOML: not UTF-8 text"):
         load_config(latin)
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("sqlite:///none.db", "sqlite:///none.db"),
+        ("memory:", "memory:"),
+        ("postgresql://u:sesame@h/d", "postgresql://u:***@h/d"),
+        (Path("postgresql://u:sesame@h/d"), "postgresql:***@h/d"),
+    ],
+)
+def test_a_url_is_no_configuration_file(source: Path | str, shown: str) -> None:
+    """The sentence says where the URL belongs, quotes it as it was given, and has no password."""
+    with pytest.raises(ConfigurationError) as caught:
+        load_config(source)
+    assert str(caught.value).startswith(f"{shown}: this is a URL")
+    assert "under [metadata]" in str(caught.value)
+    assert "{'metadata': {'url': 'URL'}}" in str(caught.value)
 
 
 def test_printing_a_configuration_shows_no_secret() -> None:

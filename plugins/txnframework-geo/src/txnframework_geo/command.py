@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from txnframework.cli.addresses import parse_address
 from txnframework.cli.output import duration_of, output_option, print_facts, print_json_line
-from txnframework.cli.stores import LoadedPlugins, settings_of, with_client
+from txnframework.cli.stores import ConfigPath, LoadedPlugins, settings_of, with_client
 from txnframework.cli.terminal import console
 from txnframework.client import Client, open
 from txnframework.errors import MissingExtra, TxnFrameworkError
@@ -45,7 +45,7 @@ Replicate in the other direction, too; nothing is sent back:
 @click.option(
     "--from",
     "source",
-    type=click.Path(path_type=Path),
+    type=ConfigPath(),
     metavar="FILE",
     required=True,
     help="Configuration file of the deployment to replicate from.",
@@ -53,7 +53,7 @@ Replicate in the other direction, too; nothing is sent back:
 @click.option(
     "--to",
     "target",
-    type=click.Path(path_type=Path),
+    type=ConfigPath(),
     metavar="FILE",
     required=True,
     help="Configuration file of the deployment to replicate to.",
