@@ -377,3 +377,36 @@ def test_a_subscription_that_another_process_has_is_refused(cli: Any, shared: St
     one_sentence(
         asyncio.run(hold()), "subscription billing", f"is dispatched by {process} in session-", "try again when"
     )
+
+
+LISTS_TOPICS = "'txnframework topic list' lists all topics"
+LISTS_SUBSCRIPTIONS = "'txnframework subscription list' lists the subscriptions"
+
+
+def test_a_name_that_does_not_exist_is_compared_with_those_that_do(cli: Any) -> None:
+    """Commands suggest similar topics of the namespace, and similar subscriptions; otherwise the command that lists."""
+    cli("topic", "create", "orders")
+    cli("subscription", "create", "orders", "billing")
+    orders = "did you mean topic://public/default/orders?"
+    for arguments, advice in (
+        (("topic", "describe", "order"), orders),
+        (("topic", "produce", "Orders", "x"), orders),
+        (("topic", "delete", "persistent://public/default/orders", "--yes"), orders),
+        (("subscription", "list", "ordres"), orders),
+        (("subscription", "describe", "orders", "biling"), "did you mean billing?"),
+        (("topic", "describe", "invoices"), LISTS_TOPICS),
+        (("topic", "describe", "acme/sales/orders"), LISTS_TOPICS),
+        (("subscription", "describe", "orders", "audit"), LISTS_SUBSCRIPTIONS),
+    ):
+        refused = cli(*arguments)
+        assert refused.status == 1
+        assert f"; {advice}" in refused.err
+        assert ("did you mean" in refused.err) == advice.startswith("did you mean")
+
+
+def test_a_url_is_no_configuration_file(cli: Any) -> None:
+    """The URL is quoted with all of its slashes and without its password."""
+    for option in (("--config", "postgresql://u:sesame@h/d", "topic", "list"), ("check", "postgresql://u:sesame@h/d")):
+        refused = cli(*option)
+        assert refused.status == 2
+        assert refused.err.startswith("Error: postgresql://u:***@h/d: this is a URL")

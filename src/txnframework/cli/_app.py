@@ -26,7 +26,7 @@ variable TXNFRAMEWORK_CONFIG names, otherwise ./txnframework.toml. Without a fil
 'txnframework init' writes a configuration file, 'txnframework check' validates it, 'txnframework plugins' lists the
 installed plugins, and 'txnframework doctor' finds out what is wrong.
 """
-EPILOG = "Exit status: 0 success, 1 failure or a negative result, 2 invalid usage."
+EPILOG = "Exit status: 0 success, 1 failure or a negative result, 2 invalid usage, 130 interrupted."
 
 
 def _own(module: str, name: str, help_: str) -> Command:

@@ -12,9 +12,10 @@ import click
 import msgspec
 
 from txnframework.broker import NoPlugins, StoreProbe, plugins_of, probe_stores
-from txnframework.cli._error_report import STATUS_FAILED, report
+from txnframework.cli._error_report import report
 from txnframework.cli._groups import LoadedPlugins
 from txnframework.cli._options import CONFIG_FILE, CONFIG_VARIABLE, ConfigPath
+from txnframework.cli._statuses import STATUS_FAILED
 from txnframework.cli.output import duration_of, output_option, print_change, print_json, print_records
 from txnframework.cli.stores import connection_notice, notice_if_slow
 from txnframework.config import (

@@ -24,8 +24,8 @@ from txnframework.broker import (
 )
 from txnframework.broker import CopyProgress as Show
 from txnframework.cli import terminal
-from txnframework.cli._error_report import STATUS_FAILED
 from txnframework.cli._options import ConfigPath, confirm, yes_option
+from txnframework.cli._statuses import STATUS_FAILED
 from txnframework.cli.output import output_option, print_facts, print_json, print_table
 from txnframework.cli.stores import LoadedPlugins, config_option, settings_of
 from txnframework.config import Config, redact_url, store_name

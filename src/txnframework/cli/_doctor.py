@@ -15,10 +15,10 @@ import click
 import msgspec
 
 from txnframework.broker import StoreProbe, probe_stores
-from txnframework.cli._error_report import STATUS_FAILED
 from txnframework.cli._explain import entry_of
 from txnframework.cli._groups import LoadedPlugins
 from txnframework.cli._options import CONFIG_FILE, config_option
+from txnframework.cli._statuses import STATUS_FAILED
 from txnframework.cli._transaction import explain
 from txnframework.cli.output import duration_of, output_option, print_json, print_records
 from txnframework.cli.stores import connection_notice, notice_if_slow, settings_of

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from txnframework.cli import STATUS_INTERRUPTED
 from txnframework.cli._safe_stream import safe_output
+from txnframework.cli._statuses import STATUS_DONE, STATUS_FAILED, STATUS_INTERRUPTED, STATUS_INVALID_INPUT
 from txnframework.errors import (
     DeploymentClosed,
     InvalidInput,
@@ -22,10 +22,6 @@ from txnframework.errors import (
     TopicNotFound,
     TxnFrameworkError,
 )
-
-STATUS_DONE = 0
-STATUS_FAILED = 1
-STATUS_INVALID_INPUT = 2
 
 TRACEBACK_VARIABLE = "TXNFRAMEWORK_TRACEBACK"
 

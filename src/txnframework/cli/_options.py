@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from txnframework.cli._error_report import STATUS_FAILED
+from txnframework.cli._statuses import STATUS_FAILED
 from txnframework.errors import InvalidInput
 from txnframework.urls import check_no_url
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from txnframework.cli._error_report import STATUS_DONE, STATUS_FAILED
 from txnframework.cli._groups import CommandGroup
+from txnframework.cli._statuses import STATUS_DONE, STATUS_FAILED
 from txnframework.cli.output import duration_of, output_option, print_facts, print_json, print_records, time_of
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client, HangingTransaction, parse_txn_id

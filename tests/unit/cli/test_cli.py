@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -186,6 +188,16 @@ def test_plugins_as_json_and_table(invoke: Any) -> None:
     assert "(passed in)" in table.out
 
 
+def test_the_list_of_plugins_is_no_wider_than_a_page(invoke: Any) -> None:
+    """Also in a pipe, where lines are not folded: guarantees are listed one in a line, if they are wanted."""
+    listed, guaranteed = invoke("plugins"), invoke("plugins", "--guarantees")
+    for result in (listed, guaranteed):
+        assert result.status == 0
+        assert max(map(len, result.out.splitlines())) <= 110
+    assert "IDurableStore" not in listed.out
+    assert re.search(r"metadata store +sqlite +IDurableStore\n", re.sub(" +\n", "\n", guaranteed.out))
+
+
 def test_plugins_reports_what_cannot_be_used(invoke: Any) -> None:
     """The list is still shown; the sentence goes to standard error; status 1."""
     result = invoke("plugins", plugins=(broken(), bringing("zz-demo", lambda: pytest.fail("loaded"))))
@@ -309,6 +321,24 @@ def test_interrupt_has_its_own_status(invoke: Any) -> None:
     result = invoke("zz-wait", plugins=(bringing("zz-wait", lambda: wait),))
     assert result.status == 130
     assert "Interrupted." in result.err
+
+
+class _Interrupting(MetaPathFinder):
+    """Interrupts the import of the program, as Ctrl-C does in the first second of a command."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "txnframework.cli._app":
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_before_the_command_runs_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Importing takes a part of a second; Ctrl-C then prints no traceback of whatever is imported."""
+    monkeypatch.delitem(sys.modules, "txnframework.cli._app")
+    monkeypatch.setattr(sys, "meta_path", [_Interrupting(), *sys.meta_path])
+    assert main(["--help"]) == 130
+    assert capsys.readouterr() == ("", "Interrupted.\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no file here is always full")
