@@ -40,10 +40,12 @@ class TransactionConflict(Conflict):
     """
     ``txn_id`` cannot do this: it has ended, or it conflicts with another transaction (``other``).
 
-    :known: Nothing was acknowledged on that segment.
+    :known: On that segment, this call sent and acknowledged nothing. If the transaction has ended, the call did not
+        change its result: what it did before took effect if it was committed.
     :retry: transaction
-    :advice: Abort, and do the work again in a new transaction. If it happens often, two consumers handle the same
-        messages: look at the subscription's type.
+    :advice: If it was committed, do only what was refused in a new transaction. Otherwise abort, and do all the work
+        again in a new transaction. If it happens often, two consumers handle the same messages: look at the
+        subscription's type.
     """
 
     code = "TXN-202"
@@ -59,11 +61,11 @@ class InvalidTransactionState(Conflict):
     """
     ``txn_id`` has already ended, as ``actual``, or with other branches than requested.
 
-    :known: The transaction has ended as ``actual``. If a commit was requested and ``actual`` is ABORTED, nothing took
-        effect.
-    :retry: transaction
-    :advice: Do the work again in a new transaction. If the timeout aborted it, raise ``timeout_ms`` or do less in one
-        transaction.
+    :known: The transaction has ended as ``actual``, and this call changed nothing. COMMITTED: what its commit included
+        took effect. ABORTED: nothing took effect.
+    :retry: decide
+    :advice: If ``actual`` is ABORTED, do the work again in a new transaction; if the timeout aborted it, raise
+        ``timeout_ms`` or do less in one transaction. If ``actual`` is COMMITTED, do not do the work again.
     """
 
     code = "TXN-203"

@@ -184,7 +184,8 @@ class TopicName:
         if not separator and len(parts) == 1:
             parts = [DEFAULT_TENANT, DEFAULT_NAMESPACE, *parts]
         if len(parts) != 3:
-            raise InvalidName(text, f"it has {len(parts)} parts; {_TOPIC_FORM}")
+            count = "1 part" if len(parts) == 1 else f"{len(parts)} parts"
+            raise InvalidName(text, f"it has {count}; {_TOPIC_FORM}")
         tenant, namespace, name = parts
         # Checked here as well, so that the error quotes the given text and not its completed form.
         _check_parts(tenant, namespace, name, text)

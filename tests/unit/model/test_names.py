@@ -23,7 +23,7 @@ BAD_TOPICS = {
     "": "its name is empty",
     "a/b": "it has 2 parts",
     "a/b/c/d": "it has 4 parts",
-    "topic://ratings": "it has 1 parts",
+    "topic://ratings": "it has 1 part;",
     "topic://a/b": "it has 2 parts",
     "topic://a/b/c/": "it has 4 parts",
     "topic:///b/c": "its tenant is empty",

@@ -56,7 +56,7 @@ class TopicLost(Conflict):
         self.again = again
         since = " and created again" if again else ""
         super().__init__(
-            f"topic {topic} was deleted{since} before this query had read all of it; set failOnDataLoss=false to skip"
+            f"{topic} was deleted{since} before this query had read all of it; set failOnDataLoss=false to skip"
             " the deleted messages, or delete the checkpoint"
         )
 
@@ -182,7 +182,7 @@ class TopicMissing(NotFound):
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        super().__init__(f"topic {topic} does not exist; create it first: txnframework topic create {topic}")
+        super().__init__(f"{topic} does not exist; create it first: txnframework topic create {topic}")
 
 
 class ApplicationMixed(Conflict):
