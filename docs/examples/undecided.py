@@ -1,7 +1,7 @@
 """
-Leave a transaction open, as a program does that is stuck: what it sent is nobody's business yet.
+Leave a transaction open, as a stuck program does: readers wait for its message.
 
-The topic invoices has to be there.
+The topic invoices must exist.
 """
 
 import asyncio

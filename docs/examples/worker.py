@@ -1,7 +1,7 @@
 """
 A service: every order becomes an invoice, exactly once, however often the service is killed.
 
-The topics orders and invoices have to be there.
+The topics orders and invoices must exist.
 """
 
 import asyncio
