@@ -37,7 +37,8 @@ from txnframework.model.paths import lease_key
 from txnframework_memory._co_commit import join_connection
 from txnframework_memory._database import MemoryConnection
 from txnframework_memory._link import Link, Pause, RecordWatch, Watch
-from txnframework_memory._records import Change, Records, check_batch, concerned_by, record_id
+from txnframework_memory._records import Change, IndexWatch, Records, check_batch, concerned_by, record_id
+from txnframework_memory._remembered import Remembered
 from txnframework_memory._server import Server
 
 
@@ -96,9 +97,9 @@ class MemoryMetadataStore:
         self._server = server
         self._records = server.records
         self.location: object = server
-        # Dicts keep the order of arming, so that a run can be repeated exactly.
+        # In the order of arming, so that a run can be repeated exactly.
         self._connections: list[MemoryConnection] = []
-        self._watches: dict[Watch[Change], None] = {}
+        self._watches: Remembered[Watch[Change]] = Remembered(lambda watch: not watch.is_closed)
 
     async def get(self, key: Key) -> Record | None:
         """Return the record, or None."""
@@ -192,9 +193,8 @@ class MemoryMetadataStore:
         if self.link.is_closed:
             return
         self.link.close()
-        for watch in tuple(self._watches):
+        for watch in self._watches:
             watch.end()
-        self._watches.clear()
         for connection in self._connections:
             connection.crash()
         self.end_session()
@@ -218,15 +218,16 @@ class MemoryMetadataStore:
         return await self.link.write(partial(self._records.apply, batch), partial(self._server.locks.of_batch, batch))
 
     def _arm(self, target: Key | KeyRange | IndexRange) -> Watch[Change]:
-        self._watches = {watch: None for watch in self._watches if not watch.is_closed}
         armed = self._records.watches
         watch: Watch[Change]
         if isinstance(target, Key):
             watch = RecordWatch(armed, record_id(target), self.link)
+        elif isinstance(target, IndexRange):
+            watch = IndexWatch(armed, target, self.link)
         else:
             watch = Watch(armed, partial(concerned_by, target), self.link)
         armed.add(watch)
-        self._watches[watch] = None
+        self._watches.add(watch)
         return watch
 
     def _break(self, key: Key, version: int) -> None:

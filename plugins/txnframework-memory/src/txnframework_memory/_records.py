@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from txnframework.errors import VersionMismatch
 from txnframework.model import (
@@ -25,7 +26,7 @@ from txnframework.model import (
     Record,
     RecordPage,
 )
-from txnframework_memory._link import RecordWatch, Watches
+from txnframework_memory._link import Link, RecordWatch, W, Watch, Watches
 
 RecordID = tuple[str, str]
 """Path and partition. Python sorts text as its UTF-8 bytes sort, so paths are in the order that the role requires."""
@@ -64,6 +65,14 @@ def concerned_by(target: Key | KeyRange | IndexRange, change: Change) -> bool:
     return any(entry.index == target.index and target.start <= entry.key < target.stop for entry in change.indexes)
 
 
+class IndexWatch(Watch[Change]):
+    """A watch on the records with entries in a range of an index."""
+
+    def __init__(self, watches: Watches[Change], target: IndexRange, link: Link) -> None:
+        super().__init__(watches, partial(concerned_by, target), link)
+        self.index = target.index
+
+
 @dataclass(frozen=True, slots=True)
 class _Stored:
     record: Record
@@ -71,19 +80,56 @@ class _Stored:
 
 
 class RecordWatches(Watches[Change]):
-    """The armed watches on records; a watch on a single record is matched by its place first, which is cheaper."""
+    """
+    The armed watches on records, in groups, so that a change is compared with few of them.
+
+    A consumer has watches for each segment of its topic.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._groups: dict[Hashable, dict[Watch[Change], None]] = {}
+        # The number of each watch, by which the watches of several groups are woken in the order of arming.
+        self._numbers: dict[Watch[Change], int] = {}
+        self._last_number = 0
+
+    def add(self, watch: W) -> W:
+        """Wake ``watch`` from now on, and return it."""
+        self._last_number += 1
+        self._numbers[watch] = self._last_number
+        self._groups.setdefault(_group_of(watch), {})[watch] = None
+        return super().add(watch)
+
+    def remove(self, watch: Watch[Change]) -> None:
+        """Remove a watch; an unknown one is ignored."""
+        if self._numbers.pop(watch, None) is not None:
+            group = _group_of(watch)
+            del self._groups[group][watch]
+            if not self._groups[group]:
+                del self._groups[group]
+        super().remove(watch)
 
     def notify(self, changes: Iterable[Change]) -> None:
         """Wake every watch that one of the changes concerns."""
         told = tuple(changes)
-        places = {(change.path, change.partition) for change in told}
-        for watch in tuple(self._armed):
+        groups = dict.fromkeys(group for change in told for group in _groups_of(change) if group in self._groups)
+        for watch in sorted((one for group in groups for one in self._groups[group]), key=self._numbers.__getitem__):
             if watch.link is not None and watch.link.is_cut:
-                continue
-            if isinstance(watch, RecordWatch) and watch.place not in places:
                 continue
             if concerning := tuple(filter(watch.concerns, told)):
                 watch.wake(concerning)
+
+
+def _group_of(watch: Watch[Change]) -> Hashable:
+    """Return the group of a watch: its record, its index, or all ranges of keys."""
+    if isinstance(watch, RecordWatch):
+        return watch.place
+    return watch.index if isinstance(watch, IndexWatch) else KeyRange
+
+
+def _groups_of(change: Change) -> set[Hashable]:
+    """Return the groups that have all watches that a change may concern."""
+    return {(change.path, change.partition), KeyRange, *(entry.index for entry in change.indexes)}
 
 
 class Records:

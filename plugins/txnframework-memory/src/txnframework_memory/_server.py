@@ -7,6 +7,7 @@ from txnframework.model import Batch, Delete, Record
 from txnframework_memory._database import MemoryDatabase
 from txnframework_memory._ledgers import LedgerCollection
 from txnframework_memory._records import Locks, Records
+from txnframework_memory._remembered import Remembered
 
 
 class Server:
@@ -20,7 +21,7 @@ class Server:
         self.rows = LedgerCollection(environment.now_ms)
         self._sessions = 0
         self._fencing = 0
-        self._leases: dict[str, list[Record]] = {}
+        self._leases: dict[str, Remembered[Record]] = {}
 
     def take_identity(self, identity: str) -> None:
         """Use another identity for later openings."""
@@ -38,8 +39,7 @@ class Server:
 
     def remember_lease(self, session: str, record: Record) -> None:
         """Bind a lease's record to a session."""
-        live = [lease for lease in self._leases.get(session, ()) if self._stands(lease)]
-        self._leases[session] = [*live, record]
+        self._leases.setdefault(session, Remembered(self._stands)).add(record)
 
     def end_session(self, session: str) -> None:
         """Remove the leases that a session still holds."""
