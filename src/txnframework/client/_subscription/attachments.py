@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 
 from txnframework.broker import AttachRequest, Host, RetryingTasks, SubscriptionRef, dispatching_lease
@@ -13,7 +14,12 @@ from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments, TopicSegment
 from txnframework.errors import Closed, LeaseLost, NotFound, TopicNotFound
 from txnframework.model import paths
+from txnframework.model.positions import Position
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.concurrency import for_each
+
+TOGETHER_MAX = 64
+"""The most segments that a consumer is attached to, or detached from, at the same time."""
 
 RETAKE_DELAY_MS = 100
 RETAKE_DELAY_MS_MAX = 5_000
@@ -103,12 +109,31 @@ class SegmentAttachments:
         follows = partial(self._segments.follows, at) if options.follows_order and at.segment.parents else None
         return Feed(place, self._inbox, self._wake, self._poke, follows, missed, options.counts_durably)
 
-    async def detach(self, feed: Feed) -> None:
-        """Detach from a segment; the messages that the user has not received go to other consumers."""
+    async def detach(self, feed: Feed, withdrawn: frozenset[Position] = frozenset()) -> None:
+        """
+        Detach from a segment; the messages that the user has not received go to other consumers.
+
+        ``withdrawn``: those of them that were removed from the inbox before.
+        """
         attached, feed.attached = feed.attached, None
         self._wake()
         if attached is not None:
-            await self._host.dispatches.detach(attached, self._inbox.purge(feed))
+            await self._host.dispatches.detach(attached, withdrawn | self._inbox.purge(feed))
+
+    async def detach_all(self, generations: Iterable[Sequence[Feed]]) -> None:
+        """
+        Detach from all segments, the last generation first, even if some detachments fail.
+
+        The segments of one generation do not descend from each other.
+        """
+        withdrawn = self._inbox.purge_all()
+
+        async def detach(feed: Feed) -> None:
+            await self.detach(feed, withdrawn.get(feed, frozenset()))
+
+        async with AsyncExitStack() as last_first:
+            for feeds in generations:
+                last_first.push_async_callback(for_each, feeds, detach, TOGETHER_MAX, despite_errors=True)
 
     async def lose(self, feed: Feed) -> None:
         """Detach from a segment whose lease was lost or is given up."""

@@ -99,8 +99,17 @@ class Inbox:
     def purge(self, feed: Feed) -> frozenset[Position]:
         """Remove the messages of one segment, and return their positions."""
         positions = self.positions(feed)
-        self._waiting = deque(one for one in self._waiting if one[0] is not feed)
+        if positions:
+            self._waiting = deque(one for one in self._waiting if one[0] is not feed)
         return positions
+
+    def purge_all(self) -> dict[Feed, frozenset[Position]]:
+        """Remove all messages, and return their positions; ``purge`` of each segment looks at all messages."""
+        found: dict[Feed, set[Position]] = {}
+        for feed, message, _ in self._waiting:
+            found.setdefault(feed, set()).add(message.id.position)
+        self._waiting.clear()
+        return {feed: frozenset(positions) for feed, positions in found.items()}
 
 
 class Feed:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
 from txnframework.broker import Host, RetryingTasks
-from txnframework.client._subscription.attachments import SegmentAttachments
+from txnframework.client._subscription.attachments import TOGETHER_MAX, SegmentAttachments
 from txnframework.client._subscription.division import Division
-from txnframework.client._subscription.feed import Feed, Inbox
+from txnframework.client._subscription.feed import Inbox
 from txnframework.client._subscription.moves import CursorMoves
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments, Targets, TopicSegment
@@ -27,9 +27,6 @@ from txnframework.errors import (
 from txnframework.interfaces import IWatch
 from txnframework.model.names import SegmentName, TopicName
 from txnframework.runtime.concurrency import for_each
-
-TOGETHER_MAX = 64
-"""The most segments that a consumer is attached to, or detached from, at the same time."""
 
 
 class Membership:
@@ -110,15 +107,10 @@ class Membership:
             last_first.push_async_callback(self._host.steps.abandoned_ended, keys)
             for watch in self._watches:
                 last_first.push_async_callback(watch.close)
-            for generation in self.segments.generations():
-                last_first.push_async_callback(self._detach_all, generation)
+            last_first.push_async_callback(self._attachments.detach_all, self.segments.generations())
             if self._division is not None:
                 # First of all, so that the others expect nothing more of this process.
                 last_first.push_async_callback(self._division.leave)
-
-    async def _detach_all(self, feeds: Sequence[Feed]) -> None:
-        """Detach from segments of which none descends from another, even if some detachments fail."""
-        await for_each(feeds, self._attachments.detach, TOGETHER_MAX, despite_errors=True)
 
     async def _load_layouts(self) -> None:
         layouts = self.segments.layouts
