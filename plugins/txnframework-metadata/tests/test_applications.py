@@ -328,6 +328,20 @@ def test_committed_batches_are_bounded_and_do_not_come_back() -> None:
     asyncio.run(main())
 
 
+def test_batches_of_many_segments_are_remembered_while_they_have_few_ranges() -> None:
+    """So a record stays small, but it knows the last two batches however large they are."""
+    ends = {str(segment): Position(1, 9) for segment in range(pure.RANGES_MAX // 4)}
+    record = ApplicationRecord(run="r")
+    for segments in (ends, ends | {"more": Position(1, 9)}, dict.fromkeys(map(str, range(999)), Position(1, 9))):
+        for _ in range(5):
+            version = len(record.committed) + (record.committed[0].version if record.committed else 0)
+            operation = pure.operation_of_batch(batch(version), (SourceRange("t", "s", segments, segments),))
+            new = CommittedBatchDocument(query="query-1", version=version, ranges=operation.ranges or [])
+            record = pure.with_outcome(record, TxnID(0, version), new, pure.Bounds(5, 100))
+        kept = 4 if segments is ends else 3 if len(segments) < 99 else 2
+        assert [known.version for known in record.committed] == list(range(version - kept + 1, version + 1))
+
+
 def test_an_outcome_of_another_query_is_added() -> None:
     """Batch numbers mean nothing across queries."""
     record = ApplicationRecord(run="r", txn="x", committed=[CommittedBatchDocument(query="one", version=9)])

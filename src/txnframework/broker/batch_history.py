@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from txnframework.model.acks import ProcessedRange
+from txnframework.model.bounds import count_newest
 from txnframework.model.positions import Position
 from txnframework.model.records import HistoryDocument, SubscriptionRecord
 
-HISTORY_BATCHES_MAX = 100
-"""The most batches that the history of a subscription holds."""
+HISTORY_RANGES_MAX = 64
+"""
+The most ranges of whole batches that the history of a subscription holds, if it holds more than the last batches.
+
+A batch has a range for each segment, and each settlement writes the record.
+"""
 REPLAYED_BATCHES = 2
-"""The number of last batches whose messages are kept."""
+"""The number of last batches whose messages are kept, and which the history always holds."""
 
 
 def with_processed(record: SubscriptionRecord, segment: str, processed: ProcessedRange) -> SubscriptionRecord | None:
@@ -33,8 +40,10 @@ def with_processed(record: SubscriptionRecord, segment: str, processed: Processe
     # Sorted by query in order of appearance, then by batch. So a batch that is settled again later does not count as
     # new.
     queries = list(dict.fromkeys(old.query for old in history))
-    batches = sorted({(queries.index(old.query), old.batch) for old in history})[-HISTORY_BATCHES_MAX:]
-    kept = [old for old in history if (queries.index(old.query), old.batch) in set(batches)]
+    ranges = Counter((queries.index(old.query), old.batch) for old in history)
+    batches = sorted(ranges)
+    batches = batches[-count_newest([ranges[one] for one in batches], HISTORY_RANGES_MAX, REPLAYED_BATCHES) :]
+    kept = [old for old in history if (queries.index(old.query), old.batch) in batches]
     return None if kept == record.history else msgspec.structs.replace(record, history=kept)
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from txnframework.broker.batch_history import HISTORY_BATCHES_MAX, replayed_from, with_processed
+from collections import Counter
+
+from txnframework.broker.batch_history import HISTORY_RANGES_MAX, replayed_from, with_processed
 from txnframework.model import Position, ProcessedRange
 from txnframework.model.records import SubscriptionRecord
 
@@ -16,26 +18,35 @@ def _added(record: SubscriptionRecord, *ranges: ProcessedRange) -> SubscriptionR
 
 
 def test_the_last_batches_are_remembered() -> None:
-    """A bounded number, the oldest go; several segments of one batch are one batch."""
-    record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_BATCHES_MAX + 5)))
-    last = with_processed(record, "other", _range(HISTORY_BATCHES_MAX + 4))
+    """As many whole batches as have few ranges, the oldest go; several segments of one batch are one batch."""
+    record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_RANGES_MAX + 5)))
+    last = with_processed(record, "other", _range(HISTORY_RANGES_MAX + 4))
     assert last is not None
-    assert [one.batch for one in last.history] == [*range(5, HISTORY_BATCHES_MAX + 5), HISTORY_BATCHES_MAX + 4]
+    assert [one.batch for one in last.history] == [*range(6, HISTORY_RANGES_MAX + 5), HISTORY_RANGES_MAX + 4]
+
+
+def test_two_batches_of_very_many_segments_are_remembered_whole() -> None:
+    """Their messages are kept for a replay; the third goes."""
+    record = SubscriptionRecord()
+    for batch in range(3):
+        for segment in range(HISTORY_RANGES_MAX):
+            record = with_processed(record, str(segment), _range(batch)) or record
+    assert Counter(one.batch for one in record.history) == {1: HISTORY_RANGES_MAX, 2: HISTORY_RANGES_MAX}
 
 
 def test_repeating_changes_nothing() -> None:
     """Settling once more writes nothing, also when the batch is so old that it was forgotten."""
-    record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_BATCHES_MAX + 5)))
-    assert with_processed(record, "s", _range(HISTORY_BATCHES_MAX)) is None
+    record = _added(SubscriptionRecord(), *(_range(batch) for batch in range(HISTORY_RANGES_MAX + 5)))
+    assert with_processed(record, "s", _range(HISTORY_RANGES_MAX)) is None
     assert with_processed(record, "s", _range(0)) is None
 
 
 def test_a_newer_query_outlives_an_older_one() -> None:
     """Batch numbers compare within one query only."""
-    record = _added(SubscriptionRecord(), *(_range(1_000 + batch) for batch in range(HISTORY_BATCHES_MAX)))
+    record = _added(SubscriptionRecord(), *(_range(1_000 + batch) for batch in range(HISTORY_RANGES_MAX)))
     record = _added(record, _range(0, "newer"))
     assert (record.history[-1].query, record.history[-1].batch) == ("newer", 0)
-    assert len(record.history) == HISTORY_BATCHES_MAX
+    assert len(record.history) == HISTORY_RANGES_MAX
 
 
 def test_a_batch_that_was_planned_anew_replaces_what_it_was() -> None:

@@ -50,7 +50,12 @@ class CoordinatorOptions(Options, frozen=True, kw_only=True):
         int, Meta(ge=1, description="How many past runs of an application are remembered, and therefore refused.")
     ] = 100
     committed_batches_max: Annotated[
-        int, Meta(ge=1, description="How many committed batches of an application are remembered.")
+        int,
+        Meta(
+            ge=1,
+            description="How many committed batches of an application are remembered, or fewer if they read many"
+            " segments.",
+        ),
     ] = 100
 
 

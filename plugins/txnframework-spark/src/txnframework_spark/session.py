@@ -151,8 +151,8 @@ REDACTION: Mapping[str, str] = {
 Settings that hide the passwords of URLs in printed plans: ``explain``, Spark's web pages and its event log. Spark
 prints the options of a source there, and by default hides only those whose names look secret.
 
-Spark prints the plan of every micro-batch twice. So the first condition is one character: without it, Java looks back up
-to 255 characters from every position, and a micro-batch takes tens of milliseconds longer.
+Spark prints the plan of every micro-batch twice. So the first condition is one character: without it, Java looks back
+up to 255 characters from every position, and a micro-batch takes tens of milliseconds longer.
 """
 
 

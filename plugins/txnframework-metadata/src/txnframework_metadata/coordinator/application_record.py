@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from txnframework.errors import Fenced
+from txnframework.model.bounds import count_newest
 from txnframework.model.ids import TxnID
 from txnframework.model.positions import Position
 from txnframework.model.records import (
@@ -18,6 +20,15 @@ from txnframework.model.records import (
 )
 from txnframework.model.transactions import Application, BatchID, CommittedBatch, SourceRange, Transaction
 from txnframework_metadata.records.views import StoredOperation
+
+RANGES_MAX: Final = 128
+"""
+The most ranges, one for each segment of each source, of all batches in a record, if it has more than ``BATCHES_MIN``.
+
+Each batch writes the record several times, and a record of a hundred batches over many segments is too large for
+ZooKeeper.
+"""
+BATCHES_MIN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,9 @@ def with_outcome(
         return record
     if record.txn != str(txn_id) and same_query and max(same_query) > batch.version:
         return record
-    return msgspec.structs.replace(record, committed=[*record.committed, batch][-bounds.committed :])
+    committed = [*record.committed, batch][-bounds.committed :]
+    ranges = [sum(len(source.end) for source in known.ranges) for known in committed]
+    return msgspec.structs.replace(record, committed=committed[-count_newest(ranges, RANGES_MAX, BATCHES_MIN) :])
 
 
 def require_current(record: ApplicationRecord, application: str, run: str) -> None:

@@ -8,7 +8,7 @@ the registration by index.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,10 +22,18 @@ from txnframework.model.records import RegistrationDocument, SubscriptionRecord
 from txnframework_spark.errors import Diverged, Unsupported
 from txnframework_spark.microbatch.batch import MicroBatch
 
-REGISTRATIONS_MAX: Final = 100
+RUN_BATCHES_MAX: Final = 2
 """
-The number of batches that a subscription record remembers. It far exceeds the number of concurrent batches, so a paused
-commit still finds its own.
+The number of batches of each run that a subscription record remembers.
+
+A run decides a batch before it plans the next one. So of older batches only tasks that Spark has abandoned can be left,
+and they are refused.
+"""
+REGISTRATIONS_MAX: Final = 32
+"""
+The number of batches that the record remembers of all runs.
+
+A commit that is paused while so many batches of newer runs are registered no longer finds its own.
 """
 
 _PAGE: Final = 100
@@ -45,7 +53,8 @@ async def register(store: IMetadataStore, facts: MicroBatch, registration: Regis
     """
     Register ``reading`` for the batch; idempotent, callable from any of its tasks.
 
-    :raises Fenced: another run took the subscription over after the batch was planned; nothing was registered.
+    :raises Fenced: another run took the subscription over after the batch was planned, or the run has gone on to later
+        batches; nothing was registered.
     :raises Unsupported: two loads of the query read the same subscription.
     :raises Diverged: the batch is already registered with another range.
     """
@@ -55,7 +64,7 @@ async def register(store: IMetadataStore, facts: MicroBatch, registration: Regis
         _check(record, wanted, registration)
         if wanted in record.registrations:
             return
-        record.registrations = [*record.registrations, wanted][-REGISTRATIONS_MAX:]
+        record.registrations = _with(record.registrations, wanted)
         key = paths.subscription_key(registration.topic, registration.subscription)
         try:
             await store.put(Put(key, records.encode(record), version, subscription_indexes(record)))
@@ -63,6 +72,24 @@ async def register(store: IMetadataStore, facts: MicroBatch, registration: Regis
         except (VersionMismatch, OutcomeUnknown):
             # Another task wrote first, or the reply was lost: the next read shows which.
             continue
+
+
+def _with(registrations: Sequence[RegistrationDocument], wanted: RegistrationDocument) -> list[RegistrationDocument]:
+    """
+    Return the registrations with ``wanted`` as the newest, without those that are no longer needed.
+
+    :raises Fenced: the run of ``wanted`` has registered too many later batches.
+    """
+    mine = [known.batch for known in registrations if (known.query, known.run) == (wanted.query, wanted.run)]
+    oldest = sorted([*mine, wanted.batch])[-RUN_BATCHES_MAX:][0]
+    if wanted.batch < oldest:
+        raise Fenced(f"batch {wanted.batch} of query {wanted.query}", f"batch {max(mine)}")
+    others = [
+        known
+        for known in registrations
+        if (known.query, known.run) != (wanted.query, wanted.run) or known.batch >= oldest
+    ]
+    return [*others, wanted][-REGISTRATIONS_MAX:]
 
 
 def _check(record: SubscriptionRecord, wanted: RegistrationDocument, registration: Registration) -> None:

@@ -191,7 +191,8 @@ _WARNED_FROM, _REFUSED_FROM = 1, 2
 class AcknowledgmentCheck:
     """Checks whether each finished batch was acknowledged, until one was; a sink that acknowledges once always does.
 
-    ``allowed``: continue without acknowledgments. ``missing``: the number of unacknowledged batches by topic.
+    ``allowed``: continue without acknowledgments. ``missing``: the number of unacknowledged batches by topic, of those
+    that the subscription's record remembers.
     """
 
     host: Host
