@@ -19,6 +19,7 @@ from txnframework.model.cursor import Cursor, unite
 from txnframework.model.paths import operations_prefix
 from txnframework.model.records import AckOperation
 from txnframework.plugin import Provider, SubscriptionContext
+from txnframework.runtime.call_groups import Answers, CallGroups
 from txnframework.testing import PendingAckSuite, WorldHarness
 from txnframework_memory.testing import MemoryLedgerHarness, MemoryMetadataHarness
 from txnframework_metadata.pending_acks.groups import ack_group_rules
@@ -26,7 +27,6 @@ from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.pending_acks.store import MetadataPendingAcks
 from txnframework_metadata.pending_acks.writer import Change, Draft
 from txnframework_metadata.plugin import txnframework_buffers, txnframework_coordinators
-from txnframework_metadata.records.call_groups import Answers, CallGroups
 from txnframework_metadata.records.headers import Header, read_header
 from txnframework_metadata.records.operations import forget
 from txnframework_metadata.records.views import StoredOperation, acks_of

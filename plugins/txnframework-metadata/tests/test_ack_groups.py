@@ -9,9 +9,9 @@ import pytest
 
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.model import Ack, AckRequest, Branch, Position, ProcessedRange, TxnID
+from txnframework.runtime.call_groups import Answers, CallGroups
 from txnframework.testing.clock import run_ready
 from txnframework_metadata.pending_acks.groups import ack_group_rules
-from txnframework_metadata.records.call_groups import Answers, CallGroups
 
 PROCESSED = ProcessedRange("query", 1, Position(1, 0), Position(1, 1), 1)
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from zope.interface import implementer
 
-from txnframework.broker.batch_history import with_processed
 from txnframework.broker.coordination import expected_version, update_record
 from txnframework.broker.cursor_gaps import Gaps
+from txnframework.broker.histories import Histories
 from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import IManagedLedger, IMetadataStore, IPlannedCursor
@@ -18,7 +18,6 @@ from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
 from txnframework.model.cursor import Cursor, CursorMove, from_record, moved, to_record, unite
 from txnframework.model.ids import LOG_FAMILY, METADATA_FAMILY, Branch
-from txnframework.model.indexes import subscription_indexes
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
 from txnframework.model.names import PERSISTENT, parse_name, segment_id_of
@@ -64,7 +63,8 @@ class StoredCursor:
     acknowledgments, and writes with compare-and-set. So any number of processes may have one. ``own_writes`` only
     avoids a read after a write of this process. ``plan`` starts from the record as this process last read it, and the
     compare-and-set refuses an older one. With the segment's ``ledger``, the mark-delete position also moves from the
-    end of one ledger into the next.
+    end of one ledger into the next. Cursors with the same ``histories`` write the history of their subscription
+    together.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class StoredCursor:
         segment: str,
         subscription: str,
         ledger: IManagedLedger | None = None,
+        histories: Histories | None = None,
     ) -> None:
         self.topic = topic
         self.segment = segment
@@ -81,6 +82,7 @@ class StoredCursor:
         self._store = store
         self._key = paths.cursor_key(segment, subscription)
         self._gaps = Gaps(ledger)
+        self._histories = Histories(store) if histories is None else histories
         self.own_writes = OwnWrites()
         self.on_move: Callable[[CursorMove], None] | None = None
         """Called after the cursor has moved together with the commit of a transaction."""
@@ -197,7 +199,7 @@ class StoredCursor:
             found = await self.read()
             if not _lives(found, incarnation):
                 return False
-            await self._remember(processed)
+            await self._histories.add(self.topic, self.subscription, self.segment, processed)
         applied = True
 
         def move(cursor: Cursor | None) -> Cursor | None:
@@ -269,19 +271,6 @@ class StoredCursor:
     def _write(self, record: Record | None, cursor: Cursor) -> Put:
         return Put(self._key, records.encode(to_record(cursor)), expected_version(record))
 
-    async def _remember(self, processed: ProcessedRange) -> None:
-        """Add the range to the subscription's history."""
-        key = paths.subscription_key(self.topic, self.subscription)
-
-        async def decide(record: Record | None) -> Put | None:
-            before = records.SubscriptionRecord() if record is None else _subscription(record)
-            after = with_processed(before, self.segment, processed)
-            if after is None:
-                return None
-            return Put(key, records.encode(after), expected_version(record), subscription_indexes(after))
-
-        await update_record(self._store, key, decide)
-
     async def _listing(self) -> Layout | None:
         """Return the layout that lists the subscription, of the topic to which the segment belongs by now, or None."""
         layout = await StoredLayouts(self._store).owner(parse_name(self.segment).topic)
@@ -320,7 +309,3 @@ def _lives(cursor: Cursor | None, incarnation: int) -> bool:
 
 def _decoded(record: Record) -> Cursor:
     return from_record(records.decode(records.CursorRecord, record))
-
-
-def _subscription(record: Record) -> records.SubscriptionRecord:
-    return records.decode(records.SubscriptionRecord, record)

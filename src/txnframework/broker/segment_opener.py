@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from txnframework.broker.cursors import StoredCursor
 from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
+from txnframework.broker.histories import Histories
 from txnframework.broker.metrics import measured_pending_acks
 from txnframework.broker.non_transactional import NonTransactionalBuffer, NonTransactionalPendingAcks
 from txnframework.broker.segments import OpenSegment, SegmentSubscription
@@ -44,6 +45,7 @@ class SegmentOpener:
         self._context = context
         self._coordinator = coordinator
         self._layouts = StoredLayouts(context.metadata)
+        self._histories = Histories(context.metadata)
 
     def plugins_of(self, name: str) -> DomainPlugins | NoPlugins:
         """
@@ -166,7 +168,7 @@ class SegmentOpener:
         self, name: str, segment: OpenSegment, plugins: DomainPlugins | NoPlugins
     ) -> SegmentSubscription:
         topic = str(segment.topic)
-        cursor = StoredCursor(self._context.metadata, topic, segment.name, name, segment.ledger)
+        cursor = StoredCursor(self._context.metadata, topic, segment.name, name, segment.ledger, self._histories)
         await verify_cursor(cursor, segment.ledger)
         pending_acks = await self._pending_acks(cursor, plugins, segment.context_life)
         return SegmentSubscription(topic, segment.life, name, segment.name, cursor, pending_acks)

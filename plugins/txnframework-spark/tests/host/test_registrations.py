@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from txnframework.errors import Fenced
+from txnframework.model import paths
+from txnframework.model.metadata import Put
 from txnframework.model.positions import Position
 from txnframework_spark.microbatch.batch import MicroBatch
 from txnframework_spark.microbatch.registration import (
@@ -22,6 +24,7 @@ from txnframework_spark.microbatch.registration import (
 Play = Callable[..., None]
 
 TOPIC = "topic://public/default/in"
+SEGMENTS = 8
 
 
 def reading(batch: int, epoch: int) -> Registration:
@@ -77,3 +80,28 @@ def test_the_record_is_bounded_over_all_runs(play: Play) -> None:
         assert await remembered(world) == [(f"run {number}", 0) for number in range(1, REGISTRATIONS_MAX + 1)]
 
     play(scenario)
+
+
+def test_what_a_batch_acknowledged_on_many_segments_is_one_write(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the subscription's record, which would otherwise be written again for each segment."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish(*map(str, range(40)))
+        run = await world.run()
+        start, end = await run.plan(None)
+        staged = await run.stage(0, await run.read(0, start, end))
+        before = await load_subscription(world.host.metadata, TOPIC, "g")
+        written: list[Put] = []
+        put = run.host.metadata.put
+
+        async def noting(write: Put) -> int:
+            written.append(write)
+            return int(await put(write))
+
+        monkeypatch.setattr(run.host.metadata, "put", noting)
+        await run.commit(0, staged)
+        _, record = await load_subscription(world.host.metadata, TOPIC, "g")
+        assert (len(before[1].history), len({one.segment for one in record.history})) == (0, SEGMENTS)
+        assert [one.key.path for one in written].count(paths.subscription_key(TOPIC, "g").path) == 1
+
+    play(scenario, SEGMENTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txnframework.model.acks import AckRequest
-from txnframework_metadata.records.call_groups import GroupRules
+from txnframework.runtime.call_groups import GroupRules
 
 
 def ack_group_rules(acks_max: int) -> GroupRules[AckRequest]:

@@ -24,13 +24,13 @@ from txnframework.model.metadata import Record
 from txnframework.model.records import AckOperation
 from txnframework.model.transactions import State, Transaction
 from txnframework.plugin import SubscriptionContext, options_as
+from txnframework.runtime.call_groups import Answers, CallGroups
 from txnframework_metadata.options import PendingAckOptions
 from txnframework_metadata.pending_acks.conflict_check import CheckSources, check_conflicts, replaced
 from txnframework_metadata.pending_acks.groups import ack_group_rules
 from txnframework_metadata.pending_acks.joint_acks import JointAcks
 from txnframework_metadata.pending_acks.records import AckRecords, ConfirmedAcks
 from txnframework_metadata.pending_acks.writer import Change, Draft, admit, drafts, put_drafts, take_back
-from txnframework_metadata.records.call_groups import Answers, CallGroups
 from txnframework_metadata.records.headers import Header, read_header, require_owner
 from txnframework_metadata.records.operations import forget, require_family, scan_operations
 from txnframework_metadata.records.own_operations import AckSettler

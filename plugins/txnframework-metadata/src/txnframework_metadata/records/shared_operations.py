@@ -16,7 +16,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.metadata import Key
 from txnframework.model.records import WriteOperation
 from txnframework.model.transactions import Transaction
-from txnframework_metadata.records.call_groups import Answers, CallGroups, GroupRules
+from txnframework.runtime.call_groups import Answers, CallGroups, GroupRules
 from txnframework_metadata.records.headers import Header
 from txnframework_metadata.records.operations import STEPS_TOGETHER_MAX, HeaderCache, forget, put_operations
 from txnframework_metadata.records.own_operations import OwnOperations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from txnframework.errors import Closed, OutcomeUnknown
+from txnframework.runtime.call_groups import Answers, CallGroups, GroupRules
 from txnframework.testing.clock import run_ready
-from txnframework_metadata.records.call_groups import Answers, CallGroups, GroupRules
 
 RULES: GroupRules[int] = GroupRules(lambda *_: True, lambda _: 1, 3, "a number", groups_max=2)
 
