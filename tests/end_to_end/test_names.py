@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from txnframework import InvalidInput
+from txnframework import DeadLetter, InvalidInput
 from txnframework.broker.topics import subscriptions, topics
+from txnframework.errors import InvalidName, ReceiveTimeout, TopicExists, TopicNotFound
+from txnframework.model.names import TopicName
 from txnframework.testing._suites._base import longest_name, longest_segment
 
 TOPIC = "topic://" + longest_segment(1).removeprefix("segment://").rpartition("/")[0]
@@ -45,6 +47,39 @@ def test_everything_with_the_longest_names(stores: Any) -> None:
             assert TOPIC not in map(str, await client.topics.list())
 
     stores.run(work())
+
+
+def test_a_topic_with_a_space_is_used_but_not_created(memory: Any) -> None:
+    """An earlier release created it: it is read, consumed, and gets a topic of dead letters, whose name has it, too."""
+    old, letters = TopicName.parse("three apples"), "three apples-billing-DLQ"
+
+    async def work() -> None:
+        async with memory.open(subscriptions={"redelivery_delay_ms": 0}) as client:
+            await client.host.topics.create(old)
+            async with (
+                client.producer(old) as producer,
+                client.consumer(old, "billing", start="earliest", dead_letter=DeadLetter(0)) as consumer,
+            ):
+                await producer.send(b"a")
+                await consumer.nack(await consumer.receive(timeout_ms=60_000))
+                with pytest.raises(ReceiveTimeout):
+                    await consumer.receive(timeout_ms=60_000)
+            assert await memory.read(client, letters) == [b"a"]
+            await client.create_topic(old, exist_ok=True)
+            with pytest.raises(TopicExists):
+                await client.create_topic(old)
+            for name, reason in (
+                ("two apples", r"name contains a space; write '-' or '_' instead"),
+                ("two\u00a0apples", "name contains a space"),
+                ("my tenant/sales/orders", "tenant contains a space"),
+                ("or\u200bders", r"name contains the invisible character U\+200B"),
+            ):
+                with pytest.raises(InvalidName, match=reason):
+                    await client.create_topic(name)
+                with pytest.raises(TopicNotFound):
+                    await client.layout(name)
+
+    memory.run(work())
 
 
 def test_names_of_earlier_releases(stores: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from txnframework.broker import (
     SubscriptionPosition,
     TopicDescription,
 )
+from txnframework.client._admin import create_topic
 from txnframework.client._base import Name
 from txnframework.client._client import Client
 from txnframework.client._consumer import Consumer
@@ -61,6 +62,7 @@ __all__ = [
     "TopicDescription",
     "Transaction",
     "TransactionPart",
+    "create_topic",
     "open",
     "parse_txn_id",
 ]

@@ -7,6 +7,7 @@ from functools import partial
 
 from txnframework.broker import (
     Compactor,
+    Host,
     Lag,
     LatestByKey,
     Order,
@@ -17,10 +18,33 @@ from txnframework.client._arguments import whole_number
 from txnframework.client._base import ClientOperations, Name, check_subscription, name_from
 from txnframework.client._messages import Message, MessageID, check_message_id, received
 from txnframework.client._seek_positions import partly_moved, sought
-from txnframework.errors import InvalidInput, OutcomeUnknown, TopicExists, TopicNotFound, Unavailable, excerpt
+from txnframework.errors import (
+    InvalidInput,
+    InvalidName,
+    OutcomeUnknown,
+    TopicExists,
+    TopicNotFound,
+    Unavailable,
+    excerpt,
+)
 from txnframework.model.acks import AckStatus
 from txnframework.model.layout import HASH_MAX, Layout
-from txnframework.model.names import PERSISTENT, SEGMENT, TopicName, check_namespace, topic_of
+from txnframework.model.names import PERSISTENT, SEGMENT, TopicName, check_chosen_topic, check_namespace, topic_of
+
+
+async def create_topic(host: Host, topic: TopicName, segments: int = 1, *, exist_ok: bool = False) -> None:
+    """
+    Create a topic whose name was checked, or derives from an existing one (``model.names.check_chosen_topic``).
+
+    Everything else is that of ``Client.create_topic``.
+    """
+    try:
+        await host.steps.finish(
+            lambda: host.topics.create(topic, segments), (str(topic), f"{topic.tenant}/{topic.namespace}")
+        )
+    except TopicExists:
+        if not exist_ok:
+            raise
 
 
 class TopicOperations(ClientOperations):
@@ -33,20 +57,26 @@ class TopicOperations(ClientOperations):
         If the caller is cancelled, the topic is still created.
 
         :param exist_ok: do not raise if the topic exists; it is not changed.
-        :raises InvalidInput: the name begins with ``__`` or is not valid (``model.names.check_new_name``), or the topic
-            cannot have this many segments.
+        :raises InvalidInput: the topic does not exist, and its name begins with ``__``, contains a space or is not
+            valid otherwise (``model.names``), or the topic cannot have this many segments.
         :raises TopicExists: the topic exists, and ``exist_ok`` is False.
         """
         named = self._topic(topic)
         whole_number(segments, "segments", 1, HASH_MAX + 1)
         try:
-            await self.host.steps.finish(
-                lambda: self.host.topics.create(named, segments),
-                (str(named), f"{named.tenant}/{named.namespace}"),
-            )
-        except TopicExists:
-            if not exist_ok:
+            check_chosen_topic(named)
+        except InvalidName:
+            if not await self._exists(named):
                 raise
+        await create_topic(self.host, named, segments, exist_ok=exist_ok)
+
+    async def _exists(self, topic: TopicName) -> bool:
+        """Return whether a topic exists; an earlier release may have accepted its name."""
+        try:
+            await self.host.topics.layout(topic)
+        except TopicNotFound:
+            return False
+        return True
 
     async def undecided(self, topic: Name) -> dict[str, int]:
         """

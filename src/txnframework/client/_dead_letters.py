@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from txnframework.broker import Host, first_completed
-from txnframework.client._admin import TopicOperations
+from txnframework.client._admin import create_topic
 from txnframework.client._arguments import whole_number
 from txnframework.client._base import RetryPolicy, backoff_of
 from txnframework.client._messages import Message
@@ -113,7 +113,6 @@ class DeadLetters:
         """The error for which dead letters cannot be moved; they remain unacknowledged."""
         self._host = host
         self._retry = RetryPolicy(host.environment, host.config.client)
-        self._topics = TopicOperations(host)
         self._transactions = TransactionOperations(host)
         self._rule = rule
         self._consumer = consumer
@@ -182,16 +181,16 @@ class DeadLetters:
 
     async def _send_then_ack(self, message: Message, target: TopicName, headers: dict[str, bytes]) -> None:
         """Send, then acknowledge; after a crash between the two, the repeated send is recognised and stores nothing."""
-        await self._topics.create_topic(target, exist_ok=True)
+        await create_topic(self._host, target, exist_ok=True)
         name = _producer_name(message, self._consumer.subscription)
-        async with await open_producer(self._topics.host, self._retry, target, name) as producer:
+        async with await open_producer(self._host, self._retry, target, name) as producer:
             await producer.send(message.value, key=message.key, headers=headers, sequence_id=0)
         await self._consumer.ack(message)
 
     async def _producer(self, target: TopicName) -> Producer:
         if target not in self._producers:
-            await self._topics.create_topic(target, exist_ok=True)
-            self._producers[target] = await open_producer(self._topics.host, self._retry, target, None)
+            await create_topic(self._host, target, exist_ok=True)
+            self._producers[target] = await open_producer(self._host, self._retry, target, None)
         return self._producers[target]
 
     def _headers(self, message: Message) -> dict[str, bytes]:

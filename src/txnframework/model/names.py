@@ -49,6 +49,8 @@ _RANGE = re.compile(r"([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 # They change the order of the characters around them, so that a name is read as another one.
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# They have no form and no width. Joiners are not among them, because words of some languages contain them.
+_INVISIBLE = frozenset("\u200b\u2060\ufeff")
 
 
 def check_known_name(text: object, what: str) -> str:
@@ -89,6 +91,22 @@ def check_new_topic(topic: TopicName) -> None:
             raise InvalidName(str(topic), f"its {what} {fault}")
     if fault := _length_fault(f"{topic.tenant}/{topic.namespace}/{topic.name}"):
         raise InvalidName(str(topic), f"it {fault}")
+
+
+def check_chosen_topic(topic: TopicName) -> None:
+    """
+    Raise InvalidName unless a person may choose this name for a new topic.
+
+    These rules are in addition to those of ``check_new_topic``. White space inside a name is refused: a shell divides
+    such a name in two, and no configuration can name such a namespace. Characters without a form are refused, because
+    two names look the same. Earlier releases accepted both, so names that exist remain usable. A name that is derived
+    from an existing one, such as that of a dead-letter topic, a migrated topic or a replica, is exempt.
+    """
+    for what, part in (("tenant", topic.tenant), ("namespace", topic.namespace), ("name", topic.name)):
+        if any(one.isspace() for one in part.strip()):
+            raise InvalidName(str(topic), f"its {what} contains a space; write '-' or '_' instead")
+        if hidden := next((one for one in part if one in _INVISIBLE), None):
+            raise InvalidName(str(topic), f"its {what} contains the invisible character U+{ord(hidden):04X}")
 
 
 def check_namespace(text: object) -> tuple[str, str]:

@@ -16,7 +16,16 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
 
-from txnframework.client import Client, Consumer, Message, MessageID, Producer, Transaction, TransactionPart
+from txnframework.client import (
+    Client,
+    Consumer,
+    Message,
+    MessageID,
+    Producer,
+    Transaction,
+    TransactionPart,
+    create_topic,
+)
 from txnframework.errors import InvalidInput, ReceiveTimeout
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import state_of
@@ -83,7 +92,7 @@ class Target:
         :raises InvalidInput: some of the topics have migrated, and no transaction includes them and the others.
         """
         for topic in self._topics:
-            await self._client.create_topic(topic, segments=segments[topic], exist_ok=True)
+            await create_topic(self._client.host, topic, segments[topic], exist_ok=True)
             self._producers[topic] = await self._resources.enter_async_context(await self._client.producer(topic))
         domains = {one: await self._client.transaction_domain(one) for one in (*self._topics, self.progress_topic)}
         self._domain = domains[self.progress_topic]
@@ -100,7 +109,7 @@ class Target:
 
     async def join(self) -> None:
         """Wait until no other process replicates under this name, as far as leases can tell."""
-        await self._client.create_topic(self.progress_topic, exist_ok=True)
+        await create_topic(self._client.host, self.progress_topic, exist_ok=True)
         await self._client.subscribe(self.progress_topic, SUBSCRIPTION, start="earliest")
         self._consumer = await self._resources.enter_async_context(
             await self._client.consumer(self.progress_topic, SUBSCRIPTION, type="failover", stand_by=True)
