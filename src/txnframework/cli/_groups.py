@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from txnframework.cli._suggestions import near_names, question_of
 from txnframework.errors import PluginError, TxnFrameworkError
 from txnframework.plugin import Command, PluginRegistry, RegisteredCommand, load_commands, load_plugins
 
@@ -117,7 +118,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Add, to the error for an unknown command, the distribution to install and the broken plugins."""
+        """Add, to the error for an unknown command, similar ones, the distribution to install and broken plugins."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as exc:
@@ -125,7 +126,10 @@ class CommandGroup(click.Group):
             full_name = f"{self.group_name} {args[0]}".strip()
             if full_name in DISTRIBUTIONS:
                 notes.append(f"It {_origin_of(DISTRIBUTIONS[full_name])}")
-            raise click.UsageError("\n".join([exc.format_message(), *notes]), ctx=exc.ctx) from exc
+            # Click suggests only commands that are imported already.
+            near = [repr(one) for one in near_names(args[0], self.list_commands(ctx))]
+            sentence = f"{exc.message} {question_of(near).capitalize()}" if near else exc.format_message()
+            raise click.UsageError("\n".join([sentence, *notes]), ctx=exc.ctx) from exc
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing those that are not imported yet."""

@@ -154,6 +154,13 @@ def test_unknown_command_names_the_nearest_and_the_broken_plugins(invoke: Any) -
     assert f"Note: {BROKEN}" in result.err
 
 
+def test_a_mistyped_command_is_compared_with_all(invoke: Any) -> None:
+    """Also with those that are not imported, and with those of plugins."""
+    assert "No such command 'topik'. Did you mean 'topic'" in invoke("topik", "list").err
+    demo = bringing("zz-demo", lambda: pytest.fail("loaded"))
+    assert "No such command 'zz-dmo'. Did you mean 'zz-demo'?\n" in invoke("zz-dmo", plugins=(demo,)).err
+
+
 def test_a_command_of_a_plugin_that_is_not_installed_is_known(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The README speaks of commands that a distribution brings; who lacks it is told which."""
     monkeypatch.setitem(_groups.DISTRIBUTIONS, "zz-far", "txnframework-far")
