@@ -143,7 +143,7 @@ def test_file_that_is_no_database_is_refused(url: str) -> None:
     [
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),
-        ("sqlite:///a.db?mode=ro", "names no file"),
+        ("sqlite:///a.db?mode=ro", "has parameters .mode., and a SQLite URL has none"),
         ("mysql://user:secret@host/db", "only SQLite and PostgreSQL"),
         ("no url", "not a database URL"),
     ],

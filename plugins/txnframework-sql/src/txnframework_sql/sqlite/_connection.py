@@ -119,7 +119,10 @@ def locate(url: str) -> Location:
         raise InvalidInput(
             f"{shown}: this release of txnframework-sql supports only SQLite and PostgreSQL, not {backend}"
         )
-    if parsed.query or parsed.host or not parsed.database or parsed.database.startswith((":memory:", "file:")):
+    if parsed.query:
+        names = ", ".join(sorted(parsed.query))
+        raise InvalidInput(f"{shown} has parameters ({names}), and a SQLite URL has none; remove them from ? on")
+    if parsed.host or not parsed.database or parsed.database.startswith((":memory:", "file:")):
         raise InvalidInput(f"{shown} names no file; write sqlite:///directory/txn.db (four slashes: absolute)")
     return Location(Path(parsed.database).expanduser().resolve(), shown)
 
