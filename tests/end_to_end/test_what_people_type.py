@@ -132,3 +132,15 @@ def test_a_transactions_id_in_place_of_it(memory: Any) -> None:
 def test_a_configuration_that_is_none() -> None:
     with pytest.raises(InvalidInput, match="invalid configuration 5: expected the path of a file"):
         txnframework.config.load_config(5)  # type: ignore[arg-type]
+
+
+def test_a_number_in_place_of_a_rule_for_dead_letters(memory: Any) -> None:
+    """The number alone does not say what it counts."""
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("t")
+            with pytest.raises(InvalidInput, match=r"dead_letter is a rule such as DeadLetter\(3\), not 5$"):
+                await client.consumer("t", "s", dead_letter=5)
+
+    memory.run(work())

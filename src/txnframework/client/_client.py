@@ -189,6 +189,8 @@ class Client(
         if not targets:
             raise InvalidInput("a consumer needs at least one topic")
         if dead_letter is not None:
+            if not isinstance(dead_letter, DeadLetter):
+                raise InvalidInput(f"dead_letter is a rule such as DeadLetter(3), not {excerpt(dead_letter)}")
             for topic in dict.fromkeys(target.topic for target in targets):
                 await self._require_possible(dead_letter.topic_for(topic, subscription))
         balances = self.host.config.subscriptions.balance if balance is None else balance
