@@ -14,6 +14,7 @@ from protocol import (
     covering,
     deciding,
     deleting,
+    excluding,
     fencing,
     moving,
     returning,
@@ -42,6 +43,7 @@ MODELS: tuple[ModuleType, ...] = (
     spanning,
     settling,
     transacting,
+    excluding,
 )
 
 
