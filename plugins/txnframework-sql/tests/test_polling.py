@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from txnframework.model import Key
+from txnframework.model import Key, KeyRange
 from txnframework.testing import VirtualEnvironment
 from txnframework_sql import MetadataOptions, open_metadata_store
 
@@ -39,6 +40,53 @@ def test_watch_is_as_late_as_poll_ms_says(tmp_path: Path, start: Start) -> None:
         await environment.advance(1)
         async with asyncio.timeout(60):
             await waiting
+        await store.close()
+
+    asyncio.run(check())
+
+
+def test_many_commits_wake_the_watch_of_a_range_once(tmp_path: Path) -> None:
+    """
+    A poll cannot compare a range, so each commit of others would make the watcher read it again.
+
+    The first commit wakes it at the next poll, and those that follow it together some polls later; none is missed.
+    """
+    others = KeyRange("/lease/", "/lease0")
+
+    async def check() -> None:
+        environment = VirtualEnvironment()
+        store = await open_metadata_store(f"sqlite:///{tmp_path}/txn.db", environment, MetadataOptions(poll_ms=20))
+        watch = await store.watch(others)
+        woken = 0
+
+        async def follow() -> None:
+            nonlocal woken
+            while True:
+                await watch.changed()
+                woken += 1
+
+        async def poll() -> None:
+            await environment.advance(20)
+            for _ in range(3):  # as many reads as a poll makes, so that it has ended
+                await store.get(Key("/a"))
+
+        following = asyncio.create_task(follow())
+        await poll()
+        other = sqlite3.connect(tmp_path / "txn.db")
+        seen = []
+        for number in range(21):
+            with other:
+                other.execute("INSERT INTO counters (name, value) VALUES (?, 0)", (f"unused {number}",))
+            await poll()
+            seen.append(woken)
+        assert seen == [1] * 10 + [2] * 10 + [3]
+        with other:
+            other.execute("INSERT INTO counters (name, value) VALUES ('unused', 0)")
+        for _ in range(20):
+            await poll()
+        assert woken == 4
+        following.cancel()
+        other.close()
         await store.close()
 
     asyncio.run(check())

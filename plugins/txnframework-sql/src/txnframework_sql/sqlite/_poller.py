@@ -11,11 +11,19 @@ from sqlalchemy import text
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
-from txnframework.model import Key
+from txnframework.model import Key, KeyRange
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.steps.ledgers import end_state
 from txnframework_sql.steps.records import get_record
 from txnframework_sql.steps.statements import Executor, LedgerChange, Steps, Target, row
+
+_RANGE_POLLS = 10
+"""
+The number of polls between two wake-ups of a watch on a range of keys, which a poll cannot compare.
+
+Any commit of another process wakes it, and the watcher reads the whole range again. Hosts watch each other's leases
+so, for as long as they live.
+"""
 
 # Its value differs if another connection has committed in between.
 _DATA_VERSION = text("PRAGMA data_version")
@@ -52,10 +60,11 @@ def _state(target: Target) -> Steps[Hashable | None]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The state found when a watch was armed or last checked."""
+    """The state found when a watch was armed or last checked, by the poll of this number."""
 
     version: int
     state: Hashable | None
+    poll: int
 
 
 class Poller:
@@ -68,6 +77,7 @@ class Poller:
         self._poll_ms = poll_ms
         self._loop = asyncio.get_running_loop()
         self._seen: dict[Watch, _Seen] = {}
+        self._polls = 0
         self._waiting = 0
         self._poller: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -75,7 +85,7 @@ class Poller:
     async def arm(self, watch: Watch) -> None:
         """Store the current state of the watch's target."""
         found = await self._executor.read(lambda: _poll_targets((watch.target,)))
-        self._seen[watch] = _Seen(found.version, found.states[watch.target])
+        self._seen[watch] = _Seen(found.version, found.states[watch.target], self._polls - _RANGE_POLLS)
 
     def disarm(self, watch: Watch) -> None:
         """Remove a watch; an unknown one is ignored."""
@@ -113,9 +123,12 @@ class Poller:
             await self._environment.sleep_until(self._environment.now_ms() + self._poll_ms)
 
     async def _wake_by_others(self) -> None:
-        """Check for commits of others; wake the watches that one may concern."""
+        """Check for commits of others; wake the watches that one may concern, some of them at a later poll."""
+        self._polls += 1
         version = (await self._executor.read(lambda: _poll_targets(()))).version
-        outdated = [watch for watch, seen in self._seen.items() if seen.version != version]
+        outdated = [
+            watch for watch, seen in self._seen.items() if seen.version != version and self._is_due(watch.target, seen)
+        ]
         if not outdated:
             return
         found = await self._executor.read(lambda: _poll_targets({watch.target for watch in outdated}))
@@ -127,4 +140,7 @@ class Poller:
             state = found.states[watch.target]
             if state is None or state != seen.state:
                 watch.wake()
-            self._seen[watch] = _Seen(found.version, state)
+            self._seen[watch] = _Seen(found.version, state, self._polls)
+
+    def _is_due(self, target: Target, seen: _Seen) -> bool:
+        return not isinstance(target, KeyRange) or self._polls - seen.poll >= _RANGE_POLLS
