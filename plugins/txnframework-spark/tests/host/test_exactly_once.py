@@ -12,7 +12,7 @@ from txnframework.errors import Fenced, SubscriptionOwnedElsewhere
 from txnframework.model.names import TopicName
 from txnframework_spark.errors import BatchNotCommitted, DataLost, Diverged, NotJudgeable, Unsupported
 from txnframework_spark.sink import commit
-from txnframework_spark.sink.commit import abort_staged
+from txnframework_spark.sink.commit import Staged, abort_staged
 
 Play = Callable[..., None]
 
@@ -29,6 +29,30 @@ def test_a_batch_is_committed_with_its_acknowledgment(play: Play) -> None:
         assert sorted(await world.read()) == ["a!", "b!"]
         assert (await world.cursor()).endswith(":1")
         assert (await run.plan(end.to_json()))[1] == end
+
+    play(scenario)
+
+
+def test_tasks_without_rows_have_no_part_in_the_transaction(play: Play) -> None:
+    """Only the first task begins it without rows: so a batch without rows is acknowledged, too."""
+
+    async def scenario(world: Any) -> None:
+        await world.publish("a", "b")
+        run = await world.run()
+        start, end = await run.plan(None, 1)
+        staged = await run.stage(0, await run.read(0, start, end))
+        empty = Staged(None, 0, 0, run.facts(0), staged.application)
+        await run.commit(0, empty, staged, empty)
+        assert await world.read() == ["a!"]
+        start, end = await run.plan(end.to_json(), 1)
+        await run.read(1, start, end)
+        empty = Staged(None, 0, 0, run.facts(1), staged.application)
+        await run.commit(1, await run.stage(1, []), empty)
+        assert (await world.cursor()).endswith(":1")
+        start, end = await run.plan(end.to_json())
+        assert start == end
+        with pytest.raises(BatchNotCommitted):
+            await run.commit(1, empty)
 
     play(scenario)
 

@@ -144,14 +144,15 @@ async def commit_staged(host: Host, options: SinkOptions, messages: Sequence[Sta
     if not options.transactional:
         await require_no_acknowledgments(host.metadata, first.batch)
         return
-    one = {(message.application, message.batch, message.txn) for message in staged}
+    wrote = [message for message in staged if message.txn is not None]
+    one = {(message.application, message.batch, message.txn) for message in wrote}
     if len(one) != 1 or len(staged) != len(messages) or first.batch.batch != batch:
         await abort_staged(host, staged)
         raise BatchNotCommitted(
             f"the tasks of batch {batch} wrote in different transactions, because the first transaction ended during"
             " the batch"
         )
-    decision = _BatchCommit(host, options, staged, first.batch)
+    decision = _BatchCommit(host, options, wrote, first.batch)
     try:
         # A retry is idempotent: it finds the acknowledgments of the first attempt, or a batch that is a replay.
         await retry_unavailable(host, decision.run)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -20,6 +21,10 @@ from txnframework_spark.sink.rows import check_sink_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+BEGINNING_PARTITION: Final = 0
+"""The partition whose task begins the transaction of a batch even without rows; every write of Spark has it."""
 
 
 class TransactionalWriter(DataSourceStreamArrowWriter):
@@ -48,12 +53,23 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
-        """Stage a task's rows; a replay stages them as well, which costs one discarded write."""
+        """
+        Stage a task's rows; a replay stages them as well, which costs one discarded write.
+
+        A task without rows needs no transaction, except in the partition whose task begins it in every case: also a
+        batch without rows is committed, because it acknowledges what it has read. Many tasks of an aggregation have no
+        rows, and when all tasks begin the transaction at the same time, all but one have written in vain.
+        """
         task = current_task()
         host = process.host(self._options.stores)
         if not self._options.transactional:
             return self._write_at_once(host, task, iterator)
         application = self._options.application_id or task.batch.query
+        if task.partition != BEGINNING_PARTITION:
+            rest = _with_rows(iterator)
+            if rest is None:
+                return Staged(None, 0, 0, task.batch, application)
+            iterator = rest
         batch = batch_id(application, task.batch, self._follows)
         txn_id = process.run(retry_unavailable(host, lambda: begin(host, batch, self._options.transaction_timeout_ms)))
         name = f"{application}/{task.batch.batch}/{task.partition}"
@@ -97,6 +113,14 @@ class TransactionalWriter(DataSourceStreamArrowWriter):
 def staged_messages(messages: list[WriterCommitMessage | None]) -> list[Staged | None]:
     """Return Spark's messages with their type; None for a task that has failed."""
     return [message if isinstance(message, Staged) else None for message in messages]
+
+
+def _with_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
+    """Return the same batches from the first one that has rows, or None."""
+    for rows in batches:
+        if rows.num_rows:
+            return itertools.chain((rows,), batches)
+    return None
 
 
 def _unacknowledged(host: Host, batch: MicroBatch, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
