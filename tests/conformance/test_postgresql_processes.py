@@ -21,8 +21,8 @@ from txnframework_metadata.plugin import txnframework_buffers, txnframework_coor
 from txnframework_sql.testing import SESSION_TTL_MS
 from txnframework_sql.testing.postgresql import PostgresLedgerHarness, PostgresMetadataHarness
 
-# What makes a schema imports it, and each of these tests makes one.
-MIGRATIONS = ("alembic.command", "alembic.config")
+# Each client imports these: what connects to PostgreSQL, and, in a database without tables, what creates them.
+IMPORTED = ("txnframework_sql.postgresql._database", "alembic.command", "alembic.config")
 
 
 class PostgresMetadataProcesses(Processes[IMetadataStore], Disconnecting[IMetadataStore]):
@@ -30,7 +30,7 @@ class PostgresMetadataProcesses(Processes[IMetadataStore], Disconnecting[IMetada
 
     client = PostgresMetadataHarness
     session_ms = 2 * SESSION_TTL_MS
-    preload = MIGRATIONS
+    preload = IMPORTED
 
 
 class TestPostgresMetadataStoreAcrossProcesses(MetadataStoreSuite):
@@ -43,7 +43,7 @@ class PostgresLedgerProcesses(Processes[ILedgerStore], Paired[ILedgerStore], Dis
     """Each client of the ledgers in a process of its own."""
 
     client = PostgresLedgerHarness
-    preload = MIGRATIONS
+    preload = IMPORTED
 
 
 class TestPostgresLedgerStoreAcrossProcesses(LedgerStoreSuite):

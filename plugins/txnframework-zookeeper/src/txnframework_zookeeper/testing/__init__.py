@@ -186,7 +186,7 @@ class ZooKeeperMetadataProcesses(Processes[IMetadataStore], Disconnecting[IMetad
     """Clients that each run in a separate process."""
 
     client = ZooKeeperMetadataHarness
-    preload = ("kazoo.client",)
+    preload = ("kazoo.client", "txnframework_zookeeper._metadata_store")
 
     async def crash(self, opened: IMetadataStore) -> None:
         """Kill the client's process, and end its session."""
