@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
+import pytest
 
+from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.testing.clock import VirtualEnvironment
 from txnframework_simulation.simulator.faults import FaultInjector, FaultKind, FaultRates
 from txnframework_simulation.simulator.loop import SimulatedLoop
+from txnframework_simulation.simulator.schedule import Process
 from txnframework_simulation.simulator.store_calls import FaultyCalls
 
 
@@ -45,3 +49,61 @@ def test_a_delay_takes_as_long_as_is_said_at_most() -> None:
     drawn = {injector.delay_ms() for _ in range(1_000)}
     assert min(drawn) == 1
     assert 10 < max(drawn) <= 20
+
+
+def test_a_write_that_is_applied_late() -> None:
+    """Its caller is told at once that the reply was lost; a read is lost, and a lease ends with its session."""
+    loop = SimulatedLoop(VirtualEnvironment(1), 1)
+    rates = {one.value: 0.0 for one in FaultKind} | {"applied_late": 1000.0}
+    injector = FaultInjector(msgspec.convert(rates, FaultRates), "seed", loop.environment.now_ms)
+    calls = FaultyCalls("host", injector, loop, lambda _: None)
+    applied: list[str] = []
+
+    async def answer() -> None:
+        applied.append("applied")
+
+    async def refused() -> None:
+        raise Unavailable("refused by the test")
+
+    async def work() -> None:
+        for late in (answer, refused):
+            with pytest.raises(OutcomeUnknown):
+                await calls.write("put", "key", late)
+        assert applied == []
+        began_ms = loop.environment.now_ms()
+        await calls.late_applied()
+        assert applied == ["applied"]
+        assert loop.environment.now_ms() > began_ms
+        with pytest.raises(Unavailable):
+            await calls.read("get", "key", answer)
+        with pytest.raises(OutcomeUnknown):
+            await calls.write("acquire_lease", "key", answer)
+        assert applied == ["applied"] * 3
+
+    loop.run_until_complete(work())
+    loop.close()
+    assert loop.reports == []
+
+
+def test_a_write_is_applied_late_although_its_process_was_killed() -> None:
+    """The store has the call: it does not matter to it what became of the caller."""
+    loop = SimulatedLoop(VirtualEnvironment(1), 1)
+    rates = {one.value: 0.0 for one in FaultKind} | {"applied_late": 1000.0}
+    injector = FaultInjector(msgspec.convert(rates, FaultRates), "seed", loop.environment.now_ms)
+    calls = FaultyCalls("host", injector, loop, lambda _: None)
+    process, applied = Process("killed"), []
+
+    async def answer() -> None:
+        await asyncio.sleep(1)
+        applied.append("applied")
+
+    async def write() -> None:
+        with suppress(OutcomeUnknown):
+            await calls.write("put", "key", answer)
+        process.kill()
+
+    loop.spawn(process, write())
+    loop.run_until(lambda: not process.alive)
+    assert applied == []
+    loop.run_until(lambda: applied == ["applied"])
+    loop.close()

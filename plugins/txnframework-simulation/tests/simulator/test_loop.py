@@ -9,7 +9,8 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from typing import Any
 
 import pytest
 
@@ -258,6 +259,49 @@ def test_a_killed_process_can_be_let_go() -> None:
     process.kill()
     loop.close()
     gc.collect()
+    assert loop.reports == []
+
+
+class Opening(Coroutine[Any, Any, None]):
+    """An object with the methods of a coroutine, as ``Client.producer`` returns it, and without its attributes."""
+
+    def __init__(self, opening: Coroutine[Any, Any, None]) -> None:
+        self._opening = opening
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._opening.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._opening.send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        return self._opening.throw(*raised)
+
+    def close(self) -> None:
+        self._opening.close()
+
+
+def test_an_opening_that_was_abandoned_can_be_let_go() -> None:
+    """A task may run an object that is a coroutine by its methods only; its ``finally`` blocks may await as well."""
+    loop, left = SimulatedLoop(), []
+
+    async def opening() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            await asyncio.sleep(10)
+            left.append("closed")
+
+    process = Process("opening")
+
+    async def begin() -> None:
+        left.append(asyncio.ensure_future(Opening(opening())))
+
+    loop.spawn(process, begin())
+    loop.advance(1)
+    process.kill()
+    loop.close()
+    assert left[1:] == []
     assert loop.reports == []
 
 

@@ -26,6 +26,7 @@ class FaultKind(Enum):
     PAUSED = "paused"
     LEASES_LOST = "leases_lost"
     CLOCK_MOVED = "clock_moved"
+    APPLIED_LATE = "applied_late"
     WAKE_UP_LATE = "wake_up_late"
     WAKE_UP_REPEATED = "wake_up_repeated"
     WAKE_UP_MISSED = "wake_up_missed"
@@ -55,6 +56,7 @@ class FaultRates(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     paused: PerThousand = 1.5
     leases_lost: PerThousand = 0.5
     clock_moved: PerThousand = 0.5
+    applied_late: PerThousand = 0.0
     wake_up_late: PerThousand = 30.0
     wake_up_repeated: PerThousand = 20.0
     wake_up_missed: PerThousand = 10.0

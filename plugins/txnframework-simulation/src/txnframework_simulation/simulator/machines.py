@@ -163,6 +163,8 @@ class Machine:
         """Let the stores notice that the process is gone."""
         for store in self._metadata:
             await store.close()
+        # A database works on a statement whose client is gone.
+        await self.calls.late_applied()
         for ledgers in self._ledgers:
             await ledgers.close()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from txnframework.errors import OutcomeUnknown, Unavailable
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.model import Batch, IndexRange, Key, KeyRange, PutSequential
 from txnframework_simulation.simulator.faults import FaultInjector, FaultKind
 from txnframework_simulation.simulator.loop import SimulatedLoop
@@ -26,6 +27,12 @@ class CallFault(Enum):
     The call is applied.
 
     A write then raises OutcomeUnknown, a read Unavailable.
+    """
+    APPLIED_LATE = "applied late"
+    """
+    The call raises as for REPLY_LOST, and a write is applied some time after that.
+
+    Its caller may have read by then, or may have been killed.
     """
 
 
@@ -65,6 +72,13 @@ class StoreCalls:
         """Return the value that a watch shows, from the values of one wake-up in order."""
         return values[-1]
 
+    def apply_late(self, answer: Callable[[], Awaitable[object]]) -> None:
+        """Apply a write some time after its caller was told that its reply was lost."""
+        raise NotImplementedError("only delayed calls can be applied late")
+
+    async def late_applied(self) -> None:
+        """Return when no write is left that will be applied late."""
+
     async def read(self, name: str, about: object, answer: Callable[[], Awaitable[T]]) -> T:
         """Make a call that changes nothing."""
         return await self._made(StoreCall(name, _subject_of(about), False), answer)
@@ -78,11 +92,14 @@ class StoreCalls:
         await self.on_the_way(call)
         if fault is CallFault.REFUSED:
             raise Unavailable(f"{call} was refused by the simulation")
+        if fault is CallFault.APPLIED_LATE and call.writes:
+            self.apply_late(answer)
+            raise OutcomeUnknown(f"the reply to {call} was lost by the simulation, which applies it later")
         try:
             answered = await answer()
         finally:
             await self.on_the_way_back(call)
-        if fault is CallFault.REPLY_LOST:
+        if fault in (CallFault.REPLY_LOST, CallFault.APPLIED_LATE):
             lost = f"the reply to {call} was lost by the simulation"
             raise OutcomeUnknown(lost) if call.writes else Unavailable(lost)
         return answered
@@ -111,6 +128,7 @@ def _subject_of(about: object) -> str:
     return _subject_of(getattr(about, "key"))  # noqa: B009 - a Put, a Delete or a Check
 
 
+LEASES = ("acquire_lease", "break_lease", "release")
 LATE_MS_MAX = 5_000
 """A store that missed a notification checks again after at most this time."""
 
@@ -133,6 +151,7 @@ class FaultyCalls(StoreCalls):
         self._disrupt_machine = disrupt_machine
         self._delay_ms = 0
         self._reply_delay_ms: dict[int, int] = {}
+        self._late: dict[asyncio.Task[None], None] = {}
 
     async def on_the_way(self, call: StoreCall) -> None:
         """Return when a call has arrived at its store."""
@@ -151,6 +170,22 @@ class FaultyCalls(StoreCalls):
         if delay_ms:
             await self._pass(delay_ms)
         await asyncio.sleep(0)
+
+    def apply_late(self, answer: Callable[[], Awaitable[object]]) -> None:
+        """Apply a write after a delay, also if its process was killed since: the store has it."""
+        applying = self._loop.spawn(self._loop.outside, self._apply_late(answer))
+        self._late[applying] = None
+        applying.add_done_callback(self._late.pop)
+
+    async def late_applied(self) -> None:
+        """Return when no write is left that will be applied late."""
+        if self._late:
+            await asyncio.wait(tuple(self._late))
+
+    async def _apply_late(self, answer: Callable[[], Awaitable[object]]) -> None:
+        await self._pass(self._injector.delay_ms())
+        with suppress(TxnFrameworkError):  # refused, or lost because the process has closed the store
+            await answer()
 
     async def woken(self, changed: Callable[[], Awaitable[None]]) -> None:
         """Return when a wake-up has arrived, possibly one without a cause."""
@@ -182,6 +217,9 @@ class FaultyCalls(StoreCalls):
                 return CallFault.REFUSED
             case FaultKind.REPLY_LOST:
                 return CallFault.REPLY_LOST
+            case FaultKind.APPLIED_LATE:
+                # A lease belongs to a session, which a store ends together with its connection.
+                return CallFault.REPLY_LOST if call.name in LEASES else CallFault.APPLIED_LATE
             case FaultKind.DELAYED:
                 self._delay_ms = self._injector.delay_ms()
             case FaultKind.REPLY_DELAYED:

@@ -77,6 +77,12 @@ def _close(coroutine: Any) -> None:
     If an outer coroutine was closed first and awaited again, the inner ones would stay open.
     """
     for _ in range(ATTEMPTS_MAX):
+        if not inspect.iscoroutine(coroutine):
+            # An object with the methods of a coroutine, such as what opens a producer; it shows nothing of its inside.
+            with contextlib.suppress(RuntimeError):  # a ``finally`` block awaits
+                coroutine.close()
+                return
+            continue
         innermost = _innermost(coroutine)
         with contextlib.suppress(Exception, asyncio.CancelledError, GeneratorExit):
             innermost.close()

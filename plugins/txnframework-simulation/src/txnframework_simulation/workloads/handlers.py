@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
 
-from txnframework.client import DeadLetter, Message, Transaction
+from txnframework.client import DeadLetter, Message, PlannedSend, Transaction
 from txnframework.errors import InvalidTransactionState, TxnFrameworkError
 from txnframework.model.transactions import State
 from txnframework_simulation import history
@@ -43,7 +44,8 @@ class HandlersOptions(Options, frozen=True, kw_only=True):
     of other orders whose handler fails at their first delivery. ``cancelled``: the share of runs that are cancelled
     instead of stopped. ``redeliveries_max`` is that of the dead-letter rule. It must be higher than the number of
     deliveries of one order that faults make fail. ``begun_by_run``: the share of runs without the option
-    ``transaction``, so that transactions begin early.
+    ``transaction``, so that transactions begin early. ``returned``: the share of runs whose handler returns what is to
+    be sent, so that a call of it may be one step.
     """
 
     segments: Annotated[int, Meta(ge=1)] = 2
@@ -54,6 +56,7 @@ class HandlersOptions(Options, frozen=True, kw_only=True):
     redeliveries_max: Annotated[int, Meta(ge=0)] = 8
     redelivery_delay_ms_max: Annotated[int, Meta(ge=0)] = 500
     begun_by_run: Annotated[float, Meta(ge=0, le=1)] = 0
+    returned: Annotated[float, Meta(ge=0, le=1)] = 0
     durable_counts: bool = False
     """
     Whether a consumer that joins later never gets a lower delivery count.
@@ -252,6 +255,8 @@ class Worker:
             await self._handle(consumer, invoices, message, work)
 
         longest_ms = self._options.redelivery_delay_ms_max
+        if self._options.returned and self._context.likely(self._options.returned):
+            return self._begin_returned(consumer, invoices)
         share = self._options.begun_by_run
         if share and self._context.likely(share):
 
@@ -289,6 +294,51 @@ class Worker:
                 redelivery_delay_ms_max=longest_ms,
             )
         )
+
+    def _begin_returned(self, consumer: RecordedConsumer, invoices: RecordedProducer) -> asyncio.Future[None]:
+        """Begin to run a handler that returns its invoices."""
+        chance = self._context.chance
+        longest_ms = self._options.redelivery_delay_ms_max
+
+        async def bill(messages: tuple[Message, ...]) -> list[PlannedSend]:
+            return await self._returned(consumer, invoices, messages)
+
+        if chance.random() < 0.5:
+            return asyncio.ensure_future(
+                consumer.consumer.run(
+                    lambda message: bill((message,)),
+                    concurrency=chance.randint(1, 3),
+                    redelivery_delay_ms_max=longest_ms,
+                )
+            )
+        return asyncio.ensure_future(
+            consumer.consumer.run_batches(
+                bill, messages_max=chance.randint(1, BATCH_MAX), redelivery_delay_ms_max=longest_ms
+            )
+        )
+
+    async def _returned(
+        self, consumer: RecordedConsumer, invoices: RecordedProducer, messages: tuple[Message, ...]
+    ) -> list[PlannedSend]:
+        """
+        Handle orders, and return their invoices.
+
+        ``run`` sends them and acknowledges the orders in one transaction, and reports nothing of it. So the outcome is
+        recorded as unknown.
+        """
+        recorded = self._recorded
+        name = f"{history.UNNAMED}{recorded.unique()}"
+        recorded.invoke(history.Begin()).ok(history.Begun(name))
+        values = []
+        for message in messages:
+            handled = Handle(BILLING, consumer.name, SeenMessage.of(message), name)
+            values.append(await recorded.record(handled, partial(self._invoice_for, message)))
+        parts = [recorded.invoke(invoices.sending(value, "k", (name, 0), None)) for value in values]
+        parts.append(recorded.invoke(consumer.acknowledging(messages, False, (name, 0))))
+        parts.append(recorded.invoke(history.Commit(name)))
+        for part in parts:
+            part.unknown("the loop does not report it")
+        return [invoices.producer.outgoing(value.encode(), key=b"k") for value in values]
 
     async def _wait(self, running: asyncio.Future[None], pause_ms: int) -> None:
         """Wait for some time, or until the run has ended."""
@@ -345,12 +395,24 @@ class Worker:
         work.acks.append(self._recorded.invoke(operation))
 
     async def _bill(self, message: Message, invoices: RecordedProducer, txn: Transaction) -> None:
-        value = (message.value or b"").decode()
-        fails = value.endswith(POISON) or (
-            not message.redelivery_count and self._context.likely(self._options.failures)
-        )
+        value, fails = self._judge(message)
         await self._context.wait(WORK_MS_MAX)
         if not fails or self._context.likely(0.5):
             await invoices.send(f"{value}{ARROW}{self._recorded.unique()}", key="k", txn=txn)
         if fails:
             raise Refused(value)
+
+    async def _invoice_for(self, message: Message) -> str:
+        value, fails = self._judge(message)
+        await self._context.wait(WORK_MS_MAX)
+        if fails:
+            raise Refused(value)
+        return f"{value}{ARROW}{self._recorded.unique()}"
+
+    def _judge(self, message: Message) -> tuple[str, bool]:
+        """Return the value of an order, and whether its handler fails now."""
+        value = (message.value or b"").decode()
+        fails = value.endswith(POISON) or (
+            not message.redelivery_count and self._context.likely(self._options.failures)
+        )
+        return value, fails
