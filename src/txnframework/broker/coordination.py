@@ -27,9 +27,11 @@ SWEEP = "sweep "
 """The beginning of the name of a lease whose holder sweeps for a coordinator; its name follows."""
 
 
-async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None:
+async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> Record | None:
     """
     Read the record, let ``decide`` return the write (None: no write is needed), and write it; repeat after a conflict.
+
+    Return the record as this call wrote it, or None if it needed no write.
 
     ``decide`` may read other records: it sees their state after this record was read. Its decision is written only if
     this record has not changed since. After a conflict or an unknown outcome ``decide`` is called again with the
@@ -49,9 +51,9 @@ async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None
             # If the error was raised unchanged, it would mean that nothing was written.
             raise OutcomeUnknown(f"record {key.path} may have changed: {unknown}") from error
         if write is None:
-            return
+            return None
         try:
-            await store.put(write)
+            return Record(write.key, write.value, await store.put(write))
         except VersionMismatch:
             continue
         except OutcomeUnknown as error:
@@ -61,7 +63,6 @@ async def update_record(store: IMetadataStore, key: Key, decide: Decide) -> None
             if unknown is None:
                 raise
             raise OutcomeUnknown(f"record {key.path} may have changed: {unknown}") from error
-        return
     raise Unavailable(f"record {key.path} changed {ATTEMPTS_MAX} times while it was being changed")
 
 

@@ -266,7 +266,9 @@ class StoredCursor:
                 self.own_writes.replacing(None if record is None else record.value, put.value)
             return put
 
-        await update_record(self._store, self._key, decide)
+        written = await update_record(self._store, self._key, decide)
+        if written is not None:
+            self._known = written  # a plan that is under way is refused, and is read again after it
 
     def _write(self, record: Record | None, cursor: Cursor) -> Put:
         return Put(self._key, records.encode(to_record(cursor)), expected_version(record))
