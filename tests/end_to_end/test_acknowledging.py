@@ -232,6 +232,8 @@ def test_exclusive_takes_one_consumer(stores: Stores) -> None:
                 await client.consumer("orders", "billing")
             with pytest.raises(SubscriptionOwnedElsewhere) as refused:
                 await elsewhere.consumer("orders", "billing")
+            assert "stand_by=True" in str(refused.value)
+            assert "'failover'" in str(refused.value)
             assert (
                 refused.value.holder
                 == f"the-first on {client.host.environment.process_name()} in {client.host.metadata.session}"

@@ -107,6 +107,7 @@ def test_a_failed_send_makes_commit_abort(memory: Stores, fail: Failing) -> None
             with pytest.raises(TransactionHasFailedOperations, match=str(txn.id)) as refused:
                 await txn.commit()
             assert refused.value.__cause__ is not None
+            assert f"({str(refused.value.__cause__) or type(refused.value.__cause__).__name__})" in str(refused.value)
             assert await client.outcome(txn.id) is txn.state is State.ABORTED
             await producer.send(b"after")
             assert await memory.read(client, "orders") == [b"after"]

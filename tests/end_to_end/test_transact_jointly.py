@@ -299,6 +299,77 @@ def test_closing_a_producer_waits_for_the_step(stores: Stores, connection: Conne
     stores.run(work())
 
 
+def test_closing_a_producer_waits_for_a_step_whose_caller_was_cancelled(stores: Stores, connection: Connection) -> None:
+    """When ``close`` returns, no message of the producer is stored any more, also after a cancelled call."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            invoices, _, _, _ = await opened(client)
+            if not await steps_for(client):
+                return
+            reached, go = asyncio.Event(), asyncio.Event()
+
+            async def hold() -> None:
+                reached.set()
+                await go.wait()
+
+            connection.once_before_the_step(hold)
+            call = asyncio.ensure_future(client.transact(invoices.outgoing(b"once")))
+            await reached.wait()
+            call.cancel()
+            await asyncio.wait({call})
+            assert call.cancelled()
+            closing = asyncio.ensure_future(invoices.close())
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not closing.done()
+            go.set()
+            await closing
+            assert await stores.read(client, "invoices") == [b"once"]
+
+    stores.run(work())
+
+
+def test_an_acknowledgment_outside_of_transactions_before_the_step(stores: Stores, connection: Connection) -> None:
+    """The process knows the cursor that it has moved itself: the next step is not refused."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            invoices, _, consumer, orders = await opened(client, b"a", b"b", b"c", b"d")
+            for plain, planned in ((orders[0], orders[1]), (orders[2], orders[3])):
+                await consumer.ack(plain)
+                del connection.names[:]
+                await client.transact(invoices.outgoing(b"i"), consumer.acknowledging(planned))
+                made = await steps_for(client, acks=True)
+                assert connection.names.count(STEP) == made
+                assert bool({"append", "append_intended", "put_sequential"} & {*connection.names}) != bool(made)
+            assert await left_in(client, consumer) == []
+
+    stores.run(work())
+
+
+def test_messages_of_one_producer_go_together(stores: Stores, connection: Connection) -> None:
+    """In one step and in the usual steps, they share an entry, in their order."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            invoices, _, _, _ = await opened(client)
+
+            async def refuse() -> None:
+                raise Unavailable("refused by the test")
+
+            for refused in (False, True):
+                if refused:
+                    connection.once_before_the_step(refuse)
+                sent = await client.transact(*(invoices.outgoing(b"%d" % number, key=b"k") for number in range(3)))
+                connection.restore()
+                assert len({(one.segment, one.position.ledger_id, one.position.entry_id) for one in sent}) == 1
+                assert [one.position.batch_index for one in sent] == [0, 1, 2]
+            await invoices.close()
+
+    stores.run(work())
+
+
 def test_a_producer_that_is_closed_before_the_step(stores: Stores, connection: Connection) -> None:
     """A call that was about to begin when its producer was closed sends nothing."""
 

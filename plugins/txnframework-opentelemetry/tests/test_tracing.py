@@ -191,6 +191,35 @@ def test_what_a_handler_returns(processes: Callable[..., tuple[Process, Process]
     run(work())
 
 
+def test_a_step_that_is_refused(processes: Callable[..., tuple[Process, Process]]) -> None:
+    """Spans and numbers show one transaction in the usual steps, and no failure of the one step."""
+    process, _ = processes()
+
+    async def work() -> None:
+        async with process.open() as client:
+            await client.create_topic("orders")
+            await client.create_topic("invoices")
+            orders, invoices = await client.producer("orders"), await client.producer("invoices")
+            for value in (b"1", b"2"):
+                await orders.send(value)
+            async with await client.consumer("orders", "billing", start="earliest") as consumer:
+                first, second = await consumer.receive(), await consumer.receive()
+                async with client.transaction() as holder:
+                    await consumer.ack(first, txn=holder)
+                    await client.transact(invoices.outgoing(b"i"), consumer.acknowledging(second))
+            async with await client.reader("invoices") as reader:
+                (invoice,) = [message async for message in reader]
+        (sent,) = (one for one in process.spans("send") if one.name.endswith("/invoices"))
+        assert get_current_span(context_of(invoice)).get_span_context().span_id == id_of(sent)
+        kinds = {kind: process.spans(kind) for kind in ("begin", "send", "ack", "end")}
+        assert {kind: len(some) for kind, some in kinds.items()} == {"begin": 2, "send": 3, "ack": 2, "end": 2}
+        assert {one.status.status_code for some in kinds.values() for one in some} == {StatusCode.UNSET}
+        results = {labels[-1] for labels in process.numbers() if labels[0] == "txnframework_end_seconds"}
+        assert results <= {"ok"}
+
+    run(work())
+
+
 def test_errors(processes: Callable[..., tuple[Process, Process]]) -> None:
     """The span of a call that fails names the error."""
     process, _ = processes()

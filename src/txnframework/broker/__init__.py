@@ -36,7 +36,7 @@ from txnframework.broker.inspection import (
     TopicDescription,
 )
 from txnframework.broker.lease_names import dispatching_lease, dispatching_leases
-from txnframework.broker.observers import observing
+from txnframework.broker.observers import JOINT_REFUSALS, Superseded, observing
 from txnframework.broker.probes import StoreProbe, probe_stores
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore
@@ -65,6 +65,7 @@ from txnframework.runtime.tasks import RetryingTasks, first_completed
 __all__ = [
     "EVERYTHING",
     "FINISHED_ELSEWHERE",
+    "JOINT_REFUSALS",
     "NOT_UNDER_LEASE",
     "AckInProgress",
     "AttachRequest",
@@ -125,6 +126,7 @@ __all__ = [
     "SubscriptionRef",
     "SubscriptionShare",
     "SubscriptionStatus",
+    "Superseded",
     "TopicDescription",
     "TopicStatus",
     "Topics",

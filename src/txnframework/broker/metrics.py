@@ -76,6 +76,8 @@ class _Ending:
 
     def ends(self, outcome: Outcome) -> None:
         """Measure the time, and count a decision that is forbidden."""
+        if outcome.is_superseded:
+            return
         result = OK if outcome.error is None else result_of(outcome.error, REJECT)
         if result == REJECT:
             self._decisions.labels(REJECT).inc()

@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from txnframework.config import Config
 from txnframework.environment import Environment
-from txnframework.errors import TxnFrameworkError
+from txnframework.errors import Conflict, InvalidInput, NotFound, TxnFrameworkError, Unavailable
 from txnframework.instruments import Instruments
 from txnframework.interfaces import (
     IApplicationCoordinator,
@@ -77,6 +77,14 @@ class SeveralObservers:
         return IObservation(SeveralObservations([one.begins(operation) for one in self._observers]))
 
 
+JOINT_REFUSALS = (Conflict, NotFound, Unavailable, InvalidInput)
+"""The errors of ``commit_jointly`` after which nothing is written, now or later, so that the usual steps follow."""
+
+
+class Superseded(Exception):
+    """Nothing was done in an observed block, and the same operations follow in another way."""
+
+
 @contextmanager
 def observing(
     observer: IObserver, operation: ObservedOperation, context: Context | None = None
@@ -90,7 +98,7 @@ def observing(
     try:
         yield observation
     except BaseException as error:
-        observation.ends(Outcome(error))
+        observation.ends(Outcome(error, is_superseded=isinstance(error, Superseded)))
         raise
     observation.ends(SUCCEEDED)
 
@@ -140,11 +148,24 @@ class ObservedCoordinator(ForwardingProxy):
             return await ICoCommitCoordinator(self._behind).end_with(request, transaction)
 
     async def commit_jointly(self, request: JointCommit) -> JointCommitted:
-        """Begin and commit a transaction in one step, and report its beginning and its end."""
-        begin = ObservedOperation(OperationKind.BEGIN, txn_id=request.txn_id, family=self._family)
-        self._observer.begins(begin).ends(Outcome(txn_id=request.txn_id))
-        async with self._ending(End(request.txn_id, Action.COMMIT, request.principal)):
-            return await IJointCoordinator(self._behind).commit_jointly(request)
+        """Begin and commit a transaction in one step, and report its beginning and its end, unless it is refused."""
+        txn_id = request.txn_id
+        begin = ObservedOperation(OperationKind.BEGIN, txn_id=txn_id, family=self._family)
+        end = ObservedOperation(OperationKind.END, txn_id=txn_id, family=self._family, action=Action.COMMIT.value)
+        beginning, ending = self._observer.begins(begin), self._observer.begins(end)
+        try:
+            committed = await IJointCoordinator(self._behind).commit_jointly(request)
+        except JOINT_REFUSALS as error:
+            for one in (beginning, ending):
+                one.ends(Outcome(error, is_superseded=True))
+            raise
+        except BaseException as error:
+            beginning.ends(Outcome(txn_id=txn_id))
+            ending.ends(Outcome(error))
+            raise
+        beginning.ends(Outcome(txn_id=txn_id))
+        ending.ends(SUCCEEDED)
+        return committed
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
         """Settle a transaction and report it."""

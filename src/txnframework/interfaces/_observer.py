@@ -32,7 +32,8 @@ class IObserver(Interface):
 
     A send, a receipt and an acknowledgment are reported once for each call and topic. A receipt is reported when the
     messages are there, without the wait for them. Operations on transactions are reported once for each attempt; those
-    of a sweep, which any process may do, are not reported.
+    of a sweep, which any process may do, are not reported. A transaction may be refused as one step of the store, and
+    take the usual steps instead. It is reported with the usual steps, and the reports of the one step are superseded.
     """
 
     taggedValue("plain_methods", True)

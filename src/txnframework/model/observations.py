@@ -47,10 +47,16 @@ class ObservedOperation(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """How an operation ended: ``error``, or None; ``txn_id``: the transaction that it began."""
+    """
+    How an operation ended: ``error``, or None; ``txn_id``: the transaction that it began.
+
+    ``is_superseded``: nothing was done, and that is no failure. The operation follows in another way, and is reported
+    again.
+    """
 
     error: BaseException | None = None
     txn_id: TxnID | None = None
+    is_superseded: bool = False
 
 
 SUCCEEDED = Outcome()

@@ -46,7 +46,9 @@ class SpanObservation:
         self.headers = headers
 
     def ends(self, outcome: Outcome) -> None:
-        """End the span, with the error if there is one."""
+        """End the span, with the error if there is one; a span that never ends is not exported."""
+        if outcome.is_superseded:
+            return
         if outcome.txn_id is not None:
             self._span.set_attribute(TRANSACTION, str(outcome.txn_id))
             self._observer.note_begin(outcome.txn_id, self._span.get_span_context())

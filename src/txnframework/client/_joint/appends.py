@@ -85,9 +85,12 @@ class JointAppends:
         self._segments: dict[str, SegmentAppends] = {}
         self._sends: list[tuple[Sequence[PlannedSend], JointSends]] = []
 
-    async def add(self, planned: Sequence[PlannedSend], until: ExitStack) -> None:
+    async def add(self, planned: Sequence[PlannedSend], until: ExitStack, held: ExitStack) -> None:
         """
-        Number, route and encode messages; they hold the quotas of their producers until the stack is closed.
+        Number, route and encode messages.
+
+        Their observation ends with the stack ``until``. They hold the quotas of their producers until ``held`` is
+        closed.
 
         :raises StepsNeeded: some of them cannot be part of a step.
         """
@@ -97,7 +100,7 @@ class JointAppends:
             begun = await sends.begin_joint(messages, self._branch, self._principal)
             if begun is None:
                 raise StepsNeeded
-            until.callback(begun.close)
+            held.callback(begun.close)
             self._sends.append((some, begun))
             for name, routed in begun.by_segment.items():
                 (await self._segment(name, begun.life)).add(tuple(begun.entries_of(routed, self._host.config.client)))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from txnframework.errors import Conflict, InvalidInput, NotFound, Unavailable
+from txnframework.broker import JOINT_REFUSALS, Superseded
 
 
-class StepsNeeded(Exception):
+class StepsNeeded(Superseded):
     """The transaction cannot be one step now; nothing was written."""
 
 
-REFUSALS: Final = (StepsNeeded, Conflict, NotFound, Unavailable, InvalidInput)
+REFUSALS: Final = (StepsNeeded, *JOINT_REFUSALS)
 """The errors after which nothing is written by the step, now or later, so that the usual steps may follow."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -14,7 +14,7 @@ from txnframework.client._joint.refusals import REFUSALS, StepsNeeded
 from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedAck, PlannedOperation, PlannedSend
 from txnframework.client._transaction import TransactionPart
-from txnframework.errors import OutcomeUnknown, TransactionConflict, TxnFrameworkError
+from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.interfaces import IJointCoordinator
 from txnframework.model.ids import Branch
 from txnframework.model.joint import JointCommit
@@ -58,19 +58,28 @@ class _JointTransaction:
         principal = self._request.principal
         acking = segment_acks(acks, self._branch, principal)
         appends = JointAppends(self._host, self._branch, principal)
-        with ExitStack() as until:
+        with ExitStack() as held, ExitStack() as until:
             part = TransactionPart(self._branch, principal, self._host.metadata.identity)
             for one in acks:
                 until.enter_context(one.observed(part))
             try:
-                await appends.add(sends, until)
-                # A caller that is cancelled must not leave it open whether its messages are acknowledged.
-                await self._host.steps.finish(partial(self._make, appends, acking), (self._branch.txn_id,))
-            except StepsNeeded:
-                # Observers see a public error, and then the usual steps.
-                raise TransactionConflict(self._branch.txn_id, "it cannot be one step of the store now") from None
+                await appends.add(sends, until, held)
+                await self._finish(partial(self._make, appends, acking), held.pop_all())
+            except REFUSALS as error:
+                raise StepsNeeded from error  # observers see the usual steps only
             ids = appends.ids()
         return tuple([ids[one] for one in sends])
+
+    async def _finish(self, make: Callable[[], Awaitable[None]], held: ExitStack) -> None:
+        """
+        Make the step, also if the caller is cancelled: it must not be open whether its messages are acknowledged.
+
+        The quotas are held until the step is over. So closing a producer waits for a step without a caller, too.
+        """
+        steps, keys = self._host.steps, (self._branch.txn_id,)
+        step = steps.begin(make, keys)
+        step.add_done_callback(lambda _: held.close())
+        await steps.end_of(step, keys)
 
     async def _make(self, appends: JointAppends, acking: Sequence[SegmentAcks]) -> None:
         own = self._host.own_transactions
