@@ -73,7 +73,7 @@ class StoreCalls:
         return values[-1]
 
     def apply_late(self, answer: Callable[[], Awaitable[object]]) -> None:
-        """Apply a write some time after its caller was told that its reply was lost."""
+        """Apply a write some time after its caller has received OutcomeUnknown."""
         raise NotImplementedError("only delayed calls can be applied late")
 
     async def late_applied(self) -> None:
