@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -80,6 +83,43 @@ def test_the_calls_for_a_segment(memory: Stores, monkeypatch: pytest.MonkeyPatch
                 what: 2 * number for what, number in added.items()
             }
             assert sum(added.values()) <= 8 * most
+
+    memory.run(work())
+
+
+@contextmanager
+def function_calls() -> Iterator[Counter[str]]:
+    """Count the calls of Python functions within the block."""
+    calls: Counter[str] = Counter()
+
+    def count(_: object, event: str, __: object) -> None:
+        calls[event] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
+def test_the_work_for_a_segment(memory: Stores, kind: str) -> None:
+    """Opening and closing a consumer makes function calls in proportion to the segments, for each type."""
+
+    async def work() -> None:
+        made = {}
+        async with memory.open(transactions=QUIET) as client:
+            for segments in (10, 20, 40):
+                topic = f"of-{segments}"
+                await client.create_topic(topic, segments=segments)
+                await (await client.consumer(topic, "billing", type=kind, start="earliest")).close()
+                async with memory.open(transactions=QUIET) as other:
+                    with function_calls() as calls:
+                        await (await other.consumer(topic, "billing", type=kind)).close()
+                made[segments] = calls["call"]
+        # With work that grows with the square of the segments, the ratio goes to 4.
+        assert (made[40] - made[20]) / (made[20] - made[10]) < 2.4, made
 
     memory.run(work())
 

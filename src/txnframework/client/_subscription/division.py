@@ -108,7 +108,8 @@ class Division:
         feeds, descends = self._segments.feeds, self._segments.descends
         now_ms = self._host.environment.monotonic_ms()
         leaving = {name for name, feed in feeds.items() if self._is_given_up(name, feed)}
-        leaving |= {name for name, feed in feeds.items() if feed.is_running and descends(name, leaving)}
+        if leaving:
+            leaving |= {name for name, feed in feeds.items() if feed.is_running and descends(name, leaving)}
         for name, feed in tuple(feeds.items()):
             if name in leaving and feed.given_up_ms is None:
                 self._log_giving_up(name)
@@ -119,9 +120,9 @@ class Division:
                 if feed.attached is not None and feed.is_running:
                     await feed.attached.dispatch.keep()
                 feed.given_up_ms = None
-        for name in reversed(self._segments.names()):  # descendants first
+        for name in [one for one in reversed(self._segments.names()) if one in leaving]:  # descendants first
             followed = any(feed.is_running and descends(one, (name,)) for one, feed in feeds.items())
-            if name in leaving and not followed and feeds[name].is_quiet(now_ms):
+            if not followed and feeds[name].is_quiet(now_ms):
                 await self._attachments.lose(feeds[name])
 
     def _log_giving_up(self, segment: str) -> None:
