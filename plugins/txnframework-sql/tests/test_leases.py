@@ -18,6 +18,7 @@ from txnframework.model.paths import lease_key
 from txnframework.testing import run_ready
 from txnframework_sql import SqlMetadataStore
 from txnframework_sql.schema import leases, sessions
+from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.steps.statements import Steps, rows
 from txnframework_sql.testing import SESSION_TTL_MS, SqlMetadataHarness
 
@@ -292,7 +293,7 @@ def test_watch_during_close(tmp_path: Path) -> None:
 
 def test_many_acquisitions_share_a_step(tmp_path: Path) -> None:
     """
-    What is acquired at the same time takes one commit, and each caller gets its own lease or refusal.
+    What is acquired at the same time takes one commit, and each caller gets its own lease or refusal; so do releases.
 
     A cancelled caller holds nothing, and the others get their leases.
     """
@@ -301,7 +302,9 @@ def test_many_acquisitions_share_a_step(tmp_path: Path) -> None:
         harness = SqlMetadataHarness(tmp_path)
         async with harness.open() as one, harness.open() as two:
             taken = await two.acquire_lease("n03", "two")
-            before = sql(one).database.commits
+            database = sql(one).database
+            assert isinstance(database, SqliteDatabase)
+            before = database.commits
             with busy(sql(one)):
                 acquiring = [asyncio.create_task(one.acquire_lease(f"n{number:02}", "one")) for number in range(20)]
                 acquiring.append(asyncio.create_task(one.acquire_lease("n05", "someone else here")))
@@ -309,7 +312,7 @@ def test_many_acquisitions_share_a_step(tmp_path: Path) -> None:
                 acquiring[7].cancel()
                 await run_ready()
             found = await asyncio.gather(*acquiring, return_exceptions=True)
-            assert sql(one).database.commits - before == 1
+            assert database.commits - before == 1
             assert isinstance(found[7], asyncio.CancelledError)
             refusals = [error for error in found if isinstance(error, LeaseHeld)]
             assert [(error.name, error.holder) for error in refusals] == [("n03", "two"), ("n05", "one")]
@@ -324,7 +327,10 @@ def test_many_acquisitions_share_a_step(tmp_path: Path) -> None:
                 record = await two.get(lease.key)
                 assert record is not None
                 assert record.version == lease.version
-                await lease.release()
+            jobs = database.jobs_received
+            await asyncio.gather(*(lease.release() for lease in leases_held))
+            assert database.jobs_received == jobs + 1
+            assert [await two.get(lease.key) for lease in leases_held] == [None] * len(leases_held)
             # Without a caller, the lease ends with the session, as after a lost reply.
             await pass_time(harness, SESSION_TTL_MS)
             await two.acquire_lease("n07", "two")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
-from txnframework_sql._error_copies import copy_error
+from txnframework_sql._turns import SharedTurns
 from txnframework_sql.steps.leases import (
     Clock,
     Granted,
@@ -22,7 +21,7 @@ from txnframework_sql.steps.leases import (
     end_session,
     extend,
     has_expired,
-    release_lease,
+    release_leases,
 )
 from txnframework_sql.steps.statements import Executor, Steps
 
@@ -33,7 +32,7 @@ HEARTBEATS = 3
 """A session that holds a lease is renewed so often in its lifetime."""
 
 TOGETHER_MAX = 64
-"""The most leases that are acquired in one step of the database."""
+"""The most leases that are acquired, or released, in one step of the database."""
 
 
 @implementer(ILease)
@@ -56,30 +55,22 @@ class Lease:
         """Release the lease now; idempotent, also after it was lost."""
         await self._session.release(self)
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """Its name and its fencing number, which all copies of it have."""
+        return self.name, self.fencing
+
     def end(self) -> None:
         """Wake the callers that wait for its loss."""
         self._lost.set()
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """An acquisition, and the lease that its caller waits for."""
-
-    name: str
-    holder: str
-    lease: asyncio.Future[Lease]
-
-    def refuse(self, error: Exception) -> None:
-        """Let the caller raise an error, unless it was cancelled."""
-        if not self.lease.done():
-            self.lease.set_exception(error)
 
 
 class LeaseSession:
     """
     Renews the session while it may hold a lease; an opening without a lease writes nothing.
 
-    Acquisitions that wait for their turn share a step of the database, and each of them gets its own answer.
+    Acquisitions that wait for their turn share a step of the database, and each of them gets its own answer. So do
+    releases. A consumer has a lease for each segment of its topic.
 
     ``clock`` decides when leases expire in the database. The local expiry is measured by this process's own clock,
     starting before each request to the database. The two clocks are therefore never compared.
@@ -91,7 +82,8 @@ class LeaseSession:
         self._environment = environment
         self._ttl_ms = ttl_ms
         self._clock = clock
-        self._held: dict[Lease, None] = {}
+        # By name and fencing number, because a session may acquire a lease again that it holds.
+        self._held: dict[tuple[str, int], list[Lease]] = {}
         # The time until which the database surely keeps the session, minus the margin, as the event loop learned it.
         self._told_until_ms = 0
         # How often the held leases were dropped locally, and how many of those times are stored in the database.
@@ -103,25 +95,15 @@ class LeaseSession:
         self._changing = asyncio.Lock()
         # The acquisitions that run or wait for their turn.
         self._acquiring = 0
-        # Those that wait, whether a step for them is about to begin, and the steps that are about to begin or run.
-        self._waiting: deque[_Waiting] = deque()
-        self._is_sharing = False
-        self._sharing: set[asyncio.Task[None]] = set()
+        self._acquisitions = SharedTurns(self._acquire_in_turn, self._drop, TOGETHER_MAX)
+        self._releases = SharedTurns(self._release, lambda _: None, TOGETHER_MAX)
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def acquire(self, name: str, holder: str) -> Lease:
         """Acquire a lease, or raise LeaseHeld."""
-        acquiring = _Waiting(name, holder, asyncio.get_running_loop().create_future())
-        self._waiting.append(acquiring)
         self._acquiring += 1
         try:
-            self._share()
-            return await acquiring.lease
-        except asyncio.CancelledError:
-            if acquiring.lease.done() and not acquiring.lease.cancelled() and acquiring.lease.exception() is None:
-                # The caller was cancelled just before it got the lease, as if the reply had been lost.
-                self._held.pop(acquiring.lease.result(), None)
-            raise
+            return await self._acquisitions.submit((name, holder))
         finally:
             self._acquiring -= 1
 
@@ -136,13 +118,11 @@ class LeaseSession:
 
     async def release(self, lease: Lease) -> None:
         """Release a lease; every copy of it in this session ends."""
-        if lease not in self._held:
+        if lease not in self._held.get(lease.place, ()):
             return
-        await self._executor.write(lambda: release_lease(self.name, lease.name, lease.fencing))
-        for held in tuple(self._held):
-            if (held.name, held.fencing) == (lease.name, lease.fencing):
-                del self._held[held]
-                held.end()
+        await self._releases.submit(lease.place)
+        for held in self._held.pop(lease.place, ()):
+            held.end()
 
     async def close(self) -> None:
         """End the session and its leases; idempotent."""
@@ -160,43 +140,18 @@ class LeaseSession:
         await self._stop()
         self._is_known = False
 
-    def _share(self) -> None:
-        """Start a step for the acquisitions that wait, unless one is about to begin."""
-        if not self._is_sharing:
-            self._is_sharing = True
-            # A task of its own, so that a cancelled caller does not cancel the others.
-            task = asyncio.ensure_future(self._acquire_waiting())
-            self._sharing.add(task)
-            task.add_done_callback(self._sharing.discard)
-
-    async def _acquire_waiting(self) -> None:
-        """Acquire leases that are waited for, in one step; each of the callers gets its lease or an error."""
+    async def _acquire_in_turn(self, wanted: Sequence[tuple[str, str]]) -> list[Lease | TxnFrameworkError]:
         async with self._changing:
-            self._is_sharing = False
-            taken = [self._waiting.popleft() for _ in range(min(TOGETHER_MAX, len(self._waiting)))]
-            if self._waiting:
-                self._share()
-            wanted = [one for one in taken if not one.lease.done()]
-            try:
-                if wanted:
-                    await self._acquire(wanted)
-            except TxnFrameworkError as error:
-                for one in wanted:
-                    one.refuse(copy_error(error, error.__cause__))
-            except BaseException:
-                # A defect, or the event loop is ending: no caller may wait forever.
-                for one in wanted:
-                    one.lease.cancel()
-                raise
+            return await self._acquire(wanted)
 
-    async def _acquire(self, wanted: list[_Waiting]) -> None:
+    async def _acquire(self, wanted: Sequence[tuple[str, str]]) -> list[Lease | TxnFrameworkError]:
+        """Acquire leases by their names and holders, in one step; return each lease, or why it is refused."""
         self._require_open()
         now_ms = self._environment.monotonic_ms()
         if now_ms >= self._valid_until_ms:
             self._lapse()
         lapses = self._lapses
-        names = tuple((one.name, one.holder) for one in wanted)
-        request = LeaseRequest(names, self.name, self._ttl_ms, lapses > self._stored_lapses)
+        request = LeaseRequest(tuple(wanted), self.name, self._ttl_ms, lapses > self._stored_lapses)
         was_known, self._is_known = self._is_known, True
         # Called before the reply, which may be lost, so that the session does not outlive the leases it holds.
         self.start_expiry()
@@ -208,17 +163,23 @@ class LeaseSession:
         else:
             self._require_open()
             self._extend_validity(now_ms + self._ttl_ms)
-        for one, answer in zip(wanted, answers, strict=True):
+        found: list[Lease | TxnFrameworkError] = []
+        for (name, _), answer in zip(wanted, answers, strict=True):
             if isinstance(answer, Refused):
-                one.refuse(LeaseHeld(one.name, answer.holder, answer.key))
-            elif not one.lease.done():
-                lease = Lease(self, one.name, answer)
-                self._held[lease] = None
-                one.lease.set_result(lease)
+                found.append(LeaseHeld(name, answer.holder, answer.key))
+            else:
+                lease = Lease(self, name, answer)
+                self._held.setdefault(lease.place, []).append(lease)
+                found.append(lease)
         if self._lapses > lapses or self._environment.monotonic_ms() >= self._valid_until_ms:
             # The session lapsed before the reply, or the reply took longer than its lifetime: the leases are lost at
             # once.
             self._lapse()
+        return found
+
+    async def _release(self, places: Sequence[tuple[str, int]]) -> list[None]:
+        await self._executor.write(lambda: release_leases(self.name, places))
+        return [None] * len(places)
 
     def _start(self) -> tuple[asyncio.Task[None], ...]:
         loop = asyncio.get_running_loop()
@@ -303,5 +264,12 @@ class LeaseSession:
         """Treat all leases as lost."""
         held, self._held = self._held, {}
         self._lapses += 1
-        for lease in held:
-            lease.end()
+        for copies in held.values():
+            for lease in copies:
+                lease.end()
+
+    def _drop(self, lease: Lease) -> None:
+        """Forget a lease whose caller was cancelled, as if the reply had been lost."""
+        left = [held for held in self._held.pop(lease.place, ()) if held is not lease]
+        if left:
+            self._held[lease.place] = left

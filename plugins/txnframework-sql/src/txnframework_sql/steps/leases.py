@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -154,6 +154,12 @@ def release_lease(session: str, name: str, fencing: int) -> Steps[None]:
     """Release a lease if the session still holds it."""
     if (yield from write(_RELEASE, of_name=name, of_session=session, of_fencing=fencing)):
         yield from delete_record(Delete(lease_key(name), Expect.ANY))
+
+
+def release_leases(session: str, held: Sequence[tuple[str, int]]) -> Steps[None]:
+    """Release those of the leases, by name and fencing number, that the session still holds; in a fixed order."""
+    for name, fencing in sorted(held):
+        yield from release_lease(session, name, fencing)
 
 
 def end_lease(name: str, fencing: int) -> Steps[None]:
