@@ -148,7 +148,7 @@ class SegmentAttachments:
         Messages delivered under that lease are redelivered. The user can still acknowledge received ones, as any
         process may.
         """
-        segment, feeds = feed.place.segment, self._segments.feeds
+        segment = feed.place.segment
         life = self._segments.layout_of(segment).life
         deleting = self._host.topics.deletion
         if isinstance(error, NotFound | Closed) and await deleting.is_deleted(segment, life):
@@ -159,8 +159,7 @@ class SegmentAttachments:
         await self.lose(feed)
         self._hold_back(segment)
         # Messages of its descendants were delivered after messages that other consumers may get now.
-        descends = self._segments.descends
-        for one in [feed for name, feed in feeds.items() if not feed.finished and descends(name, (segment,))]:
+        for one in [feed for feed in self._segments.feeds_after(segment) if not feed.finished]:
             await self.lose(one)
 
     def take_again(self, segment: str, error: LeaseLost) -> None:

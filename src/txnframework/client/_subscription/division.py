@@ -121,7 +121,7 @@ class Division:
                     await feed.attached.dispatch.keep()
                 feed.given_up_ms = None
         for name in [one for one in reversed(self._segments.names()) if one in leaving]:  # descendants first
-            followed = any(feed.is_running and descends(one, (name,)) for one, feed in feeds.items())
+            followed = any(feed.is_running for feed in self._segments.feeds_after(name))
             if not followed and feeds[name].is_quiet(now_ms):
                 await self._attachments.lose(feeds[name])
 

@@ -132,6 +132,15 @@ class FollowedSegments:
         """Return whether a segment is received after one of these segments."""
         return self.in_order and any(one.place.segment in segments for one in self.ancestors(segment))
 
+    def feeds_after(self, segment: str) -> tuple[Feed, ...]:
+        """Return the feeds of the segments that are received after a segment."""
+        layout = self.find_layout(segment)
+        name = parse_name(segment)
+        if not self.in_order or layout is None or not layout.has(name) or not layout.segment_of(name).children:
+            return ()
+        after = {str(layout.name_of(one.id)) for one in layout.descendants(segment_id_of(name))}
+        return tuple(feed for found, feed in self.feeds.items() if found in after)
+
     def may_follow(self, at: TopicSegment) -> bool:
         """Return whether a segment may be attached, by the state of its parents."""
         if not self.in_order or not at.segment.parents:
