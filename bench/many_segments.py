@@ -102,13 +102,13 @@ async def prepare(client: txnframework.Client, segments: int) -> None:
     await producer.send_many([b"x" * 100] * 50)
 
 
-async def measured(backend: Stores, segments: int, rounds: int, subscription_type: str) -> Sample:
+async def measured(backend: Stores, segments: int, samples: int, subscription_type: str) -> Sample:
     """Return the medians for one number of segments, in milliseconds."""
     config = backend.config(f"of{segments}")
     async with opened(config) as client:  # keeps the stores in memory
         await prepare(client, segments)
-        samples = [await sample(config, f"{SUBSCRIPTION}{number}", subscription_type) for number in range(rounds)]
-    return {what: statistics.median(one[what] for one in samples) * 1e3 for what in WHAT}
+        found = [await sample(config, f"{SUBSCRIPTION}{number}", subscription_type) for number in range(samples)]
+    return {what: statistics.median(one[what] for one in found) * 1e3 for what in WHAT}
 
 
 async def counted(backend: Stores, segments: int, subscription_type: str) -> Sample:
@@ -139,7 +139,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backend", choices=["memory", *BACKENDS], action="append", help="default: all but zookeeper")
     parser.add_argument("--segments", default="25,100,200,400")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--type", default="exclusive", help="the subscription type")
     parser.add_argument("--calls", action="store_true", help="count the calls of the stores' methods")
     parser.add_argument("--json", action="store_true", help="print the figures only, as JSON")
@@ -152,7 +152,7 @@ def main() -> None:
                 if arguments.calls:
                     figures[segments] = asyncio.run(counted(backend, segments, arguments.type))
                 else:
-                    figures[segments] = asyncio.run(measured(backend, segments, arguments.rounds, arguments.type))
+                    figures[segments] = asyncio.run(measured(backend, segments, arguments.samples, arguments.type))
             found[name] = {f"{what}, {size}": value for size, row in figures.items() for what, value in row.items()}
             unit = "calls" if arguments.calls else "ms"
             console.print(table(f"{name}, {unit}", figures))
