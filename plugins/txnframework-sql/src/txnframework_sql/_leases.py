@@ -10,7 +10,7 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
-from txnframework_sql._turns import SharedTurns
+from txnframework_sql._call_batches import CallBatches
 from txnframework_sql.steps.leases import (
     Clock,
     Granted,
@@ -95,8 +95,8 @@ class LeaseSession:
         self._changing = asyncio.Lock()
         # The acquisitions that run or wait for their turn.
         self._acquiring = 0
-        self._acquisitions = SharedTurns(self._acquire_in_turn, self._drop, TOGETHER_MAX)
-        self._releases = SharedTurns(self._release, lambda _: None, TOGETHER_MAX)
+        self._acquisitions = CallBatches(self._acquire_in_turn, self._drop, TOGETHER_MAX)
+        self._releases = CallBatches(self._release, lambda _: None, TOGETHER_MAX)
         self._tasks: tuple[asyncio.Task[None], ...] = ()
 
     async def acquire(self, name: str, holder: str) -> Lease:

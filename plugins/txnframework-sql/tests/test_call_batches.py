@@ -1,4 +1,4 @@
-"""SharedTurns: calls that come during a turn share the next one, each with its own answer."""
+"""CallBatches: calls that come during a turn share the next one, each with its own answer."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.testing import run_ready
-from txnframework_sql._turns import SharedTurns
+from txnframework_sql._call_batches import CallBatches
 
 
-class Turns:
+class World:
     """What is performed, when the test lets it; odd numbers are refused, and a group with 8 fails."""
 
     def __init__(self) -> None:
         self.groups: list[list[int]] = []
         self.unwanted: list[int] = []
         self.gate = asyncio.Event()
-        self.turns = SharedTurns(self._perform, self.unwanted.append, 3)
+        self.turns = CallBatches(self._perform, self.unwanted.append, 3)
 
     async def _perform(self, calls: Sequence[int]) -> list[int | TxnFrameworkError]:
         self.groups.append([*calls])
@@ -31,7 +31,7 @@ def test_calls_share_turns() -> None:
     """A group has at most so many calls, in their order; a refused call fails no other."""
 
     async def main() -> None:
-        world = Turns()
+        world = World()
         calls = [asyncio.ensure_future(world.turns.submit(number)) for number in range(5)]
         await run_ready()
         assert world.groups == [[0, 1, 2]]
@@ -54,7 +54,7 @@ def test_cancelled_callers() -> None:
     """A call is not performed if its caller is cancelled before; a result that no caller gets is reported."""
 
     async def main() -> None:
-        world = Turns()
+        world = World()
         calls = [asyncio.ensure_future(world.turns.submit(number)) for number in (0, 2, 4, 6)]
         await run_ready()
         calls[1].cancel()
@@ -79,7 +79,7 @@ def test_an_error_for_all() -> None:
     """Each caller of a group that failed gets an error of its own, and the next group is performed."""
 
     async def main() -> None:
-        world = Turns()
+        world = World()
         world.gate.set()
         calls = [asyncio.ensure_future(world.turns.submit(number)) for number in (6, 8, 10, 12)]
         first, second, third, last = await asyncio.gather(*calls, return_exceptions=True)

@@ -14,7 +14,7 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 
-class SharedTurns(Generic[C, T]):
+class CallBatches(Generic[C, T]):
     """
     Performs one group of calls after another; a group has the calls that have come when its turn begins.
 
