@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -43,6 +44,18 @@ async def paths_left(client: Client, *roots: str) -> list[str]:
         page = await client.host.metadata.scan(KeyRange(f"{root}/", f"{root}0"), 1_000)
         found.extend(record.key.path for record in page.records)
     return found
+
+
+@contextmanager
+def refusing(store: object, method: str) -> Iterator[None]:
+    """Make a store refuse calls of a method."""
+
+    async def refuse(*_: object) -> None:
+        raise Unavailable("the store is away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, method, refuse)
+        yield
 
 
 async def aborted(client: Client, topic: str, value: bytes) -> None:
@@ -348,6 +361,46 @@ def test_replies_are_lost(memory: Stores) -> None:
                     await client.layout("orders")
             passing.cancel()
             assert await client.host.ledgers.list_names("segment://", "", 10) == ()
+
+    memory.run(work())
+
+
+def test_a_deletion_that_stops_halfway_has_an_unknown_outcome(memory: Stores) -> None:
+    """Unavailable would say that nothing was changed, but the topic is gone, and any process removes the rest."""
+
+    async def work() -> None:
+        async with memory.open(client={"retries_max": 0}) as client:
+            metadata, ledgers = client.host.metadata, client.host.ledgers
+            for name in ("first", "second"):
+                await client.create_topic(name)
+            with refusing(metadata, "put"), pytest.raises(Unavailable):
+                await client.delete_topic("first")
+            assert (await client.layout("first")).active()
+            with refusing(ledgers, "delete"), pytest.raises(OutcomeUnknown, match="first is deleted, or may be"):
+                await client.delete_topic("first")
+            with pytest.raises(TopicNotFound):
+                await client.layout("first")
+            assert await ledgers.list_names("segment://public/default/first/", "", 1)
+            with refusing(ledgers, "delete"), pytest.raises(OutcomeUnknown, match="first is deleted, or may be"):
+                await client.delete_topic("first")
+            await client.delete_topic("first")
+            assert not await ledgers.list_names("segment://public/default/first/", "", 1)
+
+            await client.create_topic("third")
+            deleted: list[str] = []
+            delete = client.topics.delete
+
+            async def delete_one(topic: TopicName, **options: Any) -> None:
+                if deleted:
+                    raise Unavailable("the store is away")
+                await delete(topic, **options)
+                deleted.append(topic.topic)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(client.topics, "delete", delete_one)
+                with pytest.raises(OutcomeUnknown, match="1 of 2 topics are deleted"):
+                    await client.delete_namespace("public/default")
+            assert len(await client.topics.list()) == 1
 
     memory.run(work())
 

@@ -12,12 +12,14 @@ from txnframework.broker import Topics
 from txnframework.errors import (
     LayoutConflict,
     LedgerSealed,
+    OutcomeUnknown,
     TopicExists,
     TopicNotFound,
     TransactionConflict,
+    Unavailable,
     UnknownPlugin,
 )
-from txnframework.model import SegmentName
+from txnframework.model import SegmentName, TopicName
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -37,6 +39,30 @@ def by_key(received: list[Message]) -> dict[bytes, list[bytes]]:
 
 async def take(consumer: Consumer, count: int) -> list[Message]:
     return [await consumer.receive(timeout_ms=60_000) for _ in range(count)]
+
+
+def test_a_split_that_stops_halfway_has_an_unknown_outcome(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unavailable would say that nothing was changed, but whoever reads the plan carries it out."""
+
+    async def refuse(*_: object) -> None:
+        raise Unavailable("the store is away")
+
+    async def work() -> None:
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            with monkeypatch.context() as patch:
+                patch.setattr(client.host.metadata, "put", refuse)
+                with pytest.raises(Unavailable):
+                    await client.split("orders", 0)
+            assert len((await client.layout("orders")).segments) == 1
+            with monkeypatch.context() as patch:
+                patch.setattr(client.host.ledgers, "create", refuse)
+                with pytest.raises(OutcomeUnknown, match="may be planned"):
+                    await client.split("orders", 0)
+            await client.host.topics.finish_changes(TopicName.parse("orders"))
+            assert len((await client.layout("orders")).active()) == 2
+
+    memory.run(work())
 
 
 def test_split_and_merge_under_an_open_transaction(stores: Stores) -> None:

@@ -114,6 +114,8 @@ class TopicOperations(ClientOperations):
         :param force: delete the topic even if it is in use.
         :raises TopicInUse: the topic has subscriptions, or open transactions took part in it; nothing was changed.
         :raises TopicNotFound: the topic does not exist.
+        :raises OutcomeUnknown: the topic is deleted, or may be, and a part of it may be left. Repeat the call: it
+            removes the rest, or raises TopicNotFound if nothing is left.
         """
         name = self._topic(topic)
         await self._finish(name, lambda: self._delete(name, force))
@@ -171,6 +173,7 @@ class TopicOperations(ClientOperations):
         If the caller is cancelled, the segment is still split.
 
         :raises LayoutConflict: the segment is not active or has a single hash value, or the topic is persistent.
+        :raises OutcomeUnknown: the split is planned, or may be; any process that reads the layout carries it out.
         """
         named = self._topic(topic)
         whole_number(segment_id, "segment_id", 0)
@@ -184,6 +187,7 @@ class TopicOperations(ClientOperations):
         If the caller is cancelled, the segments are still merged.
 
         :raises LayoutConflict: a segment is not active, the two are not neighbours, or the topic is persistent.
+        :raises OutcomeUnknown: the merge is planned, or may be; any process that reads the layout carries it out.
         """
         for given, what in ((segment_id, "segment_id"), (other_id, "other_id")):
             whole_number(given, what, 0)

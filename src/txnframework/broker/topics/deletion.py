@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from txnframework.broker.coordination import ATTEMPTS_MAX
-from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
-from txnframework.errors import LedgerNotFound, TopicInUse, TopicNotFound, TransactionNotFound
+from txnframework.broker.topics.layouts import StoredLayouts, may_be_completed, too_many_conflicts
+from txnframework.errors import LedgerNotFound, TopicInUse, TopicNotFound, TransactionNotFound, Unavailable
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator
 from txnframework.model import paths
 from txnframework.model.ids import TxnID
@@ -72,29 +72,36 @@ class TopicDeletion:
 
         :raises TopicInUse: ``force`` is not set, and the topic has subscriptions or open transactions took part in it.
         :raises TopicNotFound: the topic does not exist, and nothing is left of a deleted one.
+        :raises OutcomeUnknown: the topic is deleted, or may be, and a part of it may be left.
         """
         decided = False
-        for _ in range(ATTEMPTS_MAX):
-            found = await self._layouts.find(topic)
-            moved_to = None if found is None else found[0].moved_to
-            if moved_to is not None:
-                topic, life = moved_to, None
-                continue
-            if found is not None and life is not None and found[0].life != life and not found[0].was(topic, life):
-                return
-            if found is None or (found[0].deleted and not found[0].segments and not decided):
-                raise TopicNotFound(str(topic), deleted=found is not None)
-            layout, version = found
-            life = layout.life
-            if layout.deleted:
-                await self.finish(topic)
-                return
-            _require_no_migration(layout)
-            await self._finish_migration(layout)
-            if not force:
-                await self.require_unused(layout)
-            decided = True  # perhaps: if the reply is lost, the next read shows the outcome
-            await self._layouts.put_if(deleted(layout), version)
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                found = await self._layouts.find(topic)
+                moved_to = None if found is None else found[0].moved_to
+                if moved_to is not None:
+                    topic, life = moved_to, None
+                    continue
+                if found is not None and life is not None and found[0].life != life and not found[0].was(topic, life):
+                    return
+                if found is None or (found[0].deleted and not found[0].segments and not decided):
+                    raise TopicNotFound(str(topic), deleted=found is not None)
+                layout, version = found
+                life = layout.life
+                if layout.deleted:
+                    decided = True
+                    await self.finish(topic)
+                    return
+                _require_no_migration(layout)
+                await self._finish_migration(layout)
+                if not force:
+                    await self.require_unused(layout)
+                await self._layouts.put_if(deleted(layout), version)
+                decided = True  # perhaps: if the reply was lost, the next read shows the outcome
+        except Unavailable as error:
+            if not decided:
+                raise
+            raise may_be_completed(f"topic {topic} is deleted, or may be", error) from error
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def require_unused(self, layout: Layout) -> None:

@@ -94,3 +94,12 @@ class StoredLayouts:
 def too_many_conflicts(topic: TopicName, attempts: int) -> Unavailable:
     """Return the error of an update that exhausted its retries."""
     return Unavailable(f"the layout of {topic} changed {attempts} times while it was being changed")
+
+
+def may_be_completed(what: str, error: Unavailable) -> OutcomeUnknown:
+    """
+    Return the error of a call that failed after its decision: any process may complete it at any time.
+
+    Unavailable would say that nothing was changed. ``what`` is a sentence about the decision.
+    """
+    return OutcomeUnknown(f"{what}, and the rest of the call could not be carried out yet: {error}")

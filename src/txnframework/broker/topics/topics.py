@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 
 from txnframework.broker.coordination import ATTEMPTS_MAX
 from txnframework.broker.topics.deletion import TopicDeletion
-from txnframework.broker.topics.layouts import StoredLayouts, too_many_conflicts
+from txnframework.broker.topics.layouts import StoredLayouts, may_be_completed, too_many_conflicts
 from txnframework.broker.topics.migration import TopicMigrations
 from txnframework.broker.topics.subscriptions import Start, SubscriptionChanges
-from txnframework.errors import InvalidName, LedgerNotFound, TopicExists, TopicNotFound, VersionMismatch
+from txnframework.errors import (
+    InvalidName,
+    LedgerNotFound,
+    TopicExists,
+    TopicNotFound,
+    Unavailable,
+    VersionMismatch,
+)
 from txnframework.interfaces import ILedgerStore, IMetadataStore, ITransactionCoordinator, IWatch
 from txnframework.model import paths, records
 from txnframework.model.layout import Layout, from_record
@@ -95,6 +102,8 @@ class Topics:
 
         :raises TopicInUse: ``force`` is not set, and the topic has subscriptions or open transactions took part in it.
         :raises TopicNotFound: the topic does not exist, and nothing is left of a deleted one.
+        :raises OutcomeUnknown: the topic is deleted, or may be, and a part of it may be left; a repeated call removes
+            it.
         """
         await self.deletion.delete(topic, force=force, life=life)
 
@@ -103,14 +112,22 @@ class Topics:
         Delete every topic of a namespace, after a check that none is in use; errors are those of ``delete``.
 
         If the call fails, the topics that it deleted stay deleted; repeat it.
+
+        :raises OutcomeUnknown: some of the topics are deleted, or may be.
         """
         names = await self.list(tenant, namespace)
         for name in () if force else names:
             with contextlib.suppress(TopicNotFound):  # another process deleted it meanwhile, as below
                 await self.deletion.require_unused(await self.layout(name))
-        for name in names:
-            with contextlib.suppress(TopicNotFound):
+        for number, name in enumerate(names):
+            try:
                 await self.delete(name, force=force)
+            except TopicNotFound:
+                continue
+            except Unavailable as error:
+                if not number:
+                    raise
+                raise may_be_completed(f"{number} of {len(names)} topics are deleted", error) from error
 
     async def layout(self, topic: TopicName) -> Layout:
         """
@@ -296,22 +313,30 @@ class Topics:
         Plan a change and carry it out; return the ids of the children.
 
         They are those of the plan: another process may have removed the parents by the time this one returns.
+
+        :raises OutcomeUnknown: the change is planned, or may be; any process that notices the plan carries it out.
         """
         planned: Layout | None = None
-        for _ in range(ATTEMPTS_MAX):
-            layout, version = await self._layouts.load(topic)
-            if layout.is_migrating:
-                await self.migrations.finish(layout.topic)
-                continue
-            # The reply to the plan may have been lost: then the plan is stored, and another process may have carried it
-            # out.
-            is_stored = planned is not None and has_change(layout, planned, parents)
-            if planned is None or not is_stored:
-                planned = plan(layout)
-                is_stored = await self._layouts.put_if(planned, version)
-            if is_stored:
-                await self.finish_changes(topic)
-                return planned.segments[parents[0]].children
+        try:
+            for _ in range(ATTEMPTS_MAX):
+                layout, version = await self._layouts.load(topic)
+                if layout.is_migrating:
+                    await self.migrations.finish(layout.topic)
+                    continue
+                # The reply to the plan may have been lost: then the plan is stored, and another process may have
+                # carried it out.
+                is_stored = planned is not None and has_change(layout, planned, parents)
+                if planned is None or not is_stored:
+                    wanted = plan(layout)
+                    is_stored = await self._layouts.put_if(wanted, version)
+                    planned = wanted
+                if is_stored:
+                    await self.finish_changes(topic)
+                    return planned.segments[parents[0]].children
+        except Unavailable as error:
+            if planned is None:
+                raise
+            raise may_be_completed(f"a change of the segments of {topic} may be planned", error) from error
         raise too_many_conflicts(topic, ATTEMPTS_MAX)
 
     async def _carry_out(self, layout: Layout, parents: tuple[int, ...], made: set[str]) -> None:

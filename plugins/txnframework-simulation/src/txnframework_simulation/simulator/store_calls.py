@@ -74,7 +74,7 @@ class StoreCalls:
 
     def apply_late(self, answer: Callable[[], Awaitable[object]]) -> None:
         """Apply a write some time after its caller has received OutcomeUnknown."""
-        raise NotImplementedError("only delayed calls can be applied late")
+        raise AssertionError(f"only delayed calls may be applied late, not {answer}")
 
     async def late_applied(self) -> None:
         """Return when no write is left that will be applied late."""
