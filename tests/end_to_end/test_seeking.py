@@ -9,10 +9,11 @@ import pytest
 
 from txnframework import Client, Transaction
 from txnframework.broker import StoredCursor
+from txnframework.client._subscription.feed import Feed
 from txnframework.errors import InvalidInput, OutcomeUnknown, Unavailable
 from txnframework.model import Position
 from txnframework.model.cursor import Cursor
-from txnframework.testing.clock import VirtualEnvironment
+from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -77,6 +78,38 @@ def test_seeking_into_a_batch(stores: Stores, kind: str) -> None:
             await consumer.close()
 
     stores.run(work())
+
+
+@pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")
+def test_a_segment_that_is_finished_while_it_is_moved(memory: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was acknowledged before a seek finishes a split segment late; its children are still received after it."""
+
+    async def work() -> None:
+        go = asyncio.Event()
+        finish = Feed.finish
+
+        async def finish_late(feed: Feed) -> None:
+            await go.wait()
+            await finish(feed)
+
+        async with memory.open() as client:
+            await client.create_topic("orders")
+            producer = await client.producer("orders")
+            await producer.send_many([b"0", b"1"])
+            await client.split("orders", 0)
+            await producer.send(b"2", key=b"some")
+            consumer = await client.consumer("orders", "billing", start="earliest")
+            monkeypatch.setattr(Feed, "finish", finish_late)
+            await consumer.ack(*[await consumer.receive(timeout_ms=60_000) for _ in range(3)])
+            await run_ready()
+            seeking = asyncio.ensure_future(consumer.seek("earliest"))
+            await run_ready()
+            go.set()
+            await seeking
+            assert await memory.receive(consumer, 3) == [b"0", b"1", b"2"]
+            await consumer.close()
+
+    memory.run(work())
 
 
 @pytest.mark.metadata_family("it splits or merges topics, and a sealed one takes no markers")

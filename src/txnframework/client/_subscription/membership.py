@@ -60,12 +60,12 @@ class Membership:
         self._moved: dict[TopicName, TopicName] = {}
         # The topics whose layouts have changed since they were read.
         self._unread: set[TopicName] = set()
-        # A pass over all segments decides by the feeds, which another pass changes.
+        # A pass over all segments decides by the feeds, which another pass or a seek changes.
         self._passing = asyncio.Lock()
         self._tasks = tasks = RetryingTasks(host.environment, self._failed)
         self._attachments = attachments = SegmentAttachments(host, options, self.segments, inbox, tasks, changed, wake)
         self._division = Division(host, options, self.segments, attachments, tasks, changed) if options.shares else None
-        self.moves = CursorMoves(host, self.segments, attachments, changed, self._attach_in_turn)
+        self.moves = CursorMoves(host, self.segments, attachments, changed, self._passing, self._attach_all)
 
     async def join(self) -> None:
         """
@@ -199,11 +199,6 @@ class Membership:
             await self._division.divide()
             await self._division.give_up()
         await self._attach_all()
-
-    async def _attach_in_turn(self) -> None:
-        """Attach to the segments that are needed, not during another pass over all segments."""
-        async with self._passing:
-            await self._attach_all()
 
     async def _attach_all(self, *, first: bool = False) -> None:
         """

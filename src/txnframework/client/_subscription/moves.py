@@ -19,7 +19,8 @@ class CursorMoves:
     """
     Moves the cursors of a consumer's segments, and attaches it again where others have moved them.
 
-    ``changed`` is set when segments may have to be attached. ``attach_all`` attaches them.
+    ``changed`` is set when segments may have to be attached. ``attach_all`` attaches them; who calls it holds
+    ``passing``.
     """
 
     def __init__(
@@ -28,12 +29,14 @@ class CursorMoves:
         segments: FollowedSegments,
         attachments: SegmentAttachments,
         changed: asyncio.Event,
+        passing: asyncio.Lock,
         attach_all: Callable[[], Awaitable[None]],
     ) -> None:
         self._host = host
         self._segments = segments
         self._attachments = attachments
         self._changed = changed
+        self._passing = passing
         self._attach_all = attach_all
 
     async def seek(self, subscription: str, to: Target) -> None:
@@ -44,7 +47,9 @@ class CursorMoves:
         """
         segments = self._segments
         moving = await sought(self._host, segments.layouts.values(), segments.names(), to)
-        async with self._reopening(moving):
+        # Excludes passes over all segments: one of them could finish a segment, by what was acknowledged before, while
+        # its cursor is moved. Its descendants would then be received before it.
+        async with self._passing, self._reopening(moving):
             moved = False
             for segment, position in moving.items():
                 try:
