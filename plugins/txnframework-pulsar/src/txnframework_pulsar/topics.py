@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnframework.client import Client
+from txnframework.client import Client, create_topic
 from txnframework.errors import TopicNotFound
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
@@ -45,8 +45,12 @@ class Topics:
         except TopicNotFound:
             if not (create and self._creates):
                 raise
-        await self._client.create_topic(topic, exist_ok=True)
+        await self.create(topic, exist_ok=True)
         return topic, await self._client.layout(topic)
+
+    async def create(self, topic: TopicName, segments: int = 1, *, exist_ok: bool = False) -> None:
+        """Create a topic; its name may have spaces, which Pulsar accepts and ``Client.create_topic`` refuses."""
+        await create_topic(self._client.host, topic, segments, exist_ok=exist_ok)
 
     async def partitions(self, asked: pb.PartitionMetadata) -> pb.Command:
         """Answer how many partitions a topic has: none, as segments are no partitions."""

@@ -16,7 +16,7 @@ from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._executor import _answer
 from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.postgresql._server import locate
-from txnframework_sql.steps.leases import Granted, LeaseRequest, acquire_lease, clock_of
+from txnframework_sql.steps.leases import Granted, LeaseRequest, acquire_leases, clock_of
 from txnframework_sql.steps.statements import NewNumber, RecordChange
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ async def perform(connections: Pool, connection: Connection, other: IMetadataSto
     """Acquire the lease, with a pause at the number while another session acquires it; return both numbers."""
     environment = SystemEnvironment()
     taking: asyncio.Task[ILease] | None = None
-    steps = acquire_lease(LeaseRequest("name", "one", "session-one", 60_000, False), clock_of(environment.now_ms))
+    request = LeaseRequest((("name", "one"),), "session-one", 60_000, False)
+    steps = acquire_leases(request, clock_of(environment.now_ms))
     answer: object = None
     async with connection.transaction():
         try:
@@ -55,7 +56,7 @@ async def perform(connections: Pool, connection: Connection, other: IMetadataSto
                     taking = asyncio.create_task(take_and_give_up(other))
                     await until_done_or_waiting(connections, taking)
         except StopIteration as end:
-            granted = end.value
+            (granted,) = end.value
     assert isinstance(granted, Granted)
     assert taking is not None
     try:

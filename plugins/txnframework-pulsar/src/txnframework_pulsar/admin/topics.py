@@ -74,13 +74,13 @@ class TopicResources:
         return answer({"partitions": 0})
 
     async def _create(self, request: Request) -> Response:
-        await self._client.create_topic(self._topics.named(topic_in(request)))
+        await self._topics.create(self._topics.named(topic_in(request)))
         return done()
 
     async def _create_partitioned(self, request: Request) -> Response:
         asked: RequestedPartitions | int = await body_of(request, RequestedPartitions | int, 1)  # type: ignore[arg-type]
         segments = asked if isinstance(asked, int) else asked.partitions
-        await self._client.create_topic(self._topics.named(topic_in(request)), segments=segments)
+        await self._topics.create(self._topics.named(topic_in(request)), segments)
         return done()
 
     async def _delete(self, request: Request) -> Response:
