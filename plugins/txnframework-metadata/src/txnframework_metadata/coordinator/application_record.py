@@ -25,8 +25,7 @@ RANGES_MAX: Final = 128
 """
 The most ranges, one for each segment of each source, of all batches in a record, if it has more than ``BATCHES_MIN``.
 
-Each batch writes the record several times, and a record of a hundred batches over many segments is too large for
-ZooKeeper.
+Each batch writes the record several times, so its size adds to the time of every batch.
 """
 BATCHES_MIN: Final = 2
 
