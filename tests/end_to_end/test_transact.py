@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -260,6 +260,34 @@ def test_a_cancelled_call_does_everything_or_nothing(stores: Stores) -> None:
             left = (await client.lag("orders", "billing")).messages
             assert left + len(done) == 14 + 1
             assert len([await again.receive(timeout_ms=SOON_MS) for _ in range(left)]) == left
+
+    stores.run(work())
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared"])
+def test_a_cancelled_call_reports_no_defect(stores: Stores, kind: str) -> None:
+    """Wherever a call ends that needs the usual steps, because another one has the message: nothing is reported."""
+
+    async def work() -> None:
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            await client.create_topic("invoices")
+            orders, invoices = await client.producer("orders"), await client.producer("invoices")
+            consumer = await client.consumer("orders", "billing", type=kind, start="earliest")
+            for steps in range(12):
+                await orders.send(b"order")
+                order = await consumer.receive(timeout_ms=SOON_MS)
+                calls = [
+                    asyncio.ensure_future(client.transact(invoices.outgoing(b"for it"), consumer.acknowledging(order)))
+                    for _ in range(2)
+                ]
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                calls[1].cancel()
+                await asyncio.gather(*calls, return_exceptions=True)
+        assert reported == []
 
     stores.run(work())
 

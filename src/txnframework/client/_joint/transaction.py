@@ -77,9 +77,11 @@ class _JointTransaction:
         The quotas are held until the step is over. So closing a producer waits for a step without a caller, too.
         """
         steps, keys = self._host.steps, (self._branch.txn_id,)
-        step = steps.begin(make, keys)
+        step = steps.begin(partial(_refusal, make), keys)
         step.add_done_callback(lambda _: held.close())
-        await steps.end_of(step, keys)
+        refused = await steps.end_of(step, keys)
+        if refused is not None:
+            raise refused
 
     async def _make(self, appends: JointAppends, acking: Sequence[SegmentAcks]) -> None:
         own = self._host.own_transactions
@@ -117,3 +119,12 @@ class _JointTransaction:
         """Return the transaction as if it was open: dispatches let it report its end."""
         now_ms = self._host.environment.now_ms()
         return Transaction(self._branch.txn_id, State.OPEN, now_ms + self._request.timeout_ms, now_ms)
+
+
+async def _refusal(make: Callable[[], Awaitable[None]]) -> Exception | None:
+    """Make a step, and return a refusal: without a caller, no steps follow it, and nothing has failed."""
+    try:
+        await make()
+    except REFUSALS as error:
+        return error
+    return None
