@@ -220,3 +220,42 @@ def _by_key(messages: list[Message]) -> dict[bytes | None, list[bytes]]:
     for message in messages:
         found[message.key].append(message.value)
     return dict(found)
+
+
+@pytest.mark.parametrize("limit", ["unacknowledged_messages_max", "unacknowledged_bytes_max"])
+@pytest.mark.parametrize(
+    ("kind", "cumulative"),
+    [
+        ("exclusive", False),
+        ("exclusive", True),
+        ("failover", False),
+        ("failover", True),
+        ("shared", False),
+        ("key_shared", False),
+    ],
+)
+def test_an_acknowledgment_in_an_open_transaction_makes_room(
+    stores: Stores, kind: str, cumulative: bool, limit: str
+) -> None:
+    """A consumer at its limit receives on while the transaction is open, and nothing else happens."""
+
+    async def work() -> None:
+        async with stores.open(subscriptions={limit: 2}) as client:
+            await client.create_topic("orders")
+            async with (
+                client.producer("orders") as producer,
+                client.consumer("orders", "billing", type=kind, start="earliest") as consumer,
+            ):
+                await producer.send_many([b"%d" % number for number in range(5)])
+                async with client.transaction() as txn:
+                    for first in (0, 2):
+                        received = await some(consumer, 2)
+                        assert [one.value for one in received] == [b"%d" % number for number in (first, first + 1)]
+                        await nothing_comes(consumer)
+                        if cumulative:
+                            await consumer.ack_cumulative(received[-1], txn=txn)
+                        else:
+                            await consumer.ack(*received, txn=txn)
+                    assert await stores.receive(consumer, 1) == [b"4"]
+
+    stores.run(work())

@@ -111,6 +111,8 @@ class Deliveries:
         """The total size of each consumer's unacknowledged messages."""
         self.holders_changed = asyncio.Event()
         """Set when the set of transactions that hold messages has changed, perhaps only for a moment."""
+        self.woken = asyncio.Event()
+        """Set when a waiting message may be delivered that could not be before: it waits again, or there is room."""
         # The messages in the state ACKING or PENDING_ACK.
         self._acknowledged: dict[Position, HeldMessage] = {}
         # Like delivered, plus the messages that are being acknowledged.
@@ -337,9 +339,11 @@ class Deliveries:
         if held.due_ms:
             held.state = MessageState.DELAYED
             self.delayed.add(held.position, held.due_ms, held.size_bytes)
+            self.woken.set()  # it may be due before the others
             return
         bisect.insort(self.waiting, Candidate(held.position, held.message.key, held.redeliveries), key=_position_of)
         self.waiting_bytes += held.size_bytes
+        self.woken.set()
 
     def _leave(self, held: HeldMessage) -> None:
         """Remove a message from the counters of its state."""
@@ -361,6 +365,9 @@ class Deliveries:
             if held.state is MessageState.DELIVERED:
                 _take(self.delivered_bytes, held.consumer, held.size_bytes)
                 _take(self.delivered, held.consumer)
+                if self.waiting:
+                    # Its consumer may have been at its limit, whatever becomes of this message.
+                    self.woken.set()
 
 
 def _take(counts: Counter[_Counted], counted: _Counted, amount: int = 1) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import bisect
 from collections.abc import Callable
 
@@ -25,7 +24,7 @@ class DeliveryLoop:
 
     * ``cursor``, ``open_acks``: as of the last refresh; there is no cursor before the first one.
     * ``incarnation``: that of the cursor under which messages are read; 0 before the first refresh.
-    * ``woken``: to be set when the state has changed from which the loop decides.
+    * ``woken``: to be set when the state has changed from which the loop decides. ``Deliveries`` sets it for its part.
     * ``retiring``: the segment is about to be given up, so nothing more is delivered.
     * ``drained``: the segment is sealed, and all its messages were delivered.
     * ``done``: the segment is sealed, and all its messages are acknowledged.
@@ -43,7 +42,7 @@ class DeliveryLoop:
         self.cursor: Cursor | None = None
         self.open_acks = OpenAcks({}, 0)
         self.incarnation = 0
-        self.woken = asyncio.Event()
+        self.woken = reading.deliveries.woken
         self.retiring = self.drained = self.done = False
         self._deliveries = reading.deliveries
         self._consumers = consumers

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from txnframework.broker.dispatch.ack_progress import AckProgress
 from txnframework.broker.dispatch.deliveries import Deliveries, HeldMessage, MessageState
 from txnframework.broker.dispatch.open_acks import OpenAcks, acks_of
@@ -260,3 +264,45 @@ def test_a_refresh_looks_at_acknowledged_messages_however_far_behind_they_are() 
     assert [one.position for one in deliveries.concerned_by(Position(1, 6, 9))] == [_at(at) for at in range(1, 7)]
     deliveries.clear()
     assert deliveries.concerned_by(Position(9, 9)) == []
+
+
+LEAVING: dict[str, Callable[[Deliveries, AckProgress], object]] = {
+    "acknowledged": lambda _, progress: progress.begin_ack((_at(1),), None, cumulative=False),
+    "acknowledged in a transaction": lambda _, progress: progress.begin_ack((_at(1),), BRANCH, cumulative=False),
+    "acknowledged cumulatively": lambda _, progress: progress.begin_ack((_at(1),), BRANCH, cumulative=True),
+    "given back": lambda deliveries, _: deliveries.requeue((_at(1),), 5, frozenset()),
+    "left by its consumer": lambda deliveries, _: deliveries.detach(5),
+    "finished by others": lambda deliveries, _: deliveries.forget([deliveries.messages[_at(1)]]),
+    "found held by another transaction": lambda _, progress: progress.reconcile(
+        CURSOR, _holding(Ack(Position(1, 1))), progress.begin_refresh()
+    ),
+    "found acknowledged": lambda _, progress: progress.reconcile(
+        Cursor(1, Position(1, 1)), NOTHING, progress.begin_refresh()
+    ),
+}
+
+
+@pytest.mark.parametrize("leave", LEAVING.values(), ids=LEAVING)
+def test_a_message_that_leaves_its_consumer_wakes_the_loop(leave: Callable[[Deliveries, AckProgress], object]) -> None:
+    """However it leaves: its consumer may have been at its limit, and another message waits."""
+    deliveries = Deliveries()
+    progress = AckProgress(deliveries)
+    for entry in (1, 2):
+        _read(deliveries, entry)
+    deliveries.deliver(_at(1), 5)
+    deliveries.woken.clear()
+    leave(deliveries, progress)
+    assert deliveries.delivered[5] == 0
+    assert deliveries.woken.is_set()
+
+
+def test_a_message_that_waits_again_wakes_the_loop() -> None:
+    """Also one that had no consumer when its acknowledgment began, and was refused."""
+    deliveries = Deliveries()
+    progress = AckProgress(deliveries)
+    _read(deliveries, 1)
+    begun = progress.begin_ack((_at(1),), None, cumulative=False)
+    deliveries.woken.clear()
+    progress.undo_ack(begun)
+    assert _waiting(deliveries) == [(1, 0, 0)]
+    assert deliveries.woken.is_set()
