@@ -72,7 +72,9 @@ def test_end_of_a_connection_is_not_interrupted() -> None:
         server = await asyncio.start_server(lambda *streams: accepted.set_result(streams), "127.0.0.1", 0)
         accepted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         _, client = await asyncio.open_connection(*server.sockets[0].getsockname())
-        connection = Connection(cast(Any, SimpleNamespace(limits=Limits(MESSAGE_BYTES_MAX))), *await accepted)
+        connection = Connection(
+            cast(Any, SimpleNamespace(limits=Limits(MESSAGE_BYTES_MAX))), *await accepted, lambda: None
+        )
 
         async def close() -> None:
             ending.set()

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import click
 
 from txnframework.cli._store_metrics import SCRAPE_TIMEOUT_S, StatusReader, StatusSnapshot, compressed, head_of
 from txnframework.cli.addresses import parse_address
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
+from txnframework.cli.wsgi_server import Application, Respond, serving_in_threads
 from txnframework.client import Client
-from txnframework.errors import InvalidInput, MissingExtra, TxnFrameworkError
+from txnframework.errors import MissingExtra, TxnFrameworkError
 
 PATH = "/metrics"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 SWITCH_INTERVAL_S = 0.001
-
-Respond = Callable[..., Any]
-Application = Callable[[dict[str, Any], Respond], Iterable[bytes]]
 
 
 @click.command()
@@ -130,10 +125,10 @@ async def serving(client: Client, host: str, port: int, wait_ms: int) -> AsyncIt
     """
     reader = StatusReader(client, wait_ms / 1000)
     scrapes = _Scrapes(reader, asyncio.get_running_loop())
-    running = http_server(_application(scrapes.answer), host, port)
-    server = running.__enter__()
+    running = serving_in_threads(_application(scrapes.answer), host, port, "--listen")
+    actual_port = running.__enter__()
     try:
-        yield server.server_port
+        yield actual_port
     finally:
         # Threads of the server may wait for this loop, to answer a scrape.
         await asyncio.to_thread(running.__exit__, None, None, None)
@@ -145,44 +140,6 @@ def _require_exporter() -> None:
         import prometheus_client  # noqa: F401 - imported here, so that the error comes before any work
     except ImportError as error:
         raise MissingExtra("txnframework metrics", "metrics", "prometheus_client") from error
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    """Serves each scrape in a daemon thread."""
-
-    daemon_threads = True
-
-
-class _SilentRequestHandler(WSGIRequestHandler):
-    """Logs nothing."""
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
-        """Do nothing."""
-
-
-@contextmanager
-def http_server(application: Application, host: str, port: int) -> Iterator[WSGIServer]:
-    """
-    Serve scrapes in threads during the block. Yield the server, whose ``server_port`` is the port.
-
-    The end of the block waits for the server's thread: end it in a thread that no scrape waits for.
-
-    :raises InvalidInput: the address cannot be used.
-    """
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        kind = type("_ServerOfFamily", (_Server,), {"address_family": family})
-        server: WSGIServer = make_server(host, port, application, kind, _SilentRequestHandler)
-    except OSError as error:
-        raise InvalidInput(f"--listen: cannot listen at {host}:{port}: {error.strerror}") from error
-    thread = threading.Thread(target=server.serve_forever, name="txnframework-metrics", daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _application(reading: Callable[[], StatusSnapshot | None]) -> Application:

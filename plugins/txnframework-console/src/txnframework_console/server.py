@@ -9,6 +9,8 @@ from collections.abc import Callable
 import uvicorn
 
 from txnframework.cli.addresses import listening_socket, shown_address
+from txnframework.cli.asgi_server import server_config
+from txnframework.cli.connections import BoundedListener, Connections, within_file_limit
 from txnframework.environment import SystemEnvironment
 from txnframework_console.app import ConsoleApp
 from txnframework_console.connection import Connection, OpenClient
@@ -16,8 +18,8 @@ from txnframework_console.guards import allowed_hosts
 
 FIRST_TRY_S = 3
 """How long the start waits for the stores. After that the console is served without them, and goes on trying."""
-GRACE_S = 2
-"""How long requests in progress may take when the console ends."""
+CONNECTIONS_MAX = 512
+"""The most connections of browsers; each live view has one."""
 
 
 class ConsoleServer(uvicorn.Server):
@@ -53,20 +55,14 @@ async def serve(
             await _tried(connection)
             console = ConsoleApp(connection, environment, hosts, token)
             console.pages.compile()
-            config = uvicorn.Config(
-                console.app,
-                log_level="warning",
-                access_log=False,
-                lifespan="off",
-                server_header=False,
-                timeout_graceful_shutdown=GRACE_S,
-            )
+            connections = Connections(within_file_limit(CONNECTIONS_MAX))
+            config = server_config(console.app, connections)
             say(f"Console: http://{shown_address(host, listening)}/ (stop with Ctrl-C)")
             if token is not None:
                 say(f"Token for changes: {token}")
             warming = asyncio.ensure_future(console.warm())
             try:
-                await ConsoleServer(config, console).serve([listening])
+                await ConsoleServer(config, console).serve([BoundedListener(listening, connections)])
             finally:
                 warming.cancel()
                 await asyncio.gather(warming, return_exceptions=True)

@@ -17,6 +17,7 @@ from txnframework.cli.addresses import parse_address
 from txnframework.cli.output import duration_of, output_option, print_facts, print_json_line
 from txnframework.cli.stores import ConfigPath, LoadedPlugins, settings_of, with_client
 from txnframework.cli.terminal import console
+from txnframework.cli.wsgi_server import serving_in_threads
 from txnframework.client import Client, open
 from txnframework.errors import MissingExtra, TxnFrameworkError
 from txnframework.model.names import TopicName
@@ -214,17 +215,12 @@ def _metrics_at(address: str | None) -> Iterator[Metrics | None]:
         return
     host, port = parse_address(address, "--metrics", "127.0.0.1:9464")
     try:
-        from prometheus_client import start_http_server
+        from prometheus_client import make_wsgi_app
     except ImportError as error:
         raise MissingExtra("txnframework replicate --metrics", "metrics", "prometheus_client") from error
     from txnframework.metrics import Metrics
 
     metrics = Metrics()
-    server, thread = start_http_server(port, host, registry=metrics.registry)
-    click.echo(f"Serving http://{host}:{server.server_port}/metrics", err=True)
-    try:
+    with serving_in_threads(make_wsgi_app(metrics.registry), host, port, "--metrics") as actual_port:
+        click.echo(f"Serving http://{host}:{actual_port}/metrics", err=True)
         yield metrics
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -58,13 +58,22 @@ class Connection:
     Whatever the client sends, the memory that it takes is bounded: frames by their size, sends, requests, producers and
     consumers by their number. While a bound is reached the connection is not read. Bytes that are not frames of the
     protocol end the connection with an error that says what was wrong.
+
+    ``accepted`` is called when the client has said who it is.
     """
 
-    def __init__(self, gateway: Gateway, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        accepted: Callable[[], object],
+    ) -> None:
         self._gateway = gateway
         self._limits = gateway.limits
         self._reader = reader
         self._writer = writer
+        self._accepted = accepted
         self._peer = Peer(writer)
         self._handles = Handles(gateway, self._peer)
         self._requests: set[asyncio.Task[None]] = set()
@@ -143,6 +152,7 @@ class Connection:
         if command.connect.proxy_to_broker_url:
             raise Refused(pb.NOT_ALLOWED_ERROR, "the gateway does not act as a proxy")
         self._user = self._gateway.access.user_of(command.connect)
+        self._accepted()
         flags = pb.FeatureFlags(
             supports_get_partitioned_metadata_without_auto_creation=True,
             supports_scalable_topics=True,

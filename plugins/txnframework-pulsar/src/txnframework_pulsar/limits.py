@@ -13,6 +13,8 @@ HANDSHAKE_BYTES_MAX = 64 * 1024
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
+    * ``connections_max``: connections of the gateway, as far as the process may open files. A further one replaces the
+      oldest whose client has not said who it is; if there is none, it is refused.
     * ``message_bytes_max``: the largest message; clients learn it at the start.
     * ``sends_in_flight_max``, ``bytes_in_flight_max``: unconfirmed messages of one connection; then it is not read.
       The bytes are those in memory: a compressed batch counts as it was sent and decompressed.
@@ -27,6 +29,7 @@ class Limits:
     """
 
     message_bytes_max: int
+    connections_max: int = 10_000
     sends_in_flight_max: int = 1_000
     bytes_in_flight_max: int = 64 * 1024 * 1024
     acks_in_flight_max: int = 10_000

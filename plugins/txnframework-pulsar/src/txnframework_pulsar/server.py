@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from txnframework.cli.addresses import listening_socket, shown_address
+from txnframework.cli.connections import ACCEPTED_AT_ONCE, BoundedListener, Connections, within_file_limit
 from txnframework.client import Client
 from txnframework.model.names import TOPIC
 from txnframework_pulsar.access import Access
@@ -87,6 +88,8 @@ async def _serving(
     url = f"pulsar{'+ssl' if encrypted else ''}://{options.advertised or shown_address(options.host, listening)}"
     chosen = limits or Limits(client.host.config.client.message_bytes_max)
     connections: dict[asyncio.Task[None], Connection] = {}
+    accepted = Connections(within_file_limit(chosen.connections_max), chosen.handshake_s)
+    listener = BoundedListener(listening, accepted)
 
     def end_connections() -> None:
         for one in tuple(connections.values()):
@@ -104,7 +107,8 @@ async def _serving(
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None, "asyncio calls this in a task"
-        connection = connections[task] = Connection(gateway, reader, writer)
+        peer = writer.get_extra_info("peername")
+        connection = connections[task] = Connection(gateway, reader, writer, lambda: accepted.answer(peer))
         try:
             await connection.serve()
         except asyncio.CancelledError:
@@ -117,7 +121,13 @@ async def _serving(
     server: asyncio.Server | None = None
     try:
         await turn.start()
-        server = await asyncio.start_server(connected, sock=listening, ssl=options.tls)
+        server = await asyncio.start_server(
+            connected,
+            sock=listener,
+            ssl=options.tls,
+            ssl_handshake_timeout=None if options.tls is None else chosen.handshake_s,
+            backlog=ACCEPTED_AT_ONCE,
+        )
         if admin is None or options.admin is None:
             yield GatewayURLs(url, None)
         else:
@@ -128,7 +138,7 @@ async def _serving(
             async with serving_admin(app, admin, options.tls):
                 yield GatewayURLs(url, f"http{'s' if encrypted else ''}://{address}")
     finally:
-        (listening if server is None else server).close()
+        (listener if server is None else server).close()
         for one in tuple(connections.values()):
             one.stop()
         if connections:

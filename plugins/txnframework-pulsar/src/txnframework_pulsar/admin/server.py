@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-GRACE_S = 2
-"""How long requests in progress may take when the gateway ends."""
+from txnframework.cli.asgi_server import server_config
+from txnframework.cli.connections import WAIT_S, BoundedListener, Connections, within_file_limit
+
+CONNECTIONS_MAX = 256
 
 
 class AdminServer(uvicorn.Server):
@@ -25,19 +27,13 @@ class AdminServer(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving_admin(app: ASGIApp, listening: socket.socket, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
+async def serving_admin(
+    app: ASGIApp, listening: socket.socket, tls: ssl.SSLContext | None, wait_s: float = WAIT_S
+) -> AsyncIterator[None]:
     """Serve an application on a socket that listens; the end closes the socket."""
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_S,
-        ssl_context_factory=None if tls is None else lambda *_: tls,
-    )
-    server = AdminServer(config)
-    running = asyncio.ensure_future(server.serve([listening]))
+    connections = Connections(within_file_limit(CONNECTIONS_MAX), wait_s)
+    server = AdminServer(server_config(app, connections, tls))
+    running = asyncio.ensure_future(server.serve([BoundedListener(listening, connections)]))
     try:
         yield
     finally:
