@@ -60,6 +60,7 @@ collect_ignore = (
         "test_doctor.py",
         "test_command_line.py",
         "test_killed_by_a_message.py",
+        "test_lost_ends.py",
         "test_printing_by_command.py",
         "test_processes.py",
         "test_restoring.py",
@@ -321,6 +322,15 @@ class ServerStores(Stores):
     def run_sql(self, statement: str) -> None:
         """Run SQL in the database of the stores, as its owner."""
         self._server.run(statement, "stores")
+
+    def create_database(self, name: str) -> str:
+        """Create an empty database beside that of the stores; return its URL."""
+        return self._server.create_database(name)
+
+    def copy_database(self, source: str, to: str) -> None:
+        """Make a database a copy of another one, to which no client is connected."""
+        self._server.run(f'DROP DATABASE IF EXISTS "{to}" WITH (FORCE)')
+        self._server.run(f'CREATE DATABASE "{to}" TEMPLATE "{source}"')
 
     def restart(self) -> None:
         """Kill the server with all its processes, and start it on its data."""

@@ -18,7 +18,7 @@ from txnframework.errors import StoreMismatch
 from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:
-    from conftest import Stores
+    from conftest import ServerStores, Stores
 
 RETENTION_MS = 60_000
 SESSION_TTL_MS = 12_000
@@ -81,3 +81,19 @@ class Pair:
         """Opening is refused."""
         with pytest.raises(StoreMismatch):
             await self.play(nothing)
+
+
+class DatabasePair(Pair):
+    """The same in two databases of PostgreSQL, of which either is copied while no client is connected."""
+
+    def __init__(self, stores: ServerStores, directory: Path, **sections: Any) -> None:
+        super().__init__(stores, directory, **sections)
+        self._copy = stores.copy_database
+        self.urls = {name: stores.create_database(name) for name in ("metadata", "ledger")}
+
+    def back_up(self, name: str) -> int:
+        self._copy(name, f"{name}_backup")
+        return self.clock.now_ms()
+
+    def put_back(self, name: str) -> None:
+        self._copy(f"{name}_backup", name)

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 QUIET = {"sweep": False}
 METHODS = ("get", "put", "delete", "apply", "scan", "scan_index", "watch", "acquire_lease")
-MOST = 11
+MOST = 13
 """The calls of the metadata store for a segment that is opened and closed, when its cursor exists."""
-MOST_AT_FIRST = 21
+MOST_AT_FIRST = 22
 """The same, when the subscription is new, so that the cursor is created."""
 
 

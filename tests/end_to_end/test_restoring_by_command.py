@@ -106,7 +106,7 @@ def test_an_older_ledger_file(two_stores: Any, sqlite: Stores, tmp_path: Path) -
     put_back(tmp_path, "ledger")
     refused = cli(*receive)
     assert (refused.status, refused.out) == (1, "")
-    assert "restored from a backup" in refused.err
+    assert "txnframework restore --restored ledger" in refused.err
 
     done = cli("restore", "--restored", "ledger", "--yes", "--output", "json")
     assert done.status == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from logging import INFO
 
@@ -79,6 +79,19 @@ async def wait_until_free(store: IMetadataStore, lease: Key) -> None:
             await watch.changed()
     finally:
         await watch.close()
+
+
+async def scan_records(store: IMetadataStore, whole: KeyRange | IndexRange) -> AsyncIterator[Record]:
+    """Yield the records of a range, page by page."""
+    left: KeyRange | IndexRange | None = whole
+    while left is not None:
+        if isinstance(left, KeyRange):
+            page = await store.scan(left, PAGE_RECORDS)
+        else:
+            page = await store.scan_index(left, PAGE_RECORDS)
+        for record in page.records:
+            yield record
+        left = page.resume
 
 
 async def held_leases(store: IMetadataStore, prefix: str) -> dict[str, Record]:

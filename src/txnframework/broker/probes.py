@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
+from txnframework.broker.segment_ends import verify_all_segments
 from txnframework.broker.stores import open_ledger_store, open_metadata_store, verify_store_pair
 from txnframework.config import Config, redact_url
 from txnframework.environment import Environment
@@ -41,6 +42,8 @@ async def probe_stores(
     """
     Open both stores one after the other, read from them, compare them, and close them.
 
+    The comparison reads the end of every segment.
+
     An empty store is created, as any first use creates it. The ledger store is opened only if the metadata store was:
     an empty one takes the identity of its metadata store when it is created, and could not be paired with it later.
     """
@@ -67,7 +70,12 @@ async def probe_stores(
         ledgers, second = await _tried("ledger store", urls[1], ledger)
         if ledgers is None:
             return first, second, untried[1]
-        _, pair = await _tried("pair", untried[1].url, lambda: verify_store_pair(store, ledgers, *urls))
+
+        async def belonging() -> None:
+            await verify_store_pair(store, ledgers, *urls)
+            await verify_all_segments(store, ledgers)
+
+        _, pair = await _tried("pair", untried[1].url, belonging)
         return first, second, pair
 
 

@@ -10,8 +10,9 @@ from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker.histories import Histories
 from txnframework.broker.metrics import measured_pending_acks
 from txnframework.broker.non_transactional import NonTransactionalBuffer, NonTransactionalPendingAcks
+from txnframework.broker.segment_ends import is_there, lost_segment, verify_cursor, verify_segment
 from txnframework.broker.segments import OpenSegment, SegmentSubscription
-from txnframework.broker.stores import HostContext, verify_cursor
+from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.layouts import StoredLayouts
 from txnframework.errors import ConfigurationError, LedgerNotFound
 from txnframework.interfaces import (
@@ -25,7 +26,7 @@ from txnframework.interfaces import (
     ITransactionCoordinator,
 )
 from txnframework.model.layout import FIRST_LIFE, Layout
-from txnframework.model.names import TOPIC, TOPIC_DOMAINS, TopicName, parse_name, segment_id_of, topic_of
+from txnframework.model.names import TOPIC, TOPIC_DOMAINS, SegmentName, TopicName, parse_name, segment_id_of, topic_of
 from txnframework.plugin import SegmentContext, SubscriptionContext, foreign_data
 
 
@@ -103,6 +104,8 @@ class SegmentOpener:
 
         :raises LedgerNotFound: the segment does not exist.
         :raises ConfigurationError: transactions of a family that does not serve the segment now wrote to it.
+        :raises StoreMismatch: the segment ends before a position that the metadata store names, or its topic has it and
+            its ledger is missing.
         """
         own = parse_name(name)
         returns = isinstance(own, TopicName)
@@ -114,7 +117,7 @@ class SegmentOpener:
         plugins = self._reading_plugins(topic, is_adopted=is_adopted)
         if is_adopted:
             _require_adopting(name, plugins)
-        ledger = await self._context.ledgers.open(name)
+        ledger = await self._ledger(name, own, owner)
         try:
             # If the name returns, the record is read after the ledger was opened: if it belongs to another life, the
             # opened ledger was deleted.
@@ -128,12 +131,24 @@ class SegmentOpener:
             formers = () if origin is None else origin.formers
             context_life = life if returns or formers else FIRST_LIFE
             settled = origin.families if origin is not None and is_adopted else ()
+            # Before anything is appended: it might get a position that is acknowledged already.
+            await verify_segment(self._context.metadata, ledger, owner)
             buffer = await self._buffer(ledger, plugins, TopicFacts(str(topic), context_life, settled))
             await buffer.recover()
         except BaseException:
             await ledger.close()
             raise
         return OpenSegment(name, ledger, buffer, topic, life, formers, is_adopted, returns)
+
+    async def _ledger(self, name: str, own: TopicName | SegmentName, owner: Layout | None) -> IManagedLedger:
+        """Open the ledger of a segment; ``owner``: the layout that has the segment, read before."""
+        try:
+            return await self._context.ledgers.open(name)
+        except LedgerNotFound as error:
+            now = await self._layouts.owner(own.topic)
+            if owner is not None and now is not None and owner.has(own) and is_there(now, owner, segment_id_of(own)):
+                raise lost_segment(name) from error
+            raise
 
     async def is_outdated(self, opened: OpenSegment) -> bool:
         """Return whether the segment's topic has migrated since the segment was opened; ``opened`` is sealed."""

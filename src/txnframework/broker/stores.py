@@ -5,18 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from txnframework.broker.cursors import StoredCursor
 from txnframework.config import Config, redact_url, store_name
 from txnframework.environment import Environment
 from txnframework.errors import DeploymentClosed, StoreMismatch
 from txnframework.interfaces import (
     ILedgerStore,
-    IManagedLedger,
     IMetadataStore,
     IObserver,
 )
 from txnframework.model import paths, records
-from txnframework.model.positions import Position
 from txnframework.plugin import PluginRegistry, StoreContext
 
 if TYPE_CHECKING:
@@ -137,25 +134,3 @@ async def beyond_reserved(store: IMetadataStore, ledgers: ILedgerStore) -> Beyon
         if number >= reserved:
             return BeyondReserved(coordinator, number, reserved)
     return None
-
-
-async def verify_cursor(cursor: StoredCursor, ledger: IManagedLedger) -> None:
-    """
-    Refuse a cursor that is ahead of its segment, which shows that the ledger store was restored from a backup.
-
-    The cursor is read first. It never passes the max read position. So in a healthy pair, the segment, read afterwards,
-    reaches at least as far.
-
-    :raises StoreMismatch: the cursor points past the end of the segment.
-    """
-    found = await cursor.read()
-    if found is None:
-        return
-    furthest = max([found.mark_delete, *(last for _, last in found.deleted), *found.partial])
-    tail = await ledger.tail()
-    end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))  # the end of a fully trimmed segment
-    if furthest > end:
-        raise StoreMismatch(
-            f"subscription {cursor.subscription} has acknowledged {furthest} of {cursor.segment}, which ends at {end}; "
-            "the ledger store is older, as after a restore from a backup"
-        )

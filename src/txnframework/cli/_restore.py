@@ -29,6 +29,7 @@ ROWS = {
     "cursors_moved": "cursors move back to the end of their segment",
     "abort_records_dropped": "abort records beyond the end of their segment are dropped",
     "intents_dropped": "announced writes beyond the end of their segment are dropped",
+    "compactions_dropped": "compactions of lost messages are dropped",
     "segments_made": "missing segments are created, empty",
     "coordinators_skipped": "coordinators skip ids that may be in use",
 }

@@ -58,12 +58,12 @@ class SequenceStored(Conflict):
 
 class StoreMismatch(Conflict):
     """
-    Metadata store and ledger do not belong together, or one of them was restored from a backup.
+    Metadata store and ledger do not belong together: they never did, or one of them is older than the other.
 
-    :known: Nothing was opened.
+    :known: Nothing was opened, and nothing was appended.
     :retry: never
-    :advice: Check that both URLs name the same installation. If one store was restored from a backup, run
-        ``txnframework restore``.
+    :advice: Check that both URLs name the same installation. If one store was restored from a backup, or failed over to
+        a standby that lagged behind, run ``txnframework restore``.
     """
 
     code = "TXN-218"

@@ -71,6 +71,11 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
     open_ledger_id: int
     sealed: bool
 
+    @property
+    def end(self) -> Position:
+        """The furthest position that a record may name, also if every entry was trimmed; it only grows."""
+        return max(self.last_confirmed, Position(self.open_ledger_id, -1))
+
 
 class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     """An encoded entry as read."""

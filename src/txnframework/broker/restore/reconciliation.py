@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from txnframework.broker.coordination import scan_records
 from txnframework.broker.host import Host
 from txnframework.errors import (
     EndTransactionTimeout,
@@ -27,7 +28,7 @@ from txnframework.model.indexes import (
     abort_indexes,
 )
 from txnframework.model.ledger import Tail
-from txnframework.model.metadata import Expect, IndexRange, KeyRange, Put, Record
+from txnframework.model.metadata import Expect, Put, Record
 from txnframework.model.names import PERSISTENT, TOPIC
 from txnframework.model.positions import EARLIEST, EntryRange, Limit, Position
 from txnframework.model.transactions import Action, End, OpenQuery, State
@@ -59,6 +60,7 @@ class Counts:
     cursors_moved: int = 0
     abort_records_dropped: int = 0
     intents_dropped: int = 0
+    compactions_dropped: int = 0
     segments_unknown: list[str] = field(default_factory=list)
     segments_sealed: list[str] = field(default_factory=list)
 
@@ -116,7 +118,7 @@ class Reconciliation:
         for first in (0, LOG_FAMILY_BIT):  # also of a family that is not installed here
             highest |= dict.fromkeys(range(first, first + self._host.config.transactions.coordinators), 0)
         highest |= await self._ledgers.highest_txn_numbers()
-        async for record in self._scan(paths.ids_range()):
+        async for record in scan_records(self._store, paths.ids_range()):
             highest.setdefault(paths.coordinator_of(record.key.path), 0)
         for coordinator, number in sorted(highest.items()):
             key = paths.ids_key(coordinator)
@@ -151,14 +153,32 @@ class Reconciliation:
         """Create the missing segments of all topics; return the names of all segments."""
         named: set[str] = set()
         for domain in (TOPIC, PERSISTENT):
-            async for record in self._scan(paths.topics_range(domain=domain)):
+            async for record in scan_records(self._store, paths.topics_range(domain=domain)):
                 topic = paths.topic_of(record.key.path)
                 found = layout.from_record(topic, records.decode(records.TopicRecord, record))
                 for segment in () if found.deleted else found.segments.values():
                     name = str(found.name_of(segment.id))
                     named.add(name)
                     await self._make(name, segment.state)
+                if found.starting and not found.deleted:
+                    await self._limit_starts(record, found)
         return named
+
+    async def _limit_starts(self, record: Record, found: layout.Layout) -> None:
+        """Let subscriptions whose cursors are not created yet begin at the end of a segment, if not before it."""
+        starting = {}
+        for subscription, starts in found.starting.items():
+            ends = {segment_id: await self._end_of(str(found.name_of(segment_id))) for segment_id in starts}
+            starting[subscription] = {segment_id: min(at, ends[segment_id]) for segment_id, at in starts.items()}
+        if starting != found.starting:
+            limited = layout.to_record(replace(found, starting=starting))
+            await self._write(partial(self._store.put, Put(record.key, records.encode(limited), record.version)))
+
+    async def _end_of(self, name: str) -> Position:
+        try:
+            return (await (await self._ledgers.open(name)).tail()).end
+        except LedgerNotFound:  # it is only planned to be created
+            return EARLIEST
 
     async def _make(self, name: str, state: layout.SegmentState) -> None:
         """Create a missing segment, sealed if other segments replaced it; note an active segment that is sealed."""
@@ -182,16 +202,16 @@ class Reconciliation:
         """Limit cursors, abort records and intents of a segment to its end, and decide its undecided entries."""
         self._progress(f"checking {name}")
         tail = await ledger.tail()
-        end = max(tail.last_confirmed, Position(tail.open_ledger_id, -1))
+        end = tail.end
         beyond = await self._acknowledged_beyond(name, end)
-        async for record in self._scan(paths.cursors_range(name)):
+        async for record in scan_records(self._store, paths.cursors_range(name)):
             await self._move_back(record, end, beyond)
-        async for record in self._scan(paths.abort_records_range(name)):
+        async for record in scan_records(self._store, paths.abort_records_range(name)):
             _, ledger_id, _, _ = paths.abort_record_of(record.key.path)
             if abort_bound(ledger_id, records.decode(records.AbortRecord, record)) > end:
                 self._counts.abort_records_dropped += 1
                 await self._drop(record)
-        async for record in self._scan(index_keys.prefix_range(WRITES_BY_SEGMENT, name)):
+        async for record in scan_records(self._store, index_keys.prefix_range(WRITES_BY_SEGMENT, name)):
             operation = records.decode_operation(record)
             if not isinstance(operation, records.WriteOperation) or operation.segment != name:
                 continue
@@ -199,6 +219,7 @@ class Reconciliation:
                 # Its entries would be beyond the end, so there are none.
                 self._counts.intents_dropped += 1
                 await self._drop(record)
+        await self._drop_compaction(name, end)
         await self._decide_returned(name, ledger, tail)
         if self._undecided is not None:
             after = await ledger.find_time(self._undecided.after_ms)
@@ -207,7 +228,7 @@ class Reconciliation:
     async def _acknowledged_beyond(self, name: str, end: Position) -> set[tuple[str, int]]:
         """Return the subscriptions, with incarnations, that have unsettled acknowledgments beyond the end."""
         found: set[tuple[str, int]] = set()
-        async for record in self._scan(index_keys.prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, name)):
+        async for record in scan_records(self._store, index_keys.prefix_range(ACKS_BY_SEGMENT_SUBSCRIPTION, name)):
             operation = records.decode_operation(record)
             if not isinstance(operation, records.AckOperation) or operation.segment != name:
                 continue
@@ -217,20 +238,49 @@ class Reconciliation:
 
     async def _move_back(self, record: Record, end: Position, beyond: set[tuple[str, int]]) -> None:
         """
-        Move a cursor back to the end of its segment, if it or an unsettled acknowledgment is beyond the end.
+        Move a cursor back to the end of its segment, if it, an unsettled acknowledgment or a delivery is beyond the
+        end.
 
-        The cursor begins a new incarnation, so that earlier acknowledgments have no effect: their positions may be used
-        again.
+        The cursor begins a new incarnation, so that earlier acknowledgments and delivery counts have no effect: their
+        positions may be used again.
         """
-        _, subscription = paths.cursor_of(record.key.path)
+        name, subscription = paths.cursor_of(record.key.path)
         cursor = from_record(records.decode(records.CursorRecord, record))
         clamped = clamp(cursor, end)
-        if clamped == cursor and (subscription, cursor.incarnation) not in beyond:
+        is_beyond = clamped != cursor or (subscription, cursor.incarnation) in beyond
+        if not (is_beyond or await self._delivered_beyond(name, subscription, end)):
             return
         self._counts.cursors_moved += 1
         moved = replace(clamped, incarnation=cursor.incarnation + 1)
         put = Put(record.key, records.encode(to_record(moved)), record.version)
         await self._write(partial(self._store.put, put))
+
+    async def _delivered_beyond(self, name: str, subscription: str, end: Position) -> bool:
+        """Return whether a message beyond the end of its segment was delivered, and its deliveries are counted."""
+        record = await self._store.get(paths.delivery_counts_key(name, subscription))
+        if record is None:
+            return False
+        document = records.decode(records.DeliveryCountsRecord, record)
+        return any(Position.parse(at).entry > end for at in (*document.counts, *document.handed_out))
+
+    async def _drop_compaction(self, name: str, end: Position) -> None:
+        """Forget the compaction of a segment if it contains messages beyond the end, or if its ledgers are missing."""
+        record = await self._store.get(paths.compacted_key(name))
+        if record is None:
+            return
+        document = records.decode(records.CompactedRecord, record)
+        try:
+            for compacted in filter(None, (document.ledger, *document.further)):
+                await (await self._ledgers.open(compacted)).close()
+            if Position.parse(document.upto) <= end:
+                return
+        except LedgerNotFound:
+            pass
+        self._counts.compactions_dropped += 1
+        self._progress(f"the compaction of {name} is dropped")
+        # The number of the attempt stays, because the name of its ledger may exist.
+        kept = records.CompactedRecord(attempt=document.attempt)
+        await self._write(partial(self._store.put, Put(record.key, records.encode(kept), record.version)))
 
     async def _decide_returned(self, name: str, ledger: IManagedLedger, tail: Tail) -> None:
         """
@@ -299,17 +349,6 @@ class Reconciliation:
             for name in page:
                 yield name
             after = page[-1]
-
-    async def _scan(self, whole: KeyRange | IndexRange) -> AsyncIterator[Record]:
-        left: KeyRange | IndexRange | None = whole
-        while left is not None:
-            if isinstance(left, KeyRange):
-                page = await self._store.scan(left, PAGE.items)
-            else:
-                page = await self._store.scan_index(left, PAGE.items)
-            for record in page.records:
-                yield record
-            left = page.resume
 
     async def _drop(self, record: Record) -> None:
         await self._write(partial(self._store.delete, record.key, record.version))

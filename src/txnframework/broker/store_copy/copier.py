@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from txnframework.broker.segment_ends import verify_all_segments
 from txnframework.broker.store_copy.audit import Audit, AuditReport, CopyProgress
 from txnframework.broker.store_copy.claim import CopyClaim
 from txnframework.broker.store_copy.closed_sources import MOVED
@@ -206,6 +207,7 @@ class StoreCopy:
             )
         urls = self._source.metadata_url, self._source.ledger_url
         await verify_store_pair(self._source.metadata, self._source.ledgers, *urls)
+        await verify_all_segments(self._source.metadata, self._source.ledgers)
         if self._is_shared and self._request.keep_source:
             raise InvalidInput("a source that shares its ledgers with the copy cannot be kept")
         await self._require_empty()

@@ -105,7 +105,7 @@ async def require_not_restored(ledger: IManagedLedger, upto: Position) -> None:
     :raises StoreMismatch: the ledger was restored from a backup.
     """
     tail = await ledger.tail()
-    if upto > max(tail.last_confirmed, Position(tail.open_ledger_id, -1)):
+    if upto > tail.end:
         raise StoreMismatch(
             f"a snapshot of {ledger.name} was taken at {upto}, but the ledger ends at {tail.last_confirmed};"
             " it was restored from a backup"

@@ -123,11 +123,11 @@ class SegmentView:
         """
         # Only abort records beyond the ledger's end as read before them can be beyond its end after them. There are
         # hardly any, unless the stores do not match.
-        before = _end(await self._ledger.tail())
+        before = (await self._ledger.tail()).end
         bounds = [max(intent.after, Position(intent.ledger_id, -1)) for intent in await self._intents()]
         recorded = await highest_abort_bound(self._store, self.segment, before, self._options.page_records)
         furthest = max([*bounds, *([] if recorded is None else [recorded])], default=EARLIEST)
-        end = _end(await self._ledger.tail())
+        end = (await self._ledger.tail()).end
         if furthest > end:
             raise StoreMismatch(
                 f"metadata store {self._store.identity} speaks of {furthest} in {self.segment}, but in ledger store"
@@ -285,8 +285,3 @@ def grown_by(tail: Tail, appended: Sequence[LedgerEntry]) -> tuple[Tail | None, 
 def _is_open(header: Transaction | None) -> bool:
     """Return whether a transaction is open."""
     return header is not None and header.state is State.OPEN
-
-
-def _end(tail: Tail) -> Position:
-    """Return the furthest position that a record of the metadata store may name."""
-    return max(tail.last_confirmed, Position(tail.open_ledger_id, -1))

@@ -81,7 +81,7 @@ async def check_cursors(
             async with host.segments.visit(segment) as opened:
                 tail = await opened.ledger.tail()
             # A cursor moves from the end of a ledger to the position before the first entry of the next one.
-            if furthest > max(tail.last_confirmed, Position(tail.open_ledger_id, -1)):
+            if furthest > tail.end:
                 detail = f"subscription {subscription} is at {furthest}, beyond the end {tail.last_confirmed}"
                 at = (furthest.ledger_id, furthest.entry_id)
                 found.append(AuditFinding("cursor-beyond-end", segment, *at, detail=detail))

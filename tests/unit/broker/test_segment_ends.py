@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from txnframework.broker.stores import verify_cursor
+from txnframework.broker.segment_ends import verify_cursor
 from txnframework.errors import StoreMismatch
 from txnframework.model import Position, Tail
 from txnframework.model.cursor import Cursor
@@ -19,7 +19,7 @@ class Fixed:
     """A cursor and a ledger that are as they are."""
 
     subscription = "billing"
-    segment = "a segment"
+    name = "a segment"
 
     def __init__(self, cursor: Cursor | None, tail: Tail) -> None:
         self._cursor = cursor
