@@ -154,7 +154,8 @@ def test_split_and_seek() -> None:
             assert "Segment 0 is split into 1 and 2." in (await post(world, split, token=TOKEN))[1]
             assert len((await client.layout("orders")).active()) == 2
             assert (await post(world, split, token=TOKEN))[0] == 409
-            assert (await post(world, f"/act/split?topic={ORDERS}&segment=x", token=TOKEN))[0] == 400
+            for segment in ("x", "", "-1", "%D9%A0", "%C2%B2", "9" * 19, "9" * 5_000):
+                assert (await post(world, f"/act/split?topic={ORDERS}&segment={segment}", token=TOKEN))[0] == 400
             seek = f"/act/seek?topic={ORDERS}&name=billing"
             status, said = await post(world, seek, token=TOKEN, to="yesterday")
             assert (status, "write earliest, latest, or a time" in said) == (400, True)

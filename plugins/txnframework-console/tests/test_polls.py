@@ -10,7 +10,7 @@ from console_world import run, served
 from txnframework.errors import NotFound, Unavailable
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import run_ready
-from txnframework_console.app import event_of
+from txnframework_console.app import STREAMS_MAX, event_of
 from txnframework_console.polls import FRESH_MS, LOAD_MAX, POLL_MS, READ_MAX_MS, VIEWS_MAX, Poll, Polls, Snapshot
 
 
@@ -190,6 +190,22 @@ def test_an_event_has_each_line() -> None:
     assert event_of("a\n\nevent: x\rdata: y") == "event: view\ndata: a\ndata: \ndata: event: x\ndata: data: y\n\n"
 
 
+def live_scope() -> dict[str, object]:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "method": "GET",
+        "path": "/live/topics",
+        "raw_path": b"/live/topics",
+        "root_path": "",
+        "scheme": "http",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1:8470")],
+        "server": ("127.0.0.1", 8470),
+        "client": ("127.0.0.1", 1),
+    }
+
+
 def test_a_live_view() -> None:
     """A browser gets the view, then each change, and a comment while nothing changes; closing ends it."""
 
@@ -207,20 +223,7 @@ def test_a_live_view() -> None:
                 await gone.wait()
                 return {"type": "http.disconnect"}
 
-            scope = {
-                "type": "http",
-                "asgi": {"version": "3.0", "spec_version": "2.3"},
-                "method": "GET",
-                "path": "/live/topics",
-                "raw_path": b"/live/topics",
-                "root_path": "",
-                "scheme": "http",
-                "query_string": b"",
-                "headers": [(b"host", b"127.0.0.1:8470")],
-                "server": ("127.0.0.1", 8470),
-                "client": ("127.0.0.1", 1),
-            }
-            asked = asyncio.ensure_future(world.console.app(scope, receive, send))  # type: ignore[arg-type]
+            asked = asyncio.ensure_future(world.console.app(live_scope(), receive, send))  # type: ignore[arg-type]
             await world.environment.advance(1)
             assert b"event: view" in b"".join(sent)
             assert b"No topic has this in its name" in b"".join(sent)
@@ -233,6 +236,39 @@ def test_a_live_view() -> None:
             assert world.console.polls.watchers == 1
             gone.set()
             await asked
+            assert world.console.polls.watchers == 0
+
+    run(work())
+
+
+def test_the_number_of_live_views() -> None:
+    """It is bounded also if all browsers ask at once; each that leaves makes room, also one that never got an event."""
+
+    async def work() -> None:
+        async with served() as world:
+            statuses: list[object] = []
+            gone = asyncio.Event()
+
+            async def send(message: dict[str, object]) -> None:
+                if message["type"] == "http.response.start":
+                    statuses.append(message["status"])
+
+            async def receive() -> dict[str, object]:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+
+            def ask(browsers: int) -> list[asyncio.Future[None]]:
+                app = world.console.app
+                return [asyncio.ensure_future(app(live_scope(), receive, send)) for _ in range(browsers)]  # type: ignore[arg-type]
+
+            asked = ask(STREAMS_MAX + 50)
+            await run_ready()
+            assert sorted(map(str, statuses)) == ["200"] * STREAMS_MAX + ["503"] * 50
+            gone.set()
+            await asyncio.gather(*asked)
+            statuses.clear()
+            await asyncio.gather(*ask(STREAMS_MAX))
+            assert statuses == [200] * STREAMS_MAX
             assert world.console.polls.watchers == 0
 
     run(work())

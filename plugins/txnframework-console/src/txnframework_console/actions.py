@@ -14,6 +14,8 @@ from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.names import TopicName
 
 Fields = Mapping[str, str]
+SEGMENT_DIGITS_MAX = 18
+"""Longer numbers are no segment ids; Python does not even read those of thousands of digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class SplitAction:
 
     async def run(self, client: Client) -> str:
         """Split it in the middle of its hash range."""
-        if not self.segment.isdecimal():
+        if not (self.segment.isascii() and self.segment.isdecimal() and len(self.segment) <= SEGMENT_DIGITS_MAX):
             raise InvalidInput(f"{excerpt(self.segment)} is no segment id")
         low, high = await client.split(TopicName.parse(self.topic), int(self.segment))
         return f"Segment {self.segment} is split into {low} and {high}."

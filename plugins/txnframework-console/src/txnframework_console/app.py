@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from txnframework.environment import Environment
 from txnframework.errors import Conflict, InvalidInput, NotFound, OutcomeUnknown, TxnFrameworkError, Unavailable
@@ -99,6 +100,7 @@ class ConsoleApp:
         self._connection = connection
         self._environment = environment
         self._token = token
+        self._streams = 0
         self.pages = Pages(allows_changes=token is not None)
         """The templates of the pages."""
         self._catalog: Catalog | None = None
@@ -154,11 +156,16 @@ class ConsoleApp:
     def _live(self, path: str) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             query = _query(path, request)
-            if self.polls.watchers >= STREAMS_MAX:
+            if self._streams >= STREAMS_MAX:
                 raise RequestRefused(503, f"{STREAMS_MAX} browsers are watching already.")
-            return StreamingResponse(self._events(self.polls.of(query)), media_type="text/event-stream")
+            # Counted before it begins: many requests may come before the first of them watches.
+            self._streams += 1
+            return LiveResponse(self._events(self.polls.of(query)), self._end_stream)
 
         return answer
+
+    def _end_stream(self) -> None:
+        self._streams -= 1
 
     async def _events(self, poll: Poll) -> AsyncIterator[str]:
         """Yield the snapshots of a view as server-sent events, and comments in between, which keep the way open."""
@@ -250,6 +257,21 @@ class ConsoleApp:
             content=self._content(Snapshot("", 0, sentence, status)),
         )
         return HTMLResponse(html, status, getattr(error, "headers", None))
+
+
+class LiveResponse(StreamingResponse):
+    """Server-sent events; ``ended`` is called at their end, also if they never began."""
+
+    def __init__(self, events: AsyncIterator[str], ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 class RequestRefused(HTTPException):
