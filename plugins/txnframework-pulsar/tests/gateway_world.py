@@ -176,6 +176,10 @@ class Wire:
         except OSError:
             return
 
+    def hold_little(self) -> None:
+        """Let the system keep little of what was not read, so that it stays in the gateway."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+
     def shut(self) -> None:
         """Write no more."""
         with contextlib.suppress(OSError):

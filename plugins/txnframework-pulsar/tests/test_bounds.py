@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from gateway_world import MESSAGE_BYTES_MAX, NOTHING_MS, Wire, World
 
 from txnframework.client import Consumer
+from txnframework_pulsar.consumers import IDS_AT_ONCE
 from txnframework_pulsar.limits import Limits
 from txnframework_pulsar.wire import messages_pb2 as pb
 
@@ -49,6 +51,35 @@ def test_acknowledgments_in_flight_have_a_bound(monkeypatch: pytest.MonkeyPatch)
         finally:
             gate.set()
         assert wire.answer("pong") is not None
+
+
+@pytest.mark.parametrize("command", ["ack", "redeliver_unacknowledged_messages"])
+def test_a_frame_of_many_ids_is_handled_in_parts(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """Others are served between the parts, and the client gets one answer."""
+    parts: list[int] = []
+
+    async def counted(self: Consumer, *messages: object, **_: object) -> None:
+        parts.append(len(messages))
+
+    monkeypatch.setattr(Consumer, "ack", counted)
+    monkeypatch.setattr(Consumer, "nack", counted)
+    with World("topic") as world:
+        wire = opened(world)
+        subscribe(wire)
+        ids = [pb.MessageId(ledger_id=0, entry_id=one) for one in range(2 * IDS_AT_ONCE + 1)]
+        if command == "ack":
+            wire.send(pb.Command(ack=pb.Ack(consumer_id=1, message_id=ids, request_id=7)))
+            assert not wire.answer("ack_response").HasField("error")
+        else:
+            again = pb.RedeliverUnacknowledged(consumer_id=1, message_ids=ids)
+            wire.send(pb.Command(redeliver_unacknowledged_messages=again))
+            world.run(until(lambda: sum(parts) == len(ids)))
+    assert parts == [IDS_AT_ONCE, IDS_AT_ONCE, 1]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - nothing tells of it
+        await asyncio.sleep(0)
 
 
 def test_a_client_that_does_not_read_is_given_up() -> None:
@@ -101,3 +132,25 @@ def test_a_failover_consumer_is_told_whether_it_is_active(world: World) -> None:
     for leaving, next_one in ((0, 2), (2, 1)):
         wires[leaving].request("close_consumer", "success", consumer_id=1)
         assert wires[next_one].answer("active_consumer_change").is_active
+
+
+def test_clients_that_do_not_connect_keep_no_others_out() -> None:
+    """There are more of them than the gateway has connections; one that has connected stays."""
+    with World("topic", limits=Limits(MESSAGE_BYTES_MAX, connections_max=3)) as world:
+        first = opened(world)
+        silent = [world.wire() for _ in range(20)]
+        latest = opened(world)
+        for one in silent[:-1]:
+            assert one.read() is None
+        for wire in (first, latest):
+            wire.send(pb.Command(ping=pb.Ping()))
+            assert wire.answer("pong") is not None
+
+
+def test_connections_are_refused_if_all_are_in_use() -> None:
+    with World("topic", limits=Limits(MESSAGE_BYTES_MAX, connections_max=2)) as world:
+        first, second = opened(world), opened(world)
+        assert world.wire().read() is None
+        for wire in (first, second):
+            wire.send(pb.Command(ping=pb.Ping()))
+            assert wire.answer("pong") is not None

@@ -10,7 +10,7 @@ from gateway_world import PATIENCE_MS, Wire, World
 from pulsar.schema import Integer, JsonSchema, Record, String
 
 from txnframework.model.metadata import Key, KeyRange, Put
-from txnframework_pulsar.schemas import SCHEMA_BYTES_MAX
+from txnframework_pulsar.schemas import PAGE, SCHEMA_BYTES_MAX
 from txnframework_pulsar.wire import messages_pb2 as pb
 
 TOPIC = "persistent://public/default/orders"
@@ -76,6 +76,56 @@ def test_what_is_not_stored(world: World) -> None:
     world.run(world.client.delete_topic(world.topic("orders")))
     assert create(wire, schema(b"two")).schema_version == bytes(8)
     assert get(wire).schema == schema(b"two")
+
+
+def test_names_and_properties_count(world: World) -> None:
+    """A schema is bounded as a whole."""
+    wire = opened(world)
+    half = "x" * (SCHEMA_BYTES_MAX // 2)
+    for asked in (
+        pb.Schema(name=half + half, schema_data=b"x", type=AVRO),
+        pb.Schema(name="n", type=AVRO, properties=[pb.KeyValue(key=half, value=half)]),
+    ):
+        refused = create(wire, asked)
+        assert (refused.error_code, "properties" in refused.error_message) == (pb.INCOMPATIBLE_SCHEMA, True)
+
+
+def test_the_latest_of_many(scalable: World) -> None:
+    """Whatever their number is; each keeps its version."""
+    wire = opened(scalable)
+    for number in range(2 * PAGE + 2):
+        version = create(wire, schema(b"%d" % number)).schema_version
+        assert version == number.to_bytes(8, "big")
+        latest = get(wire)
+        assert (latest.schema_version, latest.schema) == (version, schema(b"%d" % number))
+    for number in (0, PAGE - 1, PAGE, 2 * PAGE):
+        assert create(wire, schema(b"%d" % number)).schema_version == number.to_bytes(8, "big")
+
+
+def test_answers_wait_for_their_reader(scalable: World) -> None:
+    """A client that asks for large schemas and does not read them lets the gateway read and keep only a few."""
+    asks, size = 50, SCHEMA_BYTES_MAX - 100
+    wire = opened(scalable)
+    create(wire, schema(b"x" * size))
+    store = scalable.gateways[0].host.metadata
+    reads, get_record = 0, store.get
+
+    async def counted(key: Key) -> Any:
+        nonlocal reads
+        reads += key.path.startswith("/pulsar-schema/")
+        return await get_record(key)
+
+    store.get = counted  # type: ignore[method-assign]
+    wire.hold_little()
+    other = opened(scalable)
+    for number in range(asks):
+        wire.send(pb.Command(get_schema=pb.GetSchema(request_id=number, topic=TOPIC)))
+    for _ in range(asks):  # meanwhile the gateway could have read them all
+        other.request("partition_metadata", "partition_metadata_response", topic=TOPIC)
+    assert reads < asks
+    for _ in range(asks):
+        assert len(wire.answer("get_schema_response").schema.schema_data) == size
+    assert reads >= asks
 
 
 def test_producers_and_consumers_bring_schemas(world: World) -> None:

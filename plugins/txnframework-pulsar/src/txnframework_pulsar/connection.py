@@ -45,6 +45,8 @@ OF_TRANSACTIONS = frozenset(
     }
 )
 UNANSWERED = frozenset({"redeliver_unacknowledged_messages", "scalable_topic_close", "watch_tc_assignments_close"})
+LARGE_ANSWERS = frozenset({"get_schema", "get_topics_of_namespace", "scalable_topic_lookup"})
+"""Requests that are answered one at a time, when the client has read most of what was written to it."""
 OF_THE_SERVING = OF_TRANSACTIONS | {"producer", "subscribe", "scalable_topic_subscribe"}
 """The requests that only the gateway carries out whose turn it is; for the errors, clients look it up again."""
 
@@ -56,8 +58,9 @@ class Connection:
     A client's connection.
 
     Whatever the client sends, the memory that it takes is bounded: frames by their size, sends, requests, producers and
-    consumers by their number. While a bound is reached the connection is not read. Bytes that are not frames of the
-    protocol end the connection with an error that says what was wrong.
+    consumers by their number. Large answers wait until the client has read the earlier ones. While a bound is reached
+    the connection is not read. Bytes that are not frames of the protocol end the connection with an error that says
+    what was wrong.
 
     ``accepted`` is called when the client has said who it is.
     """
@@ -82,6 +85,7 @@ class Connection:
         self._acks = 0
         self._user = ""
         self._room = asyncio.Event()
+        self._large = asyncio.Lock()
         self._heard = asyncio.get_running_loop().time()
         self._watching: asyncio.TimerHandle | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -311,6 +315,14 @@ class Connection:
             raise Refused(code, f"this gateway does not serve now: {self._gateway.turn.holder or 'none'} does")
 
     async def _answer(self, name: str, request: Any, handler: Handler) -> None:
+        if name not in LARGE_ANSWERS:
+            await self._carry_out(name, request, handler)
+            return
+        async with self._large:
+            await self._peer.drained()
+            await self._carry_out(name, request, handler)
+
+    async def _carry_out(self, name: str, request: Any, handler: Handler) -> None:
         try:
             self._require_turn(name)
             answer = await handler(request)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ RECEIVE_MAX = 100
 DRAIN_BYTES = 256 * 1024
 """How much is written before the client must have read most of it."""
 PERMITS_MAX = 2**31
+IDS_AT_ONCE = 1_000
+"""Message ids of a frame that are handled in one step; a client may send more in one frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,24 +234,28 @@ class ConsumerHandle:
                     await self.opened.ack_cumulative(last, txn=txn)
                 self._given.forget_upto(covered)
             return
-        messages: list[Given] = []
-        for one in some:
-            for given in one.command.message_id:
-                # Part of an encrypted batch: the client acknowledges the whole batch in the end.
-                if not given.ack_set:
-                    messages.append(self._given.resolve(given))
-        if messages:
+        # Part of an encrypted batch is left out: the client acknowledges the whole batch in the end.
+        whole = (given for one in some for given in one.command.message_id if not given.ack_set)
+        for messages in self._resolved(whole):
             await self.opened.ack(*messages, txn=txn)
             self._given.forget(messages)
+            await asyncio.sleep(0)
+
+    def _resolved(self, given: Iterable[pb.MessageId]) -> Iterator[list[Given]]:
+        """Yield the messages of ids in parts: one frame may have so many that other clients would wait for long."""
+        ids = iter(given)
+        while part := [self._given.resolve(one) for one in itertools.islice(ids, IDS_AT_ONCE)]:
+            yield part
 
     # -- moving ---------------------------------------------------------------------------------------
 
     async def redeliver(self, command: pb.RedeliverUnacknowledged) -> None:
         """Give messages again: those that are named, or all that are not acknowledged."""
         if command.message_ids:
-            messages = [self._given.resolve(one) for one in command.message_ids if not one.ack_set]
-            self._given.forget(messages)
-            await self.opened.nack(*messages, delay_ms=0)
+            for messages in self._resolved(one for one in command.message_ids if not one.ack_set):
+                self._given.forget(messages)
+                await self.opened.nack(*messages, delay_ms=0)
+                await asyncio.sleep(0)
             return
         async with self._paused():
             if command.HasField("consumer_epoch"):
