@@ -1,7 +1,13 @@
-"""What all tests share: with TXN_REFUSE_SKIPS=1 a skip fails the run unless it names an undeclared capability."""
+"""
+What all tests share.
+
+With TXN_REFUSE_SKIPS=1 a skip fails the run unless it names an undeclared capability. With TXN_EAGER_TASKS=1 every
+event loop has the task factory ``asyncio.eager_task_factory``, which a program may set (Python 3.12 and later).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 
@@ -10,6 +16,19 @@ import pytest
 CAPABILITY_NOT_DECLARED = "not declared by"
 OBJECTS_BETWEEN_COLLECTIONS = 5_000
 """With the default, 700, a tenth of the processor's time goes into collections: worlds in memory have many objects."""
+
+
+def pytest_configure() -> None:
+    """Let all event loops start tasks eagerly, if this is wanted."""
+    if os.environ.get("TXN_EAGER_TASKS") == "1":
+
+        class EagerTasks(asyncio.DefaultEventLoopPolicy):
+            def new_event_loop(self) -> asyncio.AbstractEventLoop:
+                loop = super().new_event_loop()
+                loop.set_task_factory(asyncio.eager_task_factory)
+                return loop
+
+        asyncio.set_event_loop_policy(EagerTasks())
 
 
 def pytest_collection_finish() -> None:

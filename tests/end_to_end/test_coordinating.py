@@ -15,6 +15,7 @@ from txnframework.errors import (
     TransactionHasFailedOperations,
     TransactionNotFound,
 )
+from txnframework.runtime.tasks import start_task
 from txnframework.testing.clock import VirtualEnvironment
 
 if TYPE_CHECKING:
@@ -351,7 +352,7 @@ def test_a_commit_that_is_cancelled_is_decided_all_the_same(memory: Stores) -> N
                 txn = client.transaction()
                 await txn.begin()
                 await producer.send(b"%d" % steps, txn=txn)
-                committing = asyncio.ensure_future(txn.commit())
+                committing = start_task(txn.commit())
                 for _ in range(steps):
                     await asyncio.sleep(0)
                 committing.cancel()

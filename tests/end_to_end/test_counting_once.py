@@ -12,6 +12,7 @@ from txnframework import Client, Consumer, DeadLetter, Message
 from txnframework.broker import acks_of
 from txnframework.errors import LeaseLost, ReceiveTimeout, TransactionConflict
 from txnframework.model import AckRequest, Branch
+from txnframework.runtime.tasks import start_task
 from txnframework.testing.clock import run_ready
 
 if TYPE_CHECKING:
@@ -516,7 +517,7 @@ def test_asking_for_redelivery_is_given_up(memory: Stores, steps: int) -> None:
             producer = await client.producer("orders")
             await producer.send(b"child", key=b"k")
             child = await consumer.receive(timeout_ms=60_000)
-            asking = asyncio.ensure_future(consumer.redeliver_unacknowledged())
+            asking = start_task(consumer.redeliver_unacknowledged())
             for _ in range(steps):
                 await asyncio.sleep(0)
             asking.cancel()

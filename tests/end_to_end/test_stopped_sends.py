@@ -11,6 +11,7 @@ import pytest
 
 from txnframework import Client, MessageID
 from txnframework.errors import Closed, LedgerSealed, OutcomeUnknown, Unavailable
+from txnframework.runtime.tasks import start_task
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -67,7 +68,7 @@ def test_a_stopped_lane_leaves_nobody_waiting(memory: Stores, begun: bool) -> No
 
             await intercept(client, SEGMENT, hang)
             producer = await client.producer("orders")
-            sends = [asyncio.ensure_future(producer.send(b"m")) for _ in range(3)]
+            sends = [start_task(producer.send(b"m")) for _ in range(3)]
             await asyncio.sleep(0)
             if begun:
                 await under_way.wait()

@@ -41,7 +41,7 @@ from txnframework.model.names import TRANSACTION_DOMAINS, TopicName, topic_of
 from txnframework.model.records import TopicRecord
 from txnframework.plugin import DispatcherContext, PluginRegistry, load_plugins
 from txnframework.runtime.steps import Steps
-from txnframework.runtime.tasks import BackgroundTask
+from txnframework.runtime.tasks import BackgroundTask, start_task
 
 if TYPE_CHECKING:
     from txnframework.instruments import Instruments
@@ -240,7 +240,7 @@ class Host:
         the same effect as a crash. Closing continues if the caller is cancelled or if a part of it fails.
         """
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
+            self._closing = start_task(self._close())
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:

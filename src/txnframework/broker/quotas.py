@@ -16,6 +16,7 @@ from txnframework.errors import BacklogQuotaExceeded, TxnFrameworkError
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
 from txnframework.runtime.deadline import Deadline
+from txnframework.runtime.tasks import start_task
 
 
 class TopicQuota:
@@ -52,7 +53,7 @@ class TopicQuota:
         """
         if self._next is None or not self._next.left_ms:
             if self._measuring is None:
-                self._measuring = asyncio.ensure_future(self._look())
+                self._measuring = start_task(self._look())
             # Shared by the producers: a cancelled send does not end the measurement of the others.
             await asyncio.shield(self._measuring)
         if self._exceeded is not None:

@@ -12,7 +12,7 @@ from txnframework.interfaces import IMetadataStore
 from txnframework.model.metadata import Record
 from txnframework.model.paths import leases_range
 from txnframework.runtime.backoff import Backoff
-from txnframework.runtime.tasks import RESTART_DELAY_MS, first_completed
+from txnframework.runtime.tasks import RESTART_DELAY_MS, first_completed, start_task
 
 HeldLeases = Mapping[str, Record]
 """The records of leases that are held, by name."""
@@ -48,7 +48,7 @@ class Roster:
         :raises LeaseHeld: another host has this lease.
         """
         lease = await self._store.acquire_lease(name, holder)
-        lost = asyncio.ensure_future(lease.lost())
+        lost = start_task(lease.lost())
         try:
             while not lost.done():
                 try:

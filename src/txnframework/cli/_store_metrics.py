@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from txnframework.broker import StatusReport
 from txnframework.client import Client
+from txnframework.runtime.tasks import start_task
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import GaugeMetricFamily, Metric
@@ -127,7 +128,7 @@ class StatusReader:
         :raises TimeoutError: the stores did not answer within ``SCRAPE_TIMEOUT_S``.
         """
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.ensure_future(self._read())
+            self._reading = start_task(self._read())
             self._reading.add_done_callback(_read_exception)
         reading = self._reading
         done, _ = await asyncio.wait({reading}, timeout=SCRAPE_TIMEOUT_S if self.last is None else self.wait_s)

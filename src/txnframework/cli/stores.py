@@ -18,6 +18,7 @@ from txnframework.client import Client, open
 from txnframework.config import Config, check_config, load_config, redact_url, store_name
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.plugin import PluginRegistry
+from txnframework.runtime.tasks import start_task
 
 __all__ = ["ConfigPath", "LoadedPlugins", "config_option", "settings_of", "with_client"]
 
@@ -74,7 +75,7 @@ async def notice_if_slow(sentence: str, environment: Environment) -> AsyncIterat
         await environment.sleep_until(environment.now_ms() + NOTICE_DELAY_MS)
         click.echo(sentence, err=True)
 
-    writing = asyncio.ensure_future(write_later())
+    writing = start_task(write_later())
     try:
         yield
     finally:

@@ -17,6 +17,7 @@ from txnframework.interfaces import ICoCommitCoordinator, IDatabaseTransaction, 
 from txnframework.model.ids import Branch
 from txnframework.model.transactions import Action, Begin, End, State
 from txnframework.model.transactions import Transaction as Begun
+from txnframework.runtime.tasks import start_task
 
 
 class CoCommitTransaction(Transaction):
@@ -205,7 +206,7 @@ class CoCommitTransaction(Transaction):
         try:
             await self._host.steps.end_of(step, (self.id,))
         except asyncio.CancelledError:
-            free = asyncio.ensure_future(self._free.wait())
+            free = start_task(self._free.wait())
             while not step.done() and not free.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait({step, free}, return_when=asyncio.FIRST_COMPLETED)

@@ -29,6 +29,7 @@ from txnframework.errors import (
 )
 from txnframework.model.entries import EntryMessage
 from txnframework.model.names import NAME_BYTES_MAX, SegmentName, TopicName, dead_letter_topic, parse_name
+from txnframework.runtime.tasks import start_task
 
 TOPIC_HEADER = "dead-letter-topic"
 SEGMENT_HEADER = "dead-letter-segment"
@@ -128,7 +129,7 @@ class DeadLetters:
             return messages
         self._waiting += letters
         if self._task is None and not self._closing.is_set() and self.error is None:
-            self._task = asyncio.ensure_future(self._run())
+            self._task = start_task(self._run())
         return tuple(one for one in messages if one.redelivery_count <= self._rule.redeliveries_max)
 
     async def close(self) -> None:

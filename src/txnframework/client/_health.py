@@ -12,6 +12,7 @@ from txnframework.client._base import ClientOperations, client_closed
 from txnframework.config import redact_url
 from txnframework.errors import Unavailable
 from txnframework.model import paths
+from txnframework.runtime.tasks import start_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class HealthOperations(ClientOperations):
         steps = tuple(host.steps.begin(partial(_timed_ms, read)) for read in reads)
         for step in steps:
             step.add_done_callback(_read_exception)
-        timer = asyncio.ensure_future(host.environment.sleep_until(host.environment.now_ms() + timeout_ms))
+        timer = start_task(host.environment.sleep_until(host.environment.now_ms() + timeout_ms))
         try:
             pending: set[asyncio.Task[float] | asyncio.Task[None]] = {*steps}
             while pending and not timer.done():

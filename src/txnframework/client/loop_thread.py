@@ -11,6 +11,7 @@ from contextvars import copy_context
 from typing import Any, ClassVar, TypeVar
 
 from txnframework.runtime.calling_thread import CallingThread, set_calling_thread
+from txnframework.runtime.tasks import start_task
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ class LoopThread:
         def begin() -> None:
             context = copy_context()
             context.run(set_calling_thread, here)
-            task = self._loop.create_task(coroutine, context=context)
+            task = start_task(coroutine, context=context)
             running.append(task)
             task.add_done_callback(lambda ended: _hand_over(ended, done))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError
+from txnframework.runtime.tasks import start_task
 
 R = TypeVar("R")
 
@@ -90,7 +91,7 @@ class CallGroups(Generic[R]):
             self._start(self._run_first(), [])
 
     def _start(self, work: Coroutine[object, object, Answers], group: list[_WaitingCall[R]]) -> None:
-        task = asyncio.ensure_future(work)
+        task = start_task(work)
         self._groups[task] = group
         task.add_done_callback(self._ended)
 

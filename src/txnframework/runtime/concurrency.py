@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed
+from txnframework.runtime.tasks import start_task
 
 K = TypeVar("K", bound=Hashable)
 
@@ -63,7 +64,7 @@ class SharedOpenings(Generic[K, V]):
             return already
         task = self._opening.get(name)
         if task is None:
-            task = asyncio.ensure_future(_await(open_it))
+            task = start_task(_await(open_it))
             self._opening[name] = task
             task.add_done_callback(lambda done: self._opened(name, done))
         try:
@@ -153,7 +154,7 @@ async def for_each(
             if errors and not despite_errors:
                 return
 
-    tasks = [asyncio.ensure_future(run()) for _ in range(min(at_once_max, len(items)))]
+    tasks = [start_task(run()) for _ in range(min(at_once_max, len(items)))]
     try:
         if tasks:
             await asyncio.wait(tasks)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.deadline import Deadline
-from txnframework.runtime.tasks import first_completed
+from txnframework.runtime.tasks import first_completed, start_task
 
 T = TypeVar("T")
 
@@ -126,7 +126,7 @@ class Steps:
         here = self._here() if _within.get() else ()
         context, path = copy_context(), (*here, next(_numbers))
         context.run(_within.set, path)
-        task = asyncio.get_running_loop().create_task(work, context=context)
+        task = start_task(work, context=context)
         self._running[task] = path
         task.add_done_callback(self._ended)
         return task

@@ -1,14 +1,36 @@
-"""Tasks that outlive the call that started them, and waiting for the first of several."""
+"""Tasks: their start, those that outlive the call that started them, and waiting for the first of several."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from contextvars import Context
+from typing import Any, TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.runtime.backoff import Backoff
+
+T = TypeVar("T")
+
+
+def start_task(work: Awaitable[T], *, name: str | None = None, context: Context | None = None) -> asyncio.Task[T]:
+    """
+    Start ``work`` as a task whose first step runs after the current step of the caller.
+
+    A program may set ``asyncio.eager_task_factory``. With ``asyncio.create_task`` the first step then runs before that
+    call returns: before the caller has kept the task, and before it has done what follows. All code of the framework
+    and of its plugins starts its tasks here, which passes over the factory of the program.
+    """
+    coroutine = work if asyncio.iscoroutine(work) else _await(work)
+    loop = asyncio.get_running_loop()
+    if loop.get_task_factory() is None:
+        return loop.create_task(coroutine, name=name, context=context)
+    return asyncio.Task(coroutine, loop=loop, name=name, context=context)
+
+
+async def _await(work: Awaitable[T]) -> T:
+    return await work
 
 
 async def first_completed(*waits: Awaitable[object]) -> int:
@@ -17,7 +39,7 @@ async def first_completed(*waits: Awaitable[object]) -> int:
 
     If several complete together, the lowest index is returned. An exception of the first one is raised.
     """
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    tasks = [wait if asyncio.isfuture(wait) else start_task(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         came = [task.done() for task in tasks]
@@ -47,7 +69,7 @@ class RetryingTasks:
 
     def start(self, work: Work) -> None:
         """Run ``work`` as a task."""
-        task = asyncio.ensure_future(self._run(work))
+        task = start_task(self._run(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -93,7 +115,7 @@ class BackgroundTask:
     def start(self) -> None:
         """Start the task; a second call does nothing."""
         if self._task is None:
-            self._task = asyncio.ensure_future(self._work())
+            self._task = start_task(self._work())
 
     async def stop(self) -> None:
         """Cancel the task and wait for its end. Each step of the work must tolerate cancellation."""

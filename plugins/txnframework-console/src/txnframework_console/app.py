@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from txnframework.environment import Environment
 from txnframework.errors import Conflict, InvalidInput, NotFound, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.runtime.tasks import start_task
 from txnframework_console.actions import Action, action_of
 from txnframework_console.catalog import Catalog
 from txnframework_console.connection import Connection
@@ -171,7 +172,7 @@ class ConsoleApp:
         """Yield the snapshots of a view as server-sent events, and comments in between, which keep the way open."""
         yield "retry: 2000\n\n"
         async with aclosing(poll.watch()) as snapshots:
-            pending = asyncio.ensure_future(anext(snapshots, None))
+            pending = start_task(anext(snapshots, None))
             try:
                 while True:
                     if not await self._within(pending, HEARTBEAT_MS):
@@ -181,19 +182,19 @@ class ConsoleApp:
                     if snapshot is None:
                         return
                     yield event_of(self._content(snapshot))
-                    pending = asyncio.ensure_future(anext(snapshots, None))
+                    pending = start_task(anext(snapshots, None))
             finally:
                 pending.cancel()
                 await asyncio.gather(pending, return_exceptions=True)
 
     async def _first(self, poll: Poll) -> Snapshot:
-        reading = asyncio.ensure_future(poll.snapshot())
+        reading = start_task(poll.snapshot())
         reading.add_done_callback(read_exception)
         return reading.result() if await self._within(reading, FIRST_PAINT_MS) else READING
 
     async def _within(self, task: asyncio.Future[Any], wait_ms: int) -> bool:
         """Return whether a task is done within a time; it goes on if not."""
-        timer = asyncio.ensure_future(self._environment.sleep_until(self._environment.now_ms() + wait_ms))
+        timer = start_task(self._environment.sleep_until(self._environment.now_ms() + wait_ms))
         try:
             await asyncio.wait({task, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:

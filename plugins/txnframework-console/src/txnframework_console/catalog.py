@@ -12,6 +12,7 @@ from txnframework.environment import Environment
 from txnframework.errors import NotFound
 from txnframework.model.layout import Layout
 from txnframework.model.names import TopicName
+from txnframework.runtime.tasks import start_task
 from txnframework_console.remembered import Remembered, read_exception
 
 PAGE_TOPICS = 200
@@ -109,7 +110,7 @@ class Catalog:
             return known
         reading = self._reading.get(topic)
         if reading is None:
-            reading = self._reading[topic] = asyncio.ensure_future(self._read(topic))
+            reading = self._reading[topic] = start_task(self._read(topic))
             reading.add_done_callback(partial(self._end_reading, topic))
         return await asyncio.shield(reading)
 

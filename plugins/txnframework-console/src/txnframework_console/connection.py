@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from txnframework.client import Client
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError, Unavailable
+from txnframework.runtime.tasks import start_task
 
 RETRY_MS = 2_000
 
@@ -32,7 +33,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Connection:
-        self._task = asyncio.ensure_future(self._keep_open())
+        self._task = start_task(self._keep_open())
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, NotFound, TxnFrameworkError
+from txnframework.runtime.tasks import start_task
 from txnframework_console.remembered import read_exception
 from txnframework_console.texts import visible
 
@@ -78,7 +79,7 @@ class Poll:
         """Yield the latest snapshot, and then each one that differs from the last one, until the console closes."""
         self.watchers += 1
         if self._loop is None:
-            self._loop = asyncio.ensure_future(self._repeat())
+            self._loop = start_task(self._repeat())
         seen: Snapshot | None = None
         try:
             while not self._closed:
@@ -114,11 +115,11 @@ class Poll:
     async def _attempt(self) -> Snapshot:
         """Return the result of a reading, or a problem if it takes too long; the reading then goes on."""
         if self._reading is None:
-            self._reading = asyncio.ensure_future(self._once())
+            self._reading = start_task(self._once())
             self._reading.add_done_callback(self._end)
         reading = self._reading
         clock = self._environment
-        timer = asyncio.ensure_future(clock.sleep_until(clock.now_ms() + READ_MAX_MS))
+        timer = start_task(clock.sleep_until(clock.now_ms() + READ_MAX_MS))
         try:
             await asyncio.wait({reading, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from txnframework.environment import Environment
+from txnframework.runtime.tasks import start_task
 
 FRESH_MS = 5_000
 """How long a value is used at least before it is read again."""
@@ -30,7 +31,7 @@ class Remembered(Generic[T]):
         if self._found is not None and self._environment.monotonic_ms() < self._found[1]:
             return self._found[0]
         if self._reading is None:
-            self._reading = asyncio.ensure_future(self._once())
+            self._reading = start_task(self._once())
             self._reading.add_done_callback(self._end)
         return await asyncio.shield(self._reading)
 

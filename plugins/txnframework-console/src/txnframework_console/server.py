@@ -12,6 +12,7 @@ from txnframework.cli.addresses import listening_socket, shown_address
 from txnframework.cli.asgi_server import server_config
 from txnframework.cli.connections import BoundedListener, Connections, within_file_limit
 from txnframework.environment import SystemEnvironment
+from txnframework.runtime.tasks import start_task
 from txnframework_console.app import ConsoleApp
 from txnframework_console.connection import Connection, OpenClient
 from txnframework_console.guards import allowed_hosts
@@ -60,7 +61,7 @@ async def serve(
             say(f"Console: http://{shown_address(host, listening)}/ (stop with Ctrl-C)")
             if token is not None:
                 say(f"Token for changes: {token}")
-            warming = asyncio.ensure_future(console.warm())
+            warming = start_task(console.warm())
             try:
                 await ConsoleServer(config, console).serve([BoundedListener(listening, connections)])
             finally:
@@ -70,7 +71,7 @@ async def serve(
 
 async def _tried(connection: Connection) -> None:
     """Wait a while for the first attempt to open the stores; raise its error if no further attempt can help."""
-    trying = asyncio.ensure_future(connection.tried())
+    trying = start_task(connection.tried())
     done, _ = await asyncio.wait({trying}, timeout=FIRST_TRY_S)
     if done:
         await trying

@@ -33,6 +33,7 @@ from txnframework.model.entries import EntryView
 from txnframework.model.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, TopicName
 from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest, Visibility
+from txnframework.runtime.tasks import start_task
 from txnframework_geo._progress import Progress, decode, encode
 
 SUBSCRIPTION = "geo"
@@ -224,7 +225,7 @@ class Target:
     ) -> None:
         """Send a message soon; messages of one topic keep their order. ``flush`` raises what fails."""
         sending = self._producers[topic].send(value, key=key, headers=headers, txn=txn)
-        self._sending.append(asyncio.ensure_future(sending))
+        self._sending.append(start_task(sending))
         if len(self._sending) >= SENDS_MAX:
             await self.flush()
 

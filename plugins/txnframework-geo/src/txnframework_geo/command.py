@@ -21,6 +21,7 @@ from txnframework.cli.wsgi_server import serving_in_threads
 from txnframework.client import Client, open
 from txnframework.errors import MissingExtra, TxnFrameworkError
 from txnframework.model.names import TopicName
+from txnframework.runtime.tasks import start_task
 from txnframework_geo._replicator import Replicator
 from txnframework_geo._values import Replication, Stage, Step
 
@@ -103,7 +104,7 @@ def replicate(
 
 
 async def _until_stopped(replicator: Replicator, once: bool, report: _Report) -> None:
-    working = asyncio.ensure_future(replicator.run(once=once, on_step=report.step, on_retry=report.retry))
+    working = start_task(replicator.run(once=once, on_step=report.step, on_retry=report.retry))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, working.cancel)
     await asyncio.wait({working})

@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from txnframework.interfaces import IWatch
+from txnframework.runtime.tasks import start_task
 
 
 async def first_of(waits: Iterable[Coroutine[Any, Any, object]]) -> None:
@@ -16,7 +17,7 @@ async def first_of(waits: Iterable[Coroutine[Any, Any, object]]) -> None:
     A watch whose wait is cancelled stays armed. If it fired at the same moment, its hint is lost. The caller must
     therefore read everything again, not only the data that the first hint names.
     """
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    tasks = [start_task(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from txnframework.errors import TxnFrameworkError
+from txnframework.runtime.tasks import start_task
 from txnframework_pulsar.faults import Refused, code_of
 from txnframework_pulsar.handles import Gateway, Handles
 from txnframework_pulsar.limits import HANDSHAKE_BYTES_MAX
@@ -275,7 +276,7 @@ class Connection:
         field, request = fields[0]
         while len(self._requests) >= self._limits.requests_max:
             await asyncio.wait(set(self._requests), return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.ensure_future(self._answer(field.name, request, handler))
+        task = start_task(self._answer(field.name, request, handler))
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from txnframework.client import Client, Consumer, Message, TransactionPart
 from txnframework.errors import TxnFrameworkError
 from txnframework.model.names import TopicName
+from txnframework.runtime.tasks import start_task
 from txnframework_pulsar.deliveries import Deliveries, Given
 from txnframework_pulsar.faults import Refused, code_of
 from txnframework_pulsar.ids import place_of
@@ -84,9 +85,9 @@ class ConsumerHandle:
         """Begin to give messages."""
         if self._closed:
             return
-        self._pump = asyncio.ensure_future(self._give())
+        self._pump = start_task(self._give())
         if self.command.sub_type == pb.Subscribe.FAILOVER and self._telling is None:
-            self._telling = asyncio.ensure_future(self._tell_whether_active())
+            self._telling = start_task(self._tell_whether_active())
 
     def permit(self, messages: int) -> None:
         """Let the client have so many messages more."""
@@ -183,7 +184,7 @@ class ConsumerHandle:
         """
         self._acks.append(_Acknowledgment(command, txn, done))
         if self._acking is None:
-            self._acking = asyncio.ensure_future(self._acknowledge_all())
+            self._acking = start_task(self._acknowledge_all())
 
     async def _acknowledge_all(self) -> None:
         try:

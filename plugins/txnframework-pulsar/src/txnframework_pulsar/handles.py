@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from txnframework.client import Client
 from txnframework.errors import Conflict
 from txnframework.model.names import check_new_name
+from txnframework.runtime.tasks import start_task
 from txnframework_pulsar.access import Access
 from txnframework_pulsar.consumers import ConsumerHandle
 from txnframework_pulsar.deliveries import Deliveries
@@ -242,7 +243,7 @@ class Handles:
             self._leave(_quietly(self._gateway.producers.release(*known)))
 
     def _leave(self, closing: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(closing)
+        task = start_task(closing)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from txnframework.client import MessageID, Producer, TransactionPart
 from txnframework.errors import OutcomeUnknown
+from txnframework.runtime.tasks import start_task
 from txnframework_pulsar.faults import Refused, send_code_of
 from txnframework_pulsar.ids import UINT64, pulsar_id
 from txnframework_pulsar.limits import Limits
@@ -86,7 +87,7 @@ class ProducerHandle:
         sends = [self._store(group, txn) for group in runs(messages)]
         pending = _Pending(done)
         self._pending.append(pending)
-        task = asyncio.ensure_future(self._confirm(command, sends, pending))
+        task = start_task(self._confirm(command, sends, pending))
         self._sends.add(task)
         task.add_done_callback(self._sends.discard)
 
@@ -124,7 +125,7 @@ class ProducerHandle:
 
     def _store(self, group: Sequence[Outgoing], txn: TransactionPart | None) -> asyncio.Task[tuple[MessageID, ...]]:
         first = group[0]
-        return asyncio.ensure_future(
+        return start_task(
             self.opened.send_many(
                 [one.value for one in group],
                 key=first.key,

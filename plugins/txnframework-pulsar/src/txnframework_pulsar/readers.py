@@ -13,6 +13,7 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import TxnFrameworkError
 from txnframework.model.names import TopicName
 from txnframework.model.positions import Position
+from txnframework.runtime.tasks import start_task
 from txnframework_pulsar.deliveries import Deliveries
 from txnframework_pulsar.ids import UINT64, SegmentPosition, place_of
 from txnframework_pulsar.peer import Peer
@@ -90,7 +91,7 @@ class ReaderHandle:
 
     def start(self) -> None:
         """Begin to give messages."""
-        self._pump = asyncio.ensure_future(self._give())
+        self._pump = start_task(self._give())
 
     def permit(self, messages: int) -> None:
         """Let the client have so many messages more."""

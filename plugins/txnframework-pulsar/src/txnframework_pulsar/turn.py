@@ -12,7 +12,7 @@ from txnframework.client import Client
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
 from txnframework.runtime.backoff import Backoff
-from txnframework.runtime.tasks import first_completed
+from txnframework.runtime.tasks import first_completed, start_task
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class ServingTurn:
 
     async def start(self) -> None:
         """Begin to compete; return when this gateway serves, or knows which one does."""
-        self._task = asyncio.ensure_future(self._compete())
+        self._task = start_task(self._compete())
         await self._asked.wait()
 
     async def stop(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from txnframework.errors import TxnFrameworkError
+from txnframework.runtime.tasks import start_task
 from txnframework_sql._error_copies import copy_error
 
 C = TypeVar("C")
@@ -40,7 +41,7 @@ class CallBatches(Generic[C, T]):
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, answer))
         if self._task is None:
-            self._task = asyncio.ensure_future(self._run())
+            self._task = start_task(self._run())
         try:
             return await answer
         except asyncio.CancelledError:

@@ -10,6 +10,7 @@ from zope.interface import implementer
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError
 from txnframework.interfaces import ILease
+from txnframework.runtime.tasks import start_task
 from txnframework_sql._call_batches import CallBatches
 from txnframework_sql.steps.leases import (
     Clock,
@@ -182,10 +183,9 @@ class LeaseSession:
         return [None] * len(places)
 
     def _start(self) -> tuple[asyncio.Task[None], ...]:
-        loop = asyncio.get_running_loop()
         return (
-            loop.create_task(self._heartbeat(), name="txnframework-sql heartbeat"),
-            loop.create_task(self._expire(), name="txnframework-sql session"),
+            start_task(self._heartbeat(), name="txnframework-sql heartbeat"),
+            start_task(self._expire(), name="txnframework-sql session"),
         )
 
     async def _stop(self) -> None:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.runtime.tasks import start_task
 from txnframework_zookeeper._nodes import EmptyNodeCollector, NodeCache
 from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, MultiFailed, NodeExists, Op, SetNode
@@ -94,7 +95,7 @@ class ChunkWriter:
     def start_due(self) -> None:
         """Remove leftover chunks in a background task."""
         if self._due and self._task is None and not self._is_closed:
-            self._task = asyncio.create_task(self._remove_due())
+            self._task = start_task(self._remove_due())
             self._task.add_done_callback(self._done)
 
     async def close(self) -> None:

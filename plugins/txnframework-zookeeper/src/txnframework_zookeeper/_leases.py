@@ -33,6 +33,7 @@ from txnframework.interfaces import ILease
 from txnframework.model import Key, Record
 from txnframework.model.paths import lease_key
 from txnframework.model.records import UNREADABLE
+from txnframework.runtime.tasks import start_task
 from txnframework_zookeeper._nodes import EmptyNodeCollector, ancestors, create_surplus_parents
 from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, MultiFailed, SetNode
@@ -297,9 +298,7 @@ class Leases:
         self._held[name] = lease
         self._expire()
         if self._heartbeat_task is None:
-            self._heartbeat_task = self._connection.loop.create_task(
-                self._heartbeat(), name="txnframework-zookeeper heartbeat"
-            )
+            self._heartbeat_task = start_task(self._heartbeat(), name="txnframework-zookeeper heartbeat")
         self._woken.set()
         return lease
 

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from txnframework.environment import Environment
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.runtime.tasks import start_task
 from txnframework_zookeeper.connection._client import ZooKeeperClient
 from txnframework_zookeeper.connection._requests import CreateNode, DeleteNode, MultiFailed
 from txnframework_zookeeper.tree._records import RecordState
@@ -171,7 +172,7 @@ class EmptyNodeCollector:
     def start_due(self) -> None:
         """Check the nodes that are due, in a background task."""
         if self._due and self._task is None and not self._is_closed and self._is_due():
-            self._task = asyncio.create_task(self._remove_due())
+            self._task = start_task(self._remove_due())
             self._task.add_done_callback(self._done)
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import State, Transaction
 from txnframework.runtime.deadline import Deadline
-from txnframework.runtime.tasks import BackgroundTask, first_completed
+from txnframework.runtime.tasks import BackgroundTask, first_completed, start_task
 
 AT_ONCE_MAX = 16
 """The most overdue transactions that are aborted concurrently."""
@@ -213,7 +213,7 @@ class SettlingQueue:
             return True
         self._held.append((Deadline(self._environment, self._delay_ms), work))
         if self._delayed_starts is None:
-            self._delayed_starts = asyncio.ensure_future(self._start_delayed())
+            self._delayed_starts = start_task(self._start_delayed())
         return True
 
     async def finish(self, timeout_ms: int) -> None:
@@ -240,7 +240,7 @@ class SettlingQueue:
         self._delayed_starts = None
 
     def _begin(self, work: QueuedWork) -> None:
-        task = asyncio.ensure_future(self._run(work))
+        task = start_task(self._run(work))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 

@@ -21,7 +21,7 @@ from txnframework.model.ids import TxnID
 from txnframework.model.paths import leases_range
 from txnframework.model.positions import Limit
 from txnframework.model.transactions import Action, End, OpenQuery, Transaction, session_name
-from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed
+from txnframework.runtime.tasks import BackgroundTask, repeat_until_closed, start_task
 
 NAME_BITS = 64
 PAGE = Limit(100)
@@ -190,7 +190,7 @@ class Sessions:
             log_event(WARNING, Event.SESSION_LOST, sentence, session=name, process=self.process)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
+        task = start_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

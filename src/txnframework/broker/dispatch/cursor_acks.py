@@ -7,6 +7,7 @@ import asyncio
 from txnframework.environment import Environment
 from txnframework.interfaces import ICursor
 from txnframework.model.acks import Ack
+from txnframework.runtime.tasks import start_task
 
 
 class CursorAckWriter:
@@ -38,7 +39,7 @@ class CursorAckWriter:
             self._written = asyncio.get_running_loop().create_future()
         written = self._written
         if self._task is None:
-            self._task = asyncio.ensure_future(self._run())
+            self._task = start_task(self._run())
         await asyncio.shield(written)
 
     async def finish(self) -> None:

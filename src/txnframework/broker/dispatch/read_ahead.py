@@ -14,6 +14,7 @@ from txnframework.model.cursor import Cursor
 from txnframework.model.entries import EntryView
 from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reads import EntryPage, ReadRequest
+from txnframework.runtime.tasks import start_task
 
 
 class ReadAhead:
@@ -94,7 +95,7 @@ class ReadAhead:
     def watch(self, woken: Callable[[], None]) -> None:
         """Call ``woken`` once ``until_advanced`` has returned or failed; do nothing if this is already running."""
         if self._watch is None:
-            self._watch = asyncio.ensure_future(self._run_watch(self._begun, woken))
+            self._watch = start_task(self._run_watch(self._begun, woken))
 
     async def _run_watch(self, begun: int, woken: Callable[[], None]) -> None:
         failure: Exception | None = None

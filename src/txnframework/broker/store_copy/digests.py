@@ -27,6 +27,7 @@ from txnframework.model import (
     indexes,
     paths,
 )
+from txnframework.runtime.tasks import start_task
 
 T = TypeVar("T")
 
@@ -140,10 +141,10 @@ async def record_pages(metadata: ICopyableMetadataStore) -> AsyncIterator[tuple[
 
 async def ahead(pages: AsyncIterator[T]) -> AsyncIterator[T]:
     """Yield the pages, and read the next one while the caller works on the last."""
-    reading = asyncio.ensure_future(anext(pages, None))
+    reading = start_task(anext(pages, None))
     try:
         while (page := await reading) is not None:
-            reading = asyncio.ensure_future(anext(pages, None))
+            reading = start_task(anext(pages, None))
             yield page
     finally:
         reading.cancel()

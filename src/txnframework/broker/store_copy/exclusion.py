@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from txnframework.broker.coordination import held_leases
 from txnframework.errors import LeaseHeld, Unavailable
 from txnframework.interfaces import ILease, IMetadataStore
+from txnframework.runtime.tasks import start_task
 
 T = TypeVar("T")
 LEASE = "copy"
@@ -51,8 +52,8 @@ async def while_held(leases: Sequence[ILease], work: Coroutine[Any, Any, T]) -> 
 
     :raises Unavailable: a lease was lost before the work was done.
     """
-    running = asyncio.ensure_future(work)
-    lost = [asyncio.ensure_future(lease.lost()) for lease in leases]
+    running = start_task(work)
+    lost = [start_task(lease.lost()) for lease in leases]
     try:
         await asyncio.wait((running, *lost), return_when=asyncio.FIRST_COMPLETED)
         if not running.done():

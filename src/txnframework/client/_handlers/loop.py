@@ -17,7 +17,7 @@ from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework.runtime.backoff import Backoff
 from txnframework.runtime.deadline import Deadline
-from txnframework.runtime.tasks import first_completed
+from txnframework.runtime.tasks import first_completed, start_task
 
 _LOG = logging.getLogger("txnframework.client.handlers")
 
@@ -110,7 +110,7 @@ class HandlerLoop:
 
     async def _next(self) -> Sequence[Message[Any]]:
         """Return the next messages; none if the loop was stopped."""
-        receiving = self._receiving = asyncio.ensure_future(self._receive(self._options.messages_max))
+        receiving = self._receiving = start_task(self._receive(self._options.messages_max))
         try:
             return await receiving
         except asyncio.CancelledError:
@@ -132,7 +132,7 @@ class HandlerLoop:
         keys = frozenset(key for one in received if (key := self._key(one)) is not None)
         after = tuple(one for one in self._jobs if not keys.isdisjoint(one.keys))
         job = _Job({one.id: one for one in received}, keys, after)
-        self._jobs[job] = asyncio.ensure_future(self._process(job))
+        self._jobs[job] = start_task(self._process(job))
 
     def _key(self, message: Message[Any]) -> Hashable | None:
         return order_key(self._messages.ordering, message)

@@ -13,6 +13,7 @@ from txnframework.errors import Closed, LedgerSealed, TopicNotFound
 from txnframework.model.entries import EntryMessage
 from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import SegmentName, TopicName
+from txnframework.runtime.tasks import start_task
 
 
 class SegmentRouter:
@@ -121,7 +122,7 @@ class SegmentRouter:
 
     def _reroute_soon(self) -> None:
         if self._rerouting is None:
-            self._rerouting = asyncio.ensure_future(self._reroute())
+            self._rerouting = start_task(self._reroute())
             self._rerouting.add_done_callback(self._rerouted)
 
     def _rerouted(self, task: asyncio.Task[None]) -> None:

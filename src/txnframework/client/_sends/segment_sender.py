@@ -35,6 +35,7 @@ from txnframework.model.layout import Segment
 from txnframework.model.ledger import Append, ProducerSequence, WindowState
 from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest, Visibility
+from txnframework.runtime.tasks import start_task
 
 if TYPE_CHECKING:
     from txnframework.instruments import Instruments
@@ -153,7 +154,7 @@ class SegmentSender:
         """Send a message after all earlier ones."""
         self.waiting.append(outgoing)
         if self._task is None and not self.stopped:
-            self._task = asyncio.ensure_future(self._run())
+            self._task = start_task(self._run())
             self._task.add_done_callback(self._ended)
 
     async def idle(self) -> None:

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 from txnframework.client import Client
 from txnframework.environment import Environment
 from txnframework.errors import NotFound, TxnFrameworkError
+from txnframework.runtime.tasks import start_task
 from txnframework_console.catalog import Catalog
 from txnframework_console.connection import Connection
 from txnframework_console.terminal.screen import ScreenView, document_of, drawn
@@ -53,11 +54,11 @@ class Screen:
 
     async def run(self) -> None:
         """Run until the key ``q``."""
-        reading = asyncio.ensure_future(self._read_again())
+        reading = start_task(self._read_again())
         try:
             self._show()
             while not self._state.is_over:
-                key = asyncio.ensure_future(self.keys.get())
+                key = start_task(self.keys.get())
                 try:
                     await asyncio.wait({key, reading}, return_when=asyncio.FIRST_COMPLETED)
                     if not key.done():
@@ -82,10 +83,10 @@ class Screen:
             await self._read()
             self._show()
             took_ms = self._environment.now_ms() - began_ms
-            pause = asyncio.ensure_future(
+            pause = start_task(
                 self._environment.sleep_until(self._environment.now_ms() + max(POLL_MS, LOAD_MAX * took_ms))
             )
-            woken = asyncio.ensure_future(self._wake.wait())
+            woken = start_task(self._wake.wait())
             try:
                 await asyncio.wait({pause, woken}, return_when=asyncio.FIRST_COMPLETED)
             finally:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from txnframework.errors import Closed, TransactionNotFound
 from txnframework.model import Branch, Position, State, Tail, Visibility
 from txnframework.plugin import SegmentContext
-from txnframework.runtime.tasks import first_completed
+from txnframework.runtime.tasks import first_completed, start_task
 
 R = TypeVar("R")
 
@@ -103,7 +103,7 @@ class LogBuffer(ABC):
 
     async def _unless_closed(self, work: Coroutine[Any, Any, R]) -> R:
         """Return the result of ``work``; cancel it and raise ``Closed`` when the buffer is closed."""
-        task = asyncio.ensure_future(work)
+        task = start_task(work)
         if await first_completed(task, self._closed.wait()) != 0:
             self._require_open()
         return task.result()

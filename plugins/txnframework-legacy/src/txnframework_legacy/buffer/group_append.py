@@ -16,6 +16,7 @@ from txnframework.errors import (
 )
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Appended
+from txnframework.runtime.tasks import start_task
 
 _OF_THE_LEDGER = (LedgerClosed, LedgerSealed, LedgerNotFound, Unavailable, OutcomeUnknown, Closed)
 """Errors that concern a whole call, whatever its entries are."""
@@ -68,7 +69,7 @@ class GroupAppender:
             return await self._ledger.append(entries, ledger_id)
         finally:
             if self._waiting:
-                self._appender = asyncio.ensure_future(self._append_waiting())
+                self._appender = start_task(self._append_waiting())
             else:
                 self._is_busy = False
 

@@ -17,6 +17,7 @@ from txnframework.model import Expect, Key, KeyRange, Put
 from txnframework.model.paths import escape, unescape
 from txnframework.model.records import Document, decode, encode
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.tasks import start_task
 
 _ROOT = "/log-batching"
 _PAGE = 1_000
@@ -179,7 +180,7 @@ class SwitchWatcher:
                 except BaseException:
                     await watch.close()
                     raise
-                self._watching = asyncio.ensure_future(self._watch(watch))
+                self._watching = start_task(self._watch(watch))
             self._listeners.add(listener)
             self._notify(listener)
 

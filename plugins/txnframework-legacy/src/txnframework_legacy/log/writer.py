@@ -16,6 +16,7 @@ from txnframework.environment import Environment
 from txnframework.errors import Closed
 from txnframework.interfaces import IManagedLedger
 from txnframework.model import Append, Position
+from txnframework.runtime.tasks import start_task
 from txnframework_legacy.log.format import RECORD_OVERHEAD, RecordPosition, encode_batch, encode_plain
 
 T = TypeVar("T")
@@ -223,7 +224,7 @@ class BatchedLogWriter:
     def _begin(self, batches: list[Batch[_PendingRecord]]) -> None:
         self._full.extend(batches)
         if self._full and self._appender is None:
-            self._appender = asyncio.ensure_future(self._append_all())
+            self._appender = start_task(self._append_all())
 
     async def _append_all(self) -> None:
         """Append the full and the due batches one after the other, until none is left."""
@@ -263,7 +264,7 @@ class BatchedLogWriter:
     def _set_timer(self) -> None:
         waits = self._accumulator.due_ms is not None and not (self._appender is not None and self._is_due())
         if self._timer is None and waits:
-            self._timer = asyncio.ensure_future(self._flush_in_time())
+            self._timer = start_task(self._flush_in_time())
 
     async def _flush_in_time(self) -> None:
         """

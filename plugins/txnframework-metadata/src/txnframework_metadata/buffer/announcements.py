@@ -16,6 +16,7 @@ from txnframework.model.metadata import Key
 from txnframework.model.paths import header_key
 from txnframework.model.positions import Position
 from txnframework.model.transactions import State, Transaction
+from txnframework.runtime.tasks import start_task
 from txnframework_metadata.buffer.segment_view import Following, SegmentView
 from txnframework_metadata.records.headers import ended_in_value
 
@@ -39,7 +40,7 @@ class WatchListener:
     def listen(self) -> None:
         """Call ``woken`` when the watch fires, also for a change since it was last asked."""
         if self._wait is None:
-            self._wait = asyncio.ensure_future(self._watch.changed())
+            self._wait = start_task(self._watch.changed())
             self._wait.add_done_callback(lambda _: self._woken())
 
     @property
@@ -155,7 +156,7 @@ class Announcements:
         try:
             self._wanted.set()
             if self._task is None or self._task.done():
-                self._task = asyncio.ensure_future(self._follow())
+                self._task = start_task(self._follow())
             return await waiter.answer
         finally:
             if waiter in self._waiters:
@@ -246,7 +247,7 @@ class Announcements:
 
         A presumed state is read after a delay in any case.
         """
-        late = asyncio.ensure_future(self._presumed_for_long()) if is_presumed else None
+        late = start_task(self._presumed_for_long()) if is_presumed else None
         try:
             listening.listen()
             # Check both: events that arrive at the same moment are handled by the same reading.

@@ -16,6 +16,7 @@ from txnframework.model.ledger import LedgerEntry, Tail
 from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.records import WriteOperation
 from txnframework.model.transactions import State, Transaction
+from txnframework.runtime.tasks import start_task
 from txnframework_metadata.buffer.abort_records import highest_abort_bound
 from txnframework_metadata.buffer.entry_reader import ReadAhead
 from txnframework_metadata.buffer.visibility import Intent, KnownOutcomes, Seen, seen, undecided
@@ -237,7 +238,7 @@ class SegmentView:
         wanted = list(dict.fromkeys(branch.txn_id for branch in branches))[: self._options.headers_together_max]
         if not wanted:
             return {}, None
-        watching = asyncio.ensure_future(following.watch(wanted[0]))
+        watching = start_task(following.watch(wanted[0]))
         await asyncio.sleep(0)
         # If arming the watch needs a request, the headers are read concurrently.
         followed = wanted[0] if watching.done() else None

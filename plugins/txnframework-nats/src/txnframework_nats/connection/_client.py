@@ -16,6 +16,7 @@ import nats.errors
 from nats.aio.client import Client
 
 from txnframework.errors import InvalidInput, Unavailable
+from txnframework.runtime.tasks import start_task
 from txnframework_nats._options import ConnectionOptions, Servers, check, tls_context
 
 _LOG = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ async def connect(servers: Servers, options: ConnectionOptions, lost: Callback, 
 async def _connect(failures: _Failures, **settings: Any) -> Client:
     """Return a connected client, unless the login or the certificate is refused first."""
     client = Client()
-    connecting = asyncio.get_running_loop().create_task(client.connect(**settings))
+    connecting = start_task(client.connect(**settings))
     try:
         awaited: set[asyncio.Future[Any]] = {connecting, failures.refusal}
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)

@@ -10,6 +10,7 @@ import msgspec
 
 from txnframework.errors import Closed, OutcomeUnknown, Unavailable
 from txnframework.model import Append, Appended
+from txnframework.runtime.tasks import start_task
 from txnframework_nats.ledgers._decisions import Decision, Limits, Wanted, decide_appends
 from txnframework_nats.ledgers._log import Change, LedgerLog
 from txnframework_nats.ledgers._numbers import TransactionNumbers
@@ -59,7 +60,7 @@ class Appender:
         size = sum(len(entry.data) for entry in entries)
         self._waiting.append(_Waiting(Wanted(entries, ledger_id), size, answered))
         if self._working is None or self._working.done():
-            self._working = asyncio.ensure_future(self._work())
+            self._working = start_task(self._work())
         return await answered
 
     async def close(self) -> None:
@@ -117,7 +118,7 @@ class Appender:
         beyond = self._numbers.beyond(branches)
         if not beyond:
             return await self._log.change(decide, _REFUSALS_MAX)
-        noting = asyncio.ensure_future(self._numbers.note(beyond))
+        noting = start_task(self._numbers.note(beyond))
         try:
             decision = await self._log.change(decide, _REFUSALS_MAX)
             try:

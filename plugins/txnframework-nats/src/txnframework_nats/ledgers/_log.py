@@ -18,6 +18,7 @@ import msgspec
 
 from txnframework.environment import Environment
 from txnframework.errors import Corrupt, InvalidInput, LedgerNotFound, OutcomeUnknown, Unavailable
+from txnframework.runtime.tasks import start_task
 from txnframework_nats.connection._failures import SUBJECT_IN_PROCESS, take_error
 from txnframework_nats.ledgers._records import (
     Added,
@@ -126,13 +127,13 @@ class LedgerLog:
         :raises Unavailable: the leader of the stream did not answer.
         """
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.ensure_future(self._refresh())
+            self._refreshing = start_task(self._refresh())
             self._refreshing.add_done_callback(take_error)
             running = self._refreshing
         else:
             # A read that is under way may have missed what was confirmed before this call: wait for the next one.
             if self._following is None or self._following.done():
-                self._following = asyncio.ensure_future(self._refresh_after(self._refreshing))
+                self._following = start_task(self._refresh_after(self._refreshing))
                 self._following.add_done_callback(take_error)
             running = self._following
         # Others may wait for the same read: a cancelled caller does not end it.

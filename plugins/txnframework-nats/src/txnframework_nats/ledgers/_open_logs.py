@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, LedgerNotFound, OutcomeUnknown, TxnFrameworkError
+from txnframework.runtime.tasks import start_task
 from txnframework_nats.ledgers._appender import Appender
 from txnframework_nats.ledgers._cache import RecordCache
 from txnframework_nats.ledgers._decisions import Limits
@@ -131,7 +132,7 @@ class OpenLogs:
 
         :raises OutcomeUnknown: the store was closed meanwhile.
         """
-        task = asyncio.ensure_future(work)
+        task = start_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(_retrieve)
@@ -148,7 +149,7 @@ class OpenLogs:
         grown = log.unsaved >= self.options.snapshot_records or log.unsaved_bytes >= self.options.snapshot_bytes
         if grown and not self.is_closed:
             log.unsaved = log.unsaved_bytes = 0
-            task = asyncio.ensure_future(self._keep_house(opened))
+            task = start_task(self._keep_house(opened))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 

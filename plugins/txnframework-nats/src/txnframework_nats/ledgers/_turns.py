@@ -21,7 +21,7 @@ from nats.aio.subscription import Subscription
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
 from txnframework.runtime.backoff import Backoff
-from txnframework.runtime.tasks import first_completed
+from txnframework.runtime.tasks import first_completed, start_task
 from txnframework_nats.connection._connection import NatsConnection
 from txnframework_nats.ledgers._records import Asked, LogRecord
 
@@ -185,7 +185,7 @@ class TurnQueue:
         self._queue.clear()
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
-            self._ending = asyncio.ensure_future(self._connection.unsubscribe(subscription))
+            self._ending = start_task(self._connection.unsubscribe(subscription))
 
     async def _end(self) -> None:
         self._stored = 0
@@ -195,7 +195,7 @@ class TurnQueue:
     def _end_unused(self) -> None:
         """End a turn that its process does not use."""
         self._ends = None
-        self._ending = asyncio.ensure_future(self._end())
+        self._ending = start_task(self._end())
 
     async def _tell(self, what: bytes) -> None:
         await self._connection.send(self._subject, what + self._name)

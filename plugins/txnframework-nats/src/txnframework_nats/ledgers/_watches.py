@@ -17,6 +17,7 @@ from zope.interface import implementer
 
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.interfaces import IWatch
+from txnframework.runtime.tasks import start_task
 from txnframework_nats.connection._connection import NatsConnection
 
 Look = Callable[[], Awaitable[bool]]
@@ -105,7 +106,7 @@ class TailWatches:
                 watch.end()
                 raise
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(self._look())
+            self._looking = start_task(self._look())
         return watch
 
     def wake(self, subject: str) -> None:

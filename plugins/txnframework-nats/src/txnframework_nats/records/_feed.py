@@ -10,6 +10,7 @@ from typing import Any
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
+from txnframework.runtime.tasks import start_task
 from txnframework_nats.connection._connection import NatsConnection
 from txnframework_nats.connection._failures import ReplyLost, take_error
 from txnframework_nats.records._applier import Applier, Observer
@@ -90,7 +91,7 @@ class Feed:
                 await self._end_consumer()
                 if self._loop.time() > until:
                     raise Unavailable(str(error)) from error
-        self._keeper = self._loop.create_task(self._keep(), name="txnframework-nats feed")
+        self._keeper = start_task(self._keep(), name="txnframework-nats feed")
         await self.current()
 
     async def current(self) -> None:
@@ -138,7 +139,7 @@ class Feed:
     # -- the read barrier -----------------------------------------------------------------------------
 
     def _looking(self, before: asyncio.Task[int] | None) -> asyncio.Task[int]:
-        task = self._loop.create_task(self._look(before), name="txnframework-nats look")
+        task = start_task(self._look(before), name="txnframework-nats look")
         task.add_done_callback(take_error)
         return task
 

@@ -22,6 +22,7 @@ from txnframework.errors import Closed, LeaseHeld, TxnFrameworkError, Unavailabl
 from txnframework.interfaces import ILease
 from txnframework.model import Key
 from txnframework.model.paths import lease_key
+from txnframework.runtime.tasks import start_task
 from txnframework_nats.connection._failures import RequestRefused
 from txnframework_nats.records._copy import RecordChange
 from txnframework_nats.records._feed import Feed
@@ -148,10 +149,9 @@ class LeaseSession:
     def start_expiry(self) -> None:
         """Start the heartbeats, and the end of sessions whose heartbeats do not come."""
         if not self._tasks and not self._is_closed:
-            loop = asyncio.get_running_loop()
             self._tasks = (
-                loop.create_task(self._beat(), name="txnframework-nats heartbeat"),
-                loop.create_task(self._expire(), name="txnframework-nats session"),
+                start_task(self._beat(), name="txnframework-nats heartbeat"),
+                start_task(self._expire(), name="txnframework-nats session"),
             )
 
     async def release(self, lease: Lease) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -13,6 +12,7 @@ from starlette.types import ASGIApp
 
 from txnframework.cli.asgi_server import server_config
 from txnframework.cli.connections import WAIT_S, BoundedListener, Connections, within_file_limit
+from txnframework.runtime.tasks import start_task
 
 CONNECTIONS_MAX = 256
 
@@ -33,7 +33,7 @@ async def serving_admin(
     """Serve an application on a socket that listens; the end closes the socket."""
     connections = Connections(within_file_limit(CONNECTIONS_MAX), wait_s)
     server = AdminServer(server_config(app, connections, tls))
-    running = asyncio.ensure_future(server.serve([BoundedListener(listening, connections)]))
+    running = start_task(server.serve([BoundedListener(listening, connections)]))
     try:
         yield
     finally:

@@ -23,6 +23,7 @@ from txnframework.model.layout import Layout
 from txnframework.model.ledger import Append, ProducerSequence
 from txnframework.model.names import TopicName
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.tasks import start_task
 from txnframework_spark import process
 from txnframework_spark.errors import TopicMissing, Unsupported
 from txnframework_spark.options.sink import SinkOptions
@@ -85,7 +86,7 @@ class AppendQueue:
         queue = self._queues.setdefault(part.segment, _Queue())
         queue.waiting.append(part)
         if queue.task is None:
-            queue.task = asyncio.create_task(self._run(part.segment, queue))
+            queue.task = start_task(self._run(part.segment, queue))
 
     async def drain(self) -> list[SegmentRows]:
         """Wait until everything is durable; return the parts that sealed segments refused, or raise the first error."""

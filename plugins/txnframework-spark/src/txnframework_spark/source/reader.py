@@ -19,6 +19,7 @@ from txnframework.model.entry_columns import Buffer
 from txnframework.model.ledger import LedgerEntry
 from txnframework.model.names import SegmentName, TopicName, parse_name, segment_id_of
 from txnframework.model.positions import EntryRange, Limit, Position
+from txnframework.runtime.tasks import start_task
 from txnframework_spark import process
 from txnframework_spark.errors import DataLost, Unsupported
 from txnframework_spark.microbatch.batch import TaskAttempt
@@ -205,7 +206,7 @@ class PageReader:
         await self._ledger.close()
 
     def _begin(self, after: Position) -> asyncio.Task[tuple[LedgerEntry, ...]]:
-        return asyncio.create_task(self._read(after))
+        return start_task(self._read(after))
 
     async def _read(self, after: Position) -> tuple[LedgerEntry, ...]:
         upto = self._partition.upto

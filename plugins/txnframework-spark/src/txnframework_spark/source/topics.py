@@ -16,6 +16,7 @@ from txnframework.interfaces import IWatch
 from txnframework.model.layout import Layout, SegmentState
 from txnframework.model.names import TOPIC, TopicName, parse_name, segment_id_of, topic_of
 from txnframework.model.positions import Position
+from txnframework.runtime.tasks import start_task
 from txnframework_spark.errors import InvalidOption, TopicLost, Unsupported
 from txnframework_spark.options.selection import TopicSelection
 from txnframework_spark.options.source import SourceOptions
@@ -63,7 +64,7 @@ class SegmentWatcher:
                 raise
             names = (str(layout.name_of(segment_id)) for segment_id in layout.segments)
             self._adopted |= {name: topic for name in names if topic_of(name) != topic}
-            self._watching[topic] = asyncio.create_task(self._run_layout(topic, watch))
+            self._watching[topic] = start_task(self._run_layout(topic, watch))
         return self._layouts[topic]
 
     async def refresh(self, topic: TopicName) -> Layout:
@@ -106,7 +107,7 @@ class SegmentWatcher:
         # continue with the children immediately, before the task has run.
         begun = WatchedSegment(announced, await self._ends_at(segment, announced))
         if not begun.ended:
-            begun.task = asyncio.create_task(self._run(segment, begun))
+            begun.task = start_task(self._run(segment, begun))
         return begun
 
     async def is_finished(self, segment: str, at: Position, state: SegmentState) -> bool:

@@ -15,6 +15,7 @@ from txnframework.errors import (
     OutcomeUnknown,
     TxnFrameworkError,
 )
+from txnframework.runtime.tasks import start_task
 from txnframework_sql._database import EntrySteps
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import LedgerOptions
@@ -108,7 +109,7 @@ class Appends:
             self._run(self._perform_ready())
 
     def _run(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work, name="txnframework-sql appends")
+        task = start_task(work, name="txnframework-sql appends")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from txnframework.errors import Closed, Corrupt, InvalidInput, TxnFrameworkError
+from txnframework.runtime.tasks import start_task
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql.postgresql._errors import Locked
 
@@ -131,7 +132,7 @@ class CallGroups(Generic[C, T]):
             self._is_starting = True
             self._begin()
             # A separate task, so that a cancelled caller does not cancel the calls of others.
-            task = asyncio.create_task(self._perform_waiting(), name="txnframework-sql statements")
+            task = start_task(self._perform_waiting(), name="txnframework-sql statements")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -212,7 +213,7 @@ class CallGroups(Generic[C, T]):
         """Perform a call in a task of its own, which occupies none of the statements that may run."""
         self._apart += 1
         self._is_idle.clear()
-        task = asyncio.create_task(self._perform_apart(queued, lock), name="txnframework-sql statement")
+        task = start_task(self._perform_apart(queued, lock), name="txnframework-sql statement")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.tasks import start_task
 from txnframework.runtime.waits import is_done_within
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql._options import PostgresqlOptions
@@ -108,7 +109,7 @@ class Listener:
         self._waiting.append(heard)
         self._is_retry_requested.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="txnframework-sql listening")
+            self._task = start_task(self._run(), name="txnframework-sql listening")
         await heard
 
     def retry_now(self) -> None:
@@ -128,7 +129,7 @@ class Listener:
             driver = self._driver
             if driver is None:
                 return
-            asking = asyncio.ensure_future(driver.execute("SELECT 1", timeout=_DRIVERS_TIMEOUT_S))
+            asking = start_task(driver.execute("SELECT 1", timeout=_DRIVERS_TIMEOUT_S))
             try:
                 # Real time, because the wait happens outside this process.
                 if not await is_done_within(asking, self._options.heartbeat_ms / 1000):
@@ -277,7 +278,7 @@ class ListenerWakeUps:
 
 async def _first_of(*coroutines: Coroutine[Any, Any, object]) -> None:
     """Wait for the first coroutine to end, and cancel the others."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    tasks = [start_task(coroutine) for coroutine in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

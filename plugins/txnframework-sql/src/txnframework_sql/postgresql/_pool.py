@@ -14,6 +14,7 @@ import asyncpg
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
 from txnframework.runtime.backoff import Backoff
+from txnframework.runtime.tasks import start_task
 from txnframework_sql._options import PostgresqlOptions
 from txnframework_sql.postgresql._connection import Connection, Driver, Row, uncertain_writes
 from txnframework_sql.postgresql._errors import POSTGRESQL_ERRORS, RetryableConflict
@@ -184,7 +185,7 @@ class Pool:
             # Connections of a parent process or of another loop are not touched.
             return
         if self._closing is None:
-            self._closing = self._loop.create_task(self._close(), name="txnframework-sql closing")
+            self._closing = start_task(self._close(), name="txnframework-sql closing")
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -275,7 +276,7 @@ class Pool:
             finally:
                 self._leave()
             return
-        task = self._loop.create_task(self._settle(lent), name="txnframework-sql settling")
+        task = start_task(self._settle(lent), name="txnframework-sql settling")
         for tasks in (self._settling, self._deciding) if connection.is_in_doubt else (self._settling,):
             tasks.add(task)
             task.add_done_callback(tasks.discard)

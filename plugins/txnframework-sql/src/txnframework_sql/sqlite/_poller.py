@@ -12,6 +12,7 @@ from sqlalchemy import text
 from txnframework.environment import Environment
 from txnframework.errors import Closed, TxnFrameworkError
 from txnframework.model import Key, KeyRange
+from txnframework.runtime.tasks import start_task
 from txnframework_sql._watch import Watch, Watches
 from txnframework_sql.steps.ledgers import end_state
 from txnframework_sql.steps.records import get_record
@@ -75,7 +76,6 @@ class Poller:
         self._executor = executor
         self._environment = environment
         self._poll_ms = poll_ms
-        self._loop = asyncio.get_running_loop()
         self._seen: dict[Watch, _Seen] = {}
         self._polls = 0
         self._waiting = 0
@@ -97,7 +97,7 @@ class Poller:
         self._waiting += 1
         try:
             if not self._is_closed and (self._poller is None or self._poller.done()):
-                self._poller = self._loop.create_task(self._poll(), name="txnframework-sql watches")
+                self._poller = start_task(self._poll(), name="txnframework-sql watches")
             yield
         finally:
             self._waiting -= 1
