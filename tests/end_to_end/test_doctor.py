@@ -76,6 +76,35 @@ def test_clocks(cli: Any, shared: Stores) -> None:
     assert "synchronise the clocks" in found["clocks"]["remedy"]
 
 
+def test_the_clock_of_a_sender(cli: Any, shared: Stores) -> None:
+    """
+    A message from the future shows that the clock of its sender was ahead, also after others have sent more.
+
+    The ledger store, which has no clock of its own, is not blamed.
+    """
+
+    class Ahead(SystemEnvironment):
+        def now_ms(self) -> int:
+            return super().now_ms() + 7_200_000
+
+    async def send(producer: str) -> None:
+        async with shared.open(transactions={"sweep": False}) as client:
+            await client.create_topic("orders", exist_ok=True)
+            async with client.producer("orders", name=producer) as sender:
+                await sender.send(b"one")
+
+    asyncio.run(send("right-before"))
+    shared.environment = Ahead()
+    asyncio.run(send("ahead"))
+    shared.environment = SystemEnvironment()
+    asyncio.run(send("right-after"))
+    found = findings(cli, 1)["clocks"]
+    assert "the clock of the host of producer ahead, which sent 1:1 of segment://" in found["found"]
+    assert "is at least 1" in found["found"]
+    assert "ledger store" not in found["found"]
+    assert "synchronise the clocks" in found["remedy"]
+
+
 def test_a_configuration_that_is_wrong(cli: Any) -> None:
     """The error of the configuration is a finding, and no store is opened."""
     Path("txnframework.toml").write_text("[client]\nretries_max = -1\n")

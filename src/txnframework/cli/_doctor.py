@@ -25,8 +25,10 @@ from txnframework.cli.stores import connection_notice, notice_if_slow, settings_
 from txnframework.client import Client, open
 from txnframework.config import Config
 from txnframework.environment import SystemEnvironment
-from txnframework.errors import TxnFrameworkError
-from txnframework.model.positions import Limit
+from txnframework.errors import Corrupt, TxnFrameworkError
+from txnframework.interfaces import IManagedLedger
+from txnframework.model.entry_view import EntryView
+from txnframework.model.positions import EntryRange, Limit
 from txnframework.model.transactions import OpenQuery
 
 HANGING_AGE_MS = 60_000
@@ -122,11 +124,12 @@ def finding_of(probe: StoreProbe) -> Finding:
 
 async def _clocks(client: Client) -> Finding:
     """
-    Return what is dated in the future by this host's clock: transactions by their hosts, messages by the ledger store.
+    Return what is dated in the future by this host's clock: transactions by their hosts, messages by their senders.
 
     A clock that is behind this one cannot be told from an old transaction or message.
     """
     host = client.host
+    limit_ms = host.config.transactions.max_clock_skew_ms
     ahead_ms = {"": 0}
     for coordinator in await host.coordinators():
         for one in await coordinator.list_open(OpenQuery(-FUTURE_MS_MAX, limit=Limit(LISTED_MAX))):
@@ -136,12 +139,13 @@ async def _clocks(client: Client) -> Finding:
         ledger = await host.ledgers.open(name)
         try:
             appended = [one.appended_ms for one in await ledger.ledgers(-1, LEDGERS_MAX) if one.entries]
+            now_ms = host.environment.now_ms()
+            if max(appended, default=0) > now_ms + limit_ms:
+                dated, by_ms = await _dated(ledger, now_ms + limit_ms + 1)
+                ahead_ms[dated] = by_ms - now_ms
         finally:
             await ledger.close()
-        latest_ms = max(appended, default=0) - host.environment.now_ms()
-        ahead_ms["the ledger store"] = max(latest_ms, ahead_ms.get("the ledger store", latest_ms))
     furthest = max(ahead_ms, key=lambda one: ahead_ms[one])
-    limit_ms = host.config.transactions.max_clock_skew_ms
     if ahead_ms[furthest] <= limit_ms:
         return Finding("clocks", "nothing is dated in the future by this host's clock")
     return Finding(
@@ -149,6 +153,27 @@ async def _clocks(client: Client) -> Finding:
         f"the clock of {furthest} is at least {duration_of(ahead_ms[furthest])} ahead of this host's",
         f"synchronise the clocks; transactions.max_clock_skew_ms is {limit_ms}",
     )
+
+
+async def _dated(ledger: IManagedLedger, since_ms: int) -> tuple[str, int]:
+    """
+    Return whose clock dated the first entry of a ledger that is dated ``since_ms`` or later, and that time.
+
+    An entry gets the later of two times: that of the one before it, and that of the clock. So the first one shows whose
+    clock it was, and later ones only repeat its time. Its sender has dated the messages too.
+    """
+    after = await ledger.find_time(since_ms)
+    (entry,) = await ledger.read(EntryRange(after, (await ledger.tail()).last_confirmed), Limit(1))
+    appended_ms = (await ledger.count(EntryRange(after, entry.position), 1)).appended_ms or since_ms
+    where = f"{entry.position} of {ledger.name}"
+    try:
+        view = EntryView(entry.data, entry.position, ledger.name)
+        sent_ms = next(iter(view.messages())).published_ms
+    except Corrupt:
+        return f"the host that appended {where}", appended_ms  # a marker, or an entry of a log
+    if sent_ms >= since_ms:
+        return f"the host of producer {view.producer}, which sent {where},", sent_ms
+    return f"the ledger store's server, or of the host that appended {where},", appended_ms
 
 
 async def _hanging(client: Client) -> list[Finding]:
