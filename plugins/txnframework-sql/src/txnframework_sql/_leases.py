@@ -234,7 +234,11 @@ class LeaseSession:
                 await self._end_unused()
 
     async def _write_expiry(self) -> bool:
-        """Write a new expiry time; return False if the session has expired in the database."""
+        """
+        Write a new expiry time, and end the expired sessions of others.
+
+        Return False if the session has expired in the database.
+        """
         return await self._executor.write(self._extended)
 
     def _extended(self) -> Steps[bool]:
@@ -248,7 +252,12 @@ class LeaseSession:
             # again.
             await self._executor.write(lambda: end_session(self.name))
             self._stored_lapses, self._is_known = lapses, False
-        elif await self._executor.read(lambda: has_expired(self._clock)):
+        else:
+            await self._end_expired()
+
+    async def _end_expired(self) -> None:
+        """End the expired sessions of others."""
+        if await self._executor.read(lambda: has_expired(self._clock)):
             await self._executor.write(lambda: end_expired(self._clock))
 
     async def _expire(self) -> None:

@@ -15,7 +15,11 @@ class PostgresqlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
     connections_max: Annotated[
         int,
-        Meta(ge=1, description="The maximum number of connections of one process, without the listening connection."),
+        Meta(
+            ge=1,
+            description="The maximum number of connections of one process, without the one that listens and the one for"
+            " the heartbeats of its session.",
+        ),
     ] = 8
     connect_timeout_ms: Annotated[
         int,

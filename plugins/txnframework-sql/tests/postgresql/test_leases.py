@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import asyncpg
+import pytest
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import ILease, IMetadataStore
-from txnframework.model import Append
+from txnframework.model import Append, Batch, Expect, Key, Put
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._executor import _answer
@@ -21,6 +23,8 @@ from txnframework_sql.steps.statements import NewNumber, RecordChange
 
 if TYPE_CHECKING:
     from conftest import Stores
+
+    Begin = Callable[[IMetadataStore, asyncpg.Connection[asyncpg.Record]], Awaitable[list[asyncio.Task[object]]]]
 
 HOUR_MS = 3_600_000
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
@@ -111,5 +115,53 @@ def test_kept_while_every_append_waits(stores: Stores) -> None:
         await raw.close()
         await store.close()
         await metadata.close()
+
+    stores.run(test)
+
+
+async def fill_the_pool(store: IMetadataStore, _: asyncpg.Connection[asyncpg.Record]) -> list[asyncio.Task[object]]:
+    """Start more writes than there are connections."""
+    puts = [Put(Key(f"/{number}", f"{number}"), b"", Expect.ANY) for number in range(8)]
+    return [asyncio.create_task(store.apply(Batch((put,)))) for put in puts]
+
+
+async def acquire_another(store: IMetadataStore, _: asyncpg.Connection[asyncpg.Record]) -> list[asyncio.Task[object]]:
+    """Start another acquisition of the same session."""
+    return [asyncio.create_task(store.acquire_lease("another", "one"))]
+
+
+async def leave_an_expired_session(
+    store: IMetadataStore, raw: asyncpg.Connection[asyncpg.Record]
+) -> list[asyncio.Task[object]]:
+    """Leave a session that has expired with a lease, and start an acquisition of that lease."""
+    await raw.execute("INSERT INTO sessions (session, expires_ms) VALUES ('dead', 0)")
+    await raw.execute("INSERT INTO leases (name, session, holder, fencing) VALUES ('left', 'dead', 'dead', 1)")
+    return [asyncio.create_task(store.acquire_lease("left", "one"))]
+
+
+@pytest.mark.parametrize("begin", [fill_the_pool, acquire_another, leave_an_expired_session])
+def test_kept_while_records_are_locked(stores: Stores, begin: Begin) -> None:
+    """Heartbeats wait neither for a free connection, nor for tables and rows that other steps wait for or hold."""
+
+    async def test() -> None:
+        raw, other = await asyncpg.connect(stores.url), await asyncpg.connect(stores.url)
+        async with stores.metadata(
+            session_ttl_ms=3_000, connections_max=2, lock_timeout_ms=HOUR_MS, statement_timeout_ms=HOUR_MS
+        ) as store:
+            lease = await store.acquire_lease("name", "one")
+            async with raw.transaction():
+                await raw.execute("LOCK TABLE records, entries IN ACCESS EXCLUSIVE MODE")
+                working = await begin(store, other)
+                while not await other.fetchval(WAITING):
+                    pass
+                lost, held = asyncio.create_task(lease.lost()), asyncio.create_task(renewed(other, 3))
+                await asyncio.wait((lost, held), return_when=asyncio.FIRST_COMPLETED)
+                assert not lost.done()
+                assert not any(work.done() for work in working)
+            await asyncio.gather(*working)
+            assert not lost.done()
+            lost.cancel()
+        await other.close()
+        await raw.close()
 
     stores.run(test)

@@ -16,6 +16,7 @@ from txnframework_sql._watch import Watches
 from txnframework_sql.application._postgresql import PostgresqlJoins
 from txnframework_sql.postgresql._entries import PostgresqlEntries
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
+from txnframework_sql.postgresql._leases import PostgresqlLeaseSession
 from txnframework_sql.postgresql._listener import ListenerWakeUps
 from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.postgresql._records import PostgresqlRecords
@@ -80,6 +81,11 @@ class PostgresqlDatabase(PostgresqlExecutor):
 
     is_serial = False
 
+    def __init__(self, pool: Pool) -> None:
+        super().__init__(pool)
+        # The pools of single connections that serve one purpose only.
+        self._apart: list[Pool] = []
+
     @classmethod
     async def open(
         cls, url: str, environment: Environment, options: DatabaseOptions, new_identity: str
@@ -114,8 +120,10 @@ class PostgresqlDatabase(PostgresqlExecutor):
         return _clock
 
     def lease_session(self, environment: Environment, name: str, ttl_ms: int, clock: Clock) -> LeaseSession:
-        """Return a new session, which the event loop renews."""
-        return LeaseSession(self, environment, name, ttl_ms, clock)
+        """Return a new session, which the event loop renews over a connection of its own."""
+        heartbeats = PostgresqlExecutor(self.pool.apart())
+        self._apart.append(heartbeats.pool)
+        return PostgresqlLeaseSession(self, heartbeats, environment, name, ttl_ms, clock)
 
     def wake_ups(self, watches: Watches, _: Environment) -> ListenerWakeUps:
         """Return the wake-ups by notifications of other processes' commits."""
@@ -129,7 +137,11 @@ class PostgresqlDatabase(PostgresqlExecutor):
         """Finish the running operations and release the database; idempotent."""
         if not self._is_closed:
             self._is_closed = True
-            await open_pools.give_back(self.pool)
+            try:
+                for pool in self._apart:
+                    await pool.close()
+            finally:
+                await open_pools.give_back(self.pool)
 
 
 def _clock() -> Steps[int]:

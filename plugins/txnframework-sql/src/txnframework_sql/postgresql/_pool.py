@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 import asyncpg
+import msgspec
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed, Unavailable
@@ -57,7 +58,11 @@ class Pool:
     :raises Closed: the pool was closed, this process was forked from its owner, or this is another event loop.
     """
 
-    def __init__(self, server: Server, environment: Environment, options: PostgresqlOptions) -> None:
+    def __init__(
+        self, server: Server, environment: Environment, options: PostgresqlOptions, source: Pool | None = None
+    ) -> None:
+        # The pool that makes the connections, with its schema and its log.
+        self._source = source or self
         self.server = server
         self.shown_url = server.shown_url
         self._environment = environment
@@ -70,8 +75,7 @@ class Pool:
         """
         Held by appends while they use a connection.
 
-        Appends wait for the locks of many ledgers. The semaphore leaves one of several connections to the heartbeats,
-        without which every lease of this process would be lost.
+        Appends wait for the locks of many ledgers. The semaphore leaves one of several connections to other operations.
         """
         self.stores = 0
         """The number of stores that share the pool; see ``OpenPools``."""
@@ -101,6 +105,11 @@ class Pool:
     def schema(self) -> str:
         """The schema of the tables, which the first connection decides."""
         return self._schema
+
+    def apart(self) -> Pool:
+        """Return a pool of one other connection, for what may not wait for this one; the caller closes it before."""
+        options = msgspec.structs.replace(self._options, connections_max=1)
+        return Pool(self.server, self._environment, options, self._source)
 
     def notify_on(self, channel: str) -> None:
         """Notify changes on the schema's channel, and listen on it."""
@@ -227,7 +236,7 @@ class Pool:
             self._pool = await asyncpg.create_pool(
                 min_size=0,
                 max_size=self._options.connections_max,
-                connect=self._connect_for_pool,
+                connect=self._source._connect_for_pool,
                 connection_class=_PooledDriver,
                 reset=_skip_reset,
             )

@@ -6,22 +6,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, case, delete, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from txnframework.model import Delete, Expect, Key, Put
 from txnframework.model.paths import lease_key
 from txnframework_sql.schema import leases, sessions
 from txnframework_sql.steps.record_writes import delete_record, put_record
-from txnframework_sql.steps.statements import Row, Steps, lock, row, rows, write
+from txnframework_sql.steps.statements import Row, Steps, row, rows, write
 
 _EXPIRED = select(sessions.c.session).where(sessions.c.expires_ms <= bindparam("now_ms")).order_by(sessions.c.session)
 _LOCK_EXPIRED = _EXPIRED.with_for_update()
-_OWN_SESSION = select(sessions.c.session).where(sessions.c.session == bindparam("of_session")).with_for_update()
+# It keeps others from ending the session, and lets the session's own heartbeats extend it.
+_KEEP_SESSION = (
+    select(sessions.c.expires_ms)
+    .where(sessions.c.session == bindparam("of_session"))
+    .with_for_update(read=True, key_share=True)
+)
 _DELETE_SESSION = delete(sessions).where(sessions.c.session == bindparam("of_session"))
 # Both SQLite and PostgreSQL have their own kind of insert; this one compiles for both.
 _JOIN = upsert(sessions).values(session=bindparam("session"), expires_ms=bindparam("expires_ms"))
-_JOIN = _JOIN.on_conflict_do_update(index_elements=[sessions.c.session], set_={"expires_ms": _JOIN.excluded.expires_ms})
+# A heartbeat may have been told a later time while an acquisition waited.
+_LATER = case(
+    (sessions.c.expires_ms > _JOIN.excluded.expires_ms, sessions.c.expires_ms), else_=_JOIN.excluded.expires_ms
+)
+_JOIN = _JOIN.on_conflict_do_update(index_elements=[sessions.c.session], set_={"expires_ms": _LATER})
 _EXTEND = (
     update(sessions)
     .where(sessions.c.session == bindparam("of_session"), sessions.c.expires_ms > bindparam("now_ms"))
@@ -102,24 +111,32 @@ def acquire_leases(request: LeaseRequest, clock: Clock) -> Steps[tuple[Granted |
     The leases are taken in the order of their names: two requests for the same ones wait for each other at most once.
     """
     # The own session may be among the expired ones; its old leases must not become valid again.
-    yield from lock(_OWN_SESSION, of_session=request.session)
+    own = yield from row(_KEEP_SESSION, of_session=request.session)
     now_ms = yield from clock()
     yield from _end_expired(now_ms)
     if request.anew:
         yield from end_session(request.session)
+    is_known = is_started = own is not None and own[0] > now_ms and not request.anew
     answers: dict[int, Granted | Refused] = {}
-    is_extended = False
     for number, (name, holder) in sorted(enumerate(request.wanted), key=lambda one: one[1][0]):
         held = yield from _own_or_other(name, request.session)
         if held is not None and held[:2] != (request.session, holder):
             answers[number] = Refused(lease_key(name), held[1])
             continue
-        if not is_extended:
-            yield from write(_JOIN, session=request.session, expires_ms=now_ms + request.ttl_ms)
-            is_extended = True
+        if not is_started:
+            yield from _join(request, now_ms)
+            is_started = True
         fencing = held[2] if held is not None else (yield from _take(name, holder, request.session))
         answers[number] = Granted(lease_key(name), fencing)
+    if is_known and any(isinstance(answer, Granted) for answer in answers.values()):
+        # Last, because heartbeats wait from here until the commit; the records above may be locked for long.
+        yield from _join(request, now_ms)
     return tuple(answer for _, answer in sorted(answers.items(), key=lambda one: one[0]))
+
+
+def _join(request: LeaseRequest, now_ms: int) -> Steps[int]:
+    """Start the session, or extend it."""
+    return write(_JOIN, session=request.session, expires_ms=now_ms + request.ttl_ms)
 
 
 def _own_or_other(name: str, session: str) -> Steps[Row | None]:
@@ -143,10 +160,16 @@ def _take(name: str, holder: str, session: str) -> Steps[int]:
 
 def extend(session: str, ttl_ms: int, clock: Clock) -> Steps[bool]:
     """Extend a session, and end the expired ones; return False if the session itself has expired."""
+    is_extended = yield from extend_alone(session, ttl_ms, clock)
+    # A watch may wait for the lease of a dead process, and no other process would wake it.
+    yield from end_expired(clock)
+    return is_extended
+
+
+def extend_alone(session: str, ttl_ms: int, clock: Clock) -> Steps[bool]:
+    """Extend a session, and touch nothing else; return False if it has expired."""
     now_ms = yield from clock()
     extended = yield from write(_EXTEND, of_session=session, now_ms=now_ms, expires_ms=now_ms + ttl_ms)
-    # A watch may wait for the lease of a dead process, and no other process would wake it.
-    yield from _end_expired(now_ms)
     return extended > 0
 
 
