@@ -67,7 +67,12 @@ def test_what_is_granted_is_enough(stores: Stores) -> None:
                 await ledger.close()
                 await ledgers.delete("segment", None)
 
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match=r"may not use the schema public.*'txnframework sql grants'"):
+            stores.run(use)
+        stores.server.run(f'GRANT USAGE ON SCHEMA public TO "{name}"', stores.database)
+        with pytest.raises(
+            InvalidInput, match=r"required right.*'txnframework sql grants'.*permission denied for table"
+        ):
             stores.run(use)
         for statement in printed(name, "--url", stores.url):
             stores.server.run(statement, stores.database)

@@ -59,7 +59,11 @@ _BY_CODE: dict[str, tuple[type[TxnFrameworkError], str]] = {
         "reports that the password is missing or wrong; set it in the URL, in PGPASSWORD or in the file of PGPASSFILE",
     ),
     "3D000": (InvalidInput, "has no database of this name; create it with createdb, or name another in the URL"),
-    "42501": (InvalidInput, "denies this user a required right; grant it, or connect as the owner of the tables"),
+    "42501": (
+        InvalidInput,
+        "denies this user a required right; connect as the owner of the tables, or let the owner grant it by the"
+        " statements that 'txnframework sql grants' prints for this user",
+    ),
     "53100": (Unavailable, "has no free disk space; free some, then try again"),
     "53200": (Unavailable, "is out of memory; give it more, then try again"),
     "53300": (
@@ -142,6 +146,11 @@ def not_connected(error: BaseException, shown_url: str) -> TxnFrameworkError:
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return Unavailable(f"no host of {shown_url} meets target_session_attrs; start one that does")
     if isinstance(error, asyncpg.PostgresError):
+        if "startup parameter" in (reason := _reason(error)):
+            return InvalidInput(
+                f"the connection pooler at {shown_url} rejects a parameter of the URL ({reason}); leave it out, or let"
+                " the pooler pass it"
+            )
         return _server_error(error, shown_url)
     if isinstance(error, asyncpg.InterfaceError):
         return InvalidInput(f"{shown_url} requires an unsupported login: {error.args[0]}")

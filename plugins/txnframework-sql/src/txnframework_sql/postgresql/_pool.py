@@ -95,6 +95,8 @@ class Pool:
         self._closing: asyncio.Task[None] | None = None
         self._schema = ""
         self._was_connected = self._is_away = False
+        # The URLs that keep sessions, also through a pooler.
+        self._checked: set[str] = set()
 
     @property
     def channel(self) -> str:
@@ -175,7 +177,7 @@ class Pool:
         """
         self.require_open()
         try:
-            connection = await connect(self.server, self._options, **arguments)
+            connection = await connect(self.server, self._options, self._checked, **arguments)
         except Unavailable as error:
             if self._was_connected and not self._is_away:
                 self._is_away = True

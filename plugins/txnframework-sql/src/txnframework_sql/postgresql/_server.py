@@ -31,6 +31,9 @@ _NUMBERS = frozenset(
     }
 )
 _KNOWN = _DRIVER | _NUMBERS | {"host", "port"}
+# A part of ``options``, with spaces escaped; and a setting among these parts.
+_OPTION = re.compile(r"(?:\\.|[^\s\\])+")
+_SETTING = re.compile(r"(?:-c|--)([A-Za-z_][\w.-]*)=(.*)", re.DOTALL)
 _PLAIN_NAME = re.compile(r"[a-z][a-z_]{0,40}")
 _PLACE = re.compile(r"(\[[^\[\]]+\]|[^\[\]:]*)(?::(\d{0,5}))?", re.ASCII)
 _PORT_END = 1 << 16
@@ -54,6 +57,10 @@ class Server:
     hosts: tuple[str, ...] = field(repr=False)
     """Empty if PGHOST names the hosts, or the server is on this machine."""
     parameters: tuple[tuple[str, str], ...] = field(repr=False)
+    settings: tuple[tuple[str, str], ...] = field(repr=False)
+    """
+    The settings in ``options``, by name. They are made once connected: a pooler may refuse or drop what comes before.
+    """
     has_password: bool = field(repr=False)
 
     def number(self, name: str) -> int | None:
@@ -76,11 +83,16 @@ class Server:
         passfile = dict(self.parameters).get("passfile") or os.environ.get("PGPASSFILE") or Path.home() / ".pgpass"
         return self.is_remote and (self.has_password or "PGPASSWORD" in os.environ or Path(passfile).exists())
 
-    def require_tls(self) -> None:
-        """Raise InvalidInput for a server on another machine if the connection may be made without TLS."""
+    def require_tls(self) -> bool:
+        """
+        Raise InvalidInput for a server on another machine if the connection may be made without TLS.
+
+        Return whether TLS also proves that it is the right server.
+        """
         mode = dict(self.parameters).get("sslmode") or os.environ.get("PGSSLMODE") or "prefer"
         if mode not in _DEMANDS_TLS and self.is_remote:
             raise InvalidInput(f"{self.shown_url}: require_tls is set, and sslmode is {mode}; {TLS_ADVICE}")
+        return mode == "verify-full" or not self.is_remote
 
     def require_files(self) -> None:
         """
@@ -113,11 +125,16 @@ def locate(url: str) -> Server:
     _check(given)
     login, _, named = split.netloc.rpartition("@")
     places = _places(named, given)
+    settings, others = _settings(given.get("options", ""))
+    for_driver = given | {"options": others}
     return Server(
         shown_url=_shown(split, given),
-        urls=tuple(_driver_url(login, split.path, given, place) for place in places or [("", given.get("port", ""))]),
+        urls=tuple(
+            _driver_url(login, split.path, for_driver, place) for place in places or [("", given.get("port", ""))]
+        ),
         hosts=tuple(host.strip("[]") for host, _ in places),
         parameters=tuple(sorted(given.items())),
+        settings=settings,
         has_password=":" in login or "password" in given,
     )
 
@@ -134,6 +151,20 @@ def _check(given: dict[str, str]) -> None:
             raise InvalidInput(f"{name} in the PostgreSQL URL has to be a whole number")
     if given.get("sslmode", "prefer") not in _TLS_MODES:
         raise InvalidInput(f"sslmode in the PostgreSQL URL has to be one of {', '.join(_TLS_MODES)}")
+
+
+def _settings(options: str) -> tuple[tuple[tuple[str, str], ...], str]:
+    """Return the settings among options (``-c name=value``, ``--name=value``), and all other options."""
+    settings: list[tuple[str, str]] = []
+    others = []
+    parts = iter(_OPTION.findall(options))
+    for part in parts:
+        whole = part + next(parts, "") if part == "-c" else part
+        if found := _SETTING.fullmatch(re.sub(r"\\(.)", r"\1", whole)):
+            settings.append((found[1].replace("-", "_"), found[2]))
+        else:
+            others.append(whole)
+    return tuple(settings), " ".join(others)
 
 
 def _places(named: str, given: dict[str, str]) -> list[tuple[str, str]]:
@@ -166,7 +197,7 @@ def _host_and_port(part: str) -> tuple[str, str]:
 
 
 def _driver_url(login: str, path: str, given: dict[str, str], place: tuple[str, str]) -> str:
-    query = {name: value for name, value in given.items() if name in _DRIVER}
+    query = {name: value for name, value in given.items() if name in _DRIVER and (value or name != "options")}
     query |= {name: value for name, value in zip(("host", "port"), place, strict=True) if value}
     # An empty database name would hide the one in PGDATABASE.
     return f"postgresql://{login}@{path if path != '/' else ''}?{urlencode(query)}"

@@ -86,7 +86,7 @@ URLS = [
     # what the server does not have or do
     ({"query": "sslmode=require"}, InvalidInput, "does not support PostgreSQL's TLS"),
     ({"query": "target_session_attrs=standby"}, Unavailable, "target_session_attrs"),
-    ({"query": "options=-c%20nonsense%3D1"}, Unavailable, "nonsense"),
+    ({"query": "options=-c%20nonsense%3D1"}, InvalidInput, "nonsense"),
     # the wrong place
     ({"address": ("127.0.0.1", 1)}, Unavailable, "cannot connect to"),
     ({"address": ("host.invalid", 5432)}, Unavailable, "cannot connect to"),
@@ -146,7 +146,7 @@ def test_a_right_that_is_missing(wire: Any, said: io.StringIO) -> None:
         try:
             url = wire.url_with(login=f"{role}:{SECRET}")
             async with wire.connected(url) as connections, connections.lend() as connection:
-                with pytest.raises(InvalidInput, match="grant it") as raised:
+                with pytest.raises(InvalidInput, match="let the owner grant it") as raised:
                     await connection.write("INSERT INTO public.kept VALUES (1)")
         finally:
             await wire.ask(f"DROP ROLE {role}")

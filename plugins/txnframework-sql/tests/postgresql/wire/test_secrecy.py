@@ -63,6 +63,23 @@ def test_clear_is_refused_where_that_is_set(wire: Any, query: str) -> None:
     wire.run(test)
 
 
+@pytest.mark.parametrize(("mode", "warnings"), [("require", 1), ("verify-ca", 1), ("verify-full", 0)])
+def test_an_unproved_server_is_warned_of_once(
+    wire: Any, caplog: pytest.LogCaptureFixture, mode: str, warnings: int
+) -> None:
+    """With ``require_tls``, a mode that does not prove which server answers causes one warning, with the remedy."""
+
+    async def test() -> None:
+        for _ in range(2):
+            url = wire.url_with(address=(FAR, wire.address[1]), query=f"sslmode={mode}&sslrootcert={__file__}")
+            async with wire.connected(url, require_tls=True) as connections:
+                with pytest.raises(InvalidInput):  # the server of these tests has no TLS
+                    await connections.connect()
+        assert ["does not prove" in one and "verify-full" in one for one in caplog.messages] == [True] * warnings
+
+    wire.run(test)
+
+
 @pytest.mark.parametrize("mode", ["require", "verify-ca", "verify-full"])
 def test_demanding_tls_is_enough(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """The sslmode of the URL, or of the environment if the URL omits it, is sufficient."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import pytest
 
@@ -48,9 +48,26 @@ def test_what_a_url_names(url: str, places: list[str], shown: str) -> None:
 
 def test_what_is_for_the_driver() -> None:
     """The driver reads login, database and its parameters; the plugin's own parameters are not sent to the server."""
-    (url,) = locate("postgresql://u:p%40@h/db?options=-c%20jit%3Don&connect_timeout=3&keepalives_idle=7").urls
-    assert url == "postgresql://u:p%40@/db?options=-c+jit%3Don&host=h"
+    (url,) = locate("postgresql://u:p%40@h/db?options=-d%205&connect_timeout=3&keepalives_idle=7").urls
+    assert url == "postgresql://u:p%40@/db?options=-d+5&host=h"
     assert locate("postgresql:///?dbname=x&host=h").urls == ("postgresql://@?dbname=x&host=h",)
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "others"),
+    [
+        ("-csearch_path=one", [("search_path", "one")], ""),
+        ("-c search_path=one,two --work-mem=1MB", [("search_path", "one,two"), ("work_mem", "1MB")], ""),
+        (r"-c search_path=a\ b\\c -c x.y=", [("search_path", r"a b\c"), ("x.y", "")], ""),
+        ("endpoint=x -cjit=on -d 5", [("jit", "on")], "endpoint=x -d 5"),
+        ("-c", [], "-c"),
+    ],
+)
+def test_settings_among_the_options(options: str, settings: list[tuple[str, str]], others: str) -> None:
+    """Settings are made by this plugin, after connecting; the driver sends all other options to the server."""
+    found = locate(f"postgresql://h/db?{urlencode({'options': options})}")
+    assert list(found.settings) == settings
+    assert parse_qs(urlsplit(found.urls[0]).query).get("options", [""]) == [others]
 
 
 @pytest.mark.parametrize(
