@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
+from txnframework.runtime.tasks import start_task
 from txnframework_sql._leases import LeaseSession
 from txnframework_sql.steps.leases import Clock, extend_alone
 from txnframework_sql.steps.statements import Executor
@@ -31,7 +32,7 @@ class PostgresqlLeaseSession(LeaseSession):
 
     async def _write_expiry(self) -> bool:
         if self._ending is None or self._ending.done():
-            self._ending = asyncio.create_task(self._end_dead(), name="txnframework-sql expired sessions")
+            self._ending = start_task(self._end_dead(), name="txnframework-sql expired sessions")
         return await self._heartbeats.write(lambda: extend_alone(self.name, self._ttl_ms, self._clock))
 
     async def _end_dead(self) -> None:
