@@ -143,17 +143,22 @@ class TransactionOperations(ClientOperations):
         """
         Commit a transaction by its id, with branch 0 and ``branches``: after a restart, or for an operator.
 
-        Commit only if all operations of these branches are known to be confirmed. Errors are those of
-        ``Transaction.commit``. If the caller is cancelled, the commit is still carried out.
+        Commit only if all operations of these branches are known to be confirmed. An operation that is under way
+        nevertheless counts if it was stored before the commit; later ones are refused. In the metadata family, the
+        commit therefore closes the open ledgers of these branches. Errors are those of ``Transaction.commit``. If the
+        caller is cancelled, the commit is still carried out.
 
         :param branches: the numbers of the other branches that count.
         :param principal: the principal with which the transaction was begun.
         :param operator: end the transaction regardless of its owner, for a tool that has authenticated its user.
         :raises NotTransactionOwner: the transaction belongs to another principal; nothing was changed.
+        :raises TransactionConflict: only its own process can commit it (``commit_with``), or its first message to an
+            empty ledger may be under way. The transaction is open; abort it, or let its owner end it.
         """
         check_principal(principal)
         counting = frozenset(whole_number(one, "a branch", 0) for one in (0, *branches))
-        await self._end(End(parse_txn_id(txn_id), Action.COMMIT, principal, counting, operator))
+        end = End(parse_txn_id(txn_id), Action.COMMIT, principal, counting, operator, unfinished=True)
+        await self._end(end)
 
     async def abort(self, txn_id: TxnID | str, *, principal: str = "", operator: bool = False) -> None:
         """

@@ -105,12 +105,18 @@ class ITransactionCoordinator(Interface):
         call the transaction may be decided with some participants not notified. A caller that lives on completes it, by
         the same End or by ``settle``.
 
+        Obligation. An entry of a branch that counts is stored before the commit, or it never counts. The caller knows
+        that all operations of these branches are confirmed. If it does not know (``request.unfinished``), the
+        coordinator makes sure of it first: a process that was paused while it sent, for however long, adds nothing to
+        what readers have seen.
+
         :raises EndTransactionTimeout: the transaction is decided, and not every participant was notified in that time.
             The error is raised exactly that time after the decision. A sweep continues to notify them; repeating the
             same End does so too.
         :raises InvalidTransactionState: the transaction ended otherwise; the error carries the real outcome.
         :raises TransactionConflict: the transaction was begun with ``co_commit``, is open, and ``request`` commits it;
-            nothing was changed.
+            nothing was changed. Or the commit is ``unfinished``, and it cannot be excluded that a message is added
+            later; the transaction is open, and nothing can be added to it.
         :raises TransactionNotFound: the transaction never began, or was forgotten.
         :raises NotTransactionOwner: the transaction belongs to another principal, and the caller is no operator;
             nothing was changed.

@@ -17,8 +17,9 @@ class TransactionHeader(Document):
     """
     A transaction.
 
-    ``state``: OPEN, COMMITTED or ABORTED. ``branches`` (COMMITTED only): those that count. ``co_commit``: only the
-    application's database transaction may commit it; absent from all other headers, and ``format`` 3 goes with it.
+    ``state``: OPEN, COMMITTED or ABORTED. ``branches``: those that count; in an OPEN one, a commit with these
+    branches has begun by its id, and no operation may be added. ``co_commit``: only the application's database
+    transaction may commit it; absent from all other headers, and ``format`` 3 goes with it.
     """
 
     state: TransactionState

@@ -61,6 +61,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     A request to end a transaction.
 
     ``branches``: those that count. The same End again succeeds; another action *or other branches* does not.
+    ``unfinished``: operations of these branches may be under way in any process; none may take effect after a commit.
     ``operator``: end the transaction of any owner; used by operators, and by the framework itself when the owner's
     process is gone. ``batch``: the micro-batch whose transaction it is, for observers; it changes nothing else.
     """
@@ -71,13 +72,15 @@ class End(msgspec.Struct, frozen=True, gc=False):
     branches: frozenset[int] = frozenset({0})
     operator: bool = False
     batch: BatchID | None = None
+    unfinished: bool = False
 
 
 class Transaction(msgspec.Struct, frozen=True, gc=False):
     """
     State of a transaction, as the coordinator returns it; times in ms since 1970 by the environment's clock.
 
-    ``branches``: those that count; None before the commit, because they are not known before, and after an abort.
+    ``branches``: those that count; None before the commit, because they are not known before, and after an abort. If an
+    open transaction has them, a commit with these branches has begun by its id, and nothing can be added any more.
     ``participants`` and ``parts``: the participants, and the branches through which they take part, as far as they were
     requested. ``co_commit``: as in ``Begin``.
     """

@@ -67,6 +67,7 @@ class BufferOptions(Options, frozen=True, kw_only=True):
         Meta(
             description="Read the transaction's state before every append, so that a send in an ended transaction is"
             " refused immediately. False saves this read; such a send is then refused by the commit at the latest."
+            " After a commit by another process, it is refused in either case."
         ),
     ] = True
     plan_wait_ms_max: Annotated[

@@ -34,6 +34,7 @@ from txnframework.model.paths import header_key, operations_prefix
 from txnframework.model.positions import Limit
 from txnframework.model.records import CO_COMMIT_FORMAT, FORMAT, TransactionHeader, encode
 from txnframework.model.transactions import (
+    Action,
     Application,
     BatchID,
     Begin,
@@ -53,6 +54,7 @@ from txnframework_metadata.coordinator.joint_commit import colocated_ledgers, co
 from txnframework_metadata.coordinator.outstanding_transactions import find_outstanding
 from txnframework_metadata.coordinator.settled_commit import commit_settled
 from txnframework_metadata.coordinator.sweeps import Sweeps
+from txnframework_metadata.coordinator.unfinished_commit import close_branches
 from txnframework_metadata.options import CoordinatorOptions
 from txnframework_metadata.records.headers import (
     FAMILY,
@@ -108,6 +110,7 @@ class MetadataCoordinator:
             options,
             self.operations,
         )
+        self._ledgers = context.ledgers
         self._joint_ledgers = colocated_ledgers(context.ledgers, context.store)
         self.takes_acks: bool = ISerialLedgerStore.providedBy(context.ledgers)
         if self._joint_ledgers is not None:
@@ -161,6 +164,9 @@ class MetadataCoordinator:
         """Decide by one compare-and-set; repeating the same End succeeds."""
         self._require_open()
         begun, written = self.operations.begun.take(request.txn_id), self.operations.own.take(request.txn_id)
+        if request.unfinished and request.action is Action.COMMIT:
+            await close_branches(self._store, self._ledgers, request, self._options)
+            begun = None
         ended: Transaction | None = None
         unknown: OutcomeUnknown | None = None
         if begun is not None and written is not None:

@@ -44,6 +44,11 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     key: Key
     operations: Key
 
+    @property
+    def closes(self) -> bool:
+        """Whether the transaction is open and a commit by its id has begun, so that nothing can be added to it."""
+        return self.transaction.state is State.OPEN and self.transaction.branches is not None
+
 
 def require_owner(header: Header, principal: str) -> None:
     """Raise NotTransactionOwner if the transaction belongs to another principal."""

@@ -55,7 +55,7 @@ async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | No
 
     :raises TransactionNotFound: the transaction is unknown.
     :raises NotTransactionOwner: the transaction belongs to another principal; its state is reported to its owner only.
-    :raises TransactionConflict: the transaction has ended.
+    :raises TransactionConflict: the transaction has ended, or a commit by its id has begun.
     """
     header = await read_header(store, txn_id)
     if header is None:
@@ -64,6 +64,8 @@ async def require_open(store: IMetadataStore, txn_id: TxnID, principal: str | No
         require_owner(header, principal)
     if header.transaction.state is not State.OPEN:
         raise TransactionConflict(txn_id, f"it has ended ({header.transaction.state.value}); begin another one")
+    if header.closes:
+        raise TransactionConflict(txn_id, "a commit by its id has begun, so nothing can be added; begin another one")
     return header
 
 
@@ -263,9 +265,9 @@ class HeaderCache(TransactionCache[Header]):
     """
     Headers of transactions that began in this process, as they were written, until the process tries to end them.
 
-    The process can therefore add to its transaction and end it without reading the header first. A header never changes
-    while its transaction is open, but another process may have ended it. Every write is conditional on the remembered
-    version: it is refused if the transaction has ended, and the header is read.
+    The process can therefore add to its transaction and end it without reading the header first. A header changes
+    only when another process has ended the transaction, or has begun to commit it by its id. Every write is conditional
+    on the remembered version: it is refused after such a change, and the header is read.
     """
 
     async def header(self, store: IMetadataStore, txn_id: TxnID, principal: str) -> Header:

@@ -17,6 +17,7 @@ from txnframework.testing._suites._buffer._case import (
     begin,
     commit,
     entry,
+    held_up,
     send,
     send_sequence,
     visible,
@@ -87,6 +88,35 @@ class WriteRules(BufferRules):
             assert await visible(world) == await visible(other) == []
         async with self.data.open() as fresh:
             assert await visible(fresh) == []
+
+    async def test_commit_while_another_process_sends(self) -> None:
+        """
+        A transaction that another process has committed does not grow, wherever its owner was paused while it sent.
+
+        The commit is unfinished. It may be refused if the first message to an empty ledger is under way. If this fails,
+        check that an append is refused after the end, and not only the check before it.
+        """
+        async with self.data.open() as world, self.data.open() as other:
+            for before in ("nothing", "a plain message", "a message of the branch"):
+                step, reached = 0, True
+                while reached:
+                    step += 1
+                    txn = await begin(world)
+                    if before == "a plain message":
+                        await send(world, f"{before} {step}")
+                    elif before == "a message of the branch":
+                        await send(world, f"{before} {step}", txn)
+                    async with held_up(world.connection, step, send(world, f"after {before} {step}", txn)) as held:
+                        task, reached = held
+                        is_committed = await _commits_unfinished(other, txn)
+                        assert is_committed or (reached and before == "nothing")
+                        seen = await visible(other)
+                        world.connection.restore()
+                        await asyncio.wait({task})
+                    assert await visible(other) == await visible(world) == seen
+                    if not is_committed:
+                        await abort(other, txn)
+                        assert await visible(other) == seen
 
     async def test_unknown_transaction_is_refused(self) -> None:
         """Writing in a transaction that never began raises TransactionNotFound, and appends nothing."""
@@ -251,3 +281,12 @@ class WriteRules(BufferRules):
         """Append to a sealed segment."""
         with pytest.raises(LedgerSealed):
             await world.buffer.append((attempt,))
+
+
+async def _commits_unfinished(world: World, txn_id: TxnID) -> bool:
+    """Commit a transaction whose owner may be sending; return whether it was committed, and not refused."""
+    try:
+        await world.coordinator.end(End(txn_id, Action.COMMIT, unfinished=True))
+    except TransactionConflict:
+        return False
+    return True
