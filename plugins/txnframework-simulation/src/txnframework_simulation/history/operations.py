@@ -39,10 +39,15 @@ class Send(_Operation, frozen=True):
 
 
 class Commit(_Operation, frozen=True):
-    """Commit; the listed branches count, and branch 0 always counts."""
+    """
+    Commit; the listed branches count, and branch 0 always counts.
+
+    ``by_id``: a commit that does not wait for the operations of the transaction's owner.
+    """
 
     txn: str
     branches: tuple[int, ...] = ()
+    by_id: bool = False
 
 
 class Abort(_Operation, frozen=True):

@@ -88,6 +88,10 @@ class RecordedClient:
         counting = tuple(branches)
         await self.record(history.Commit(str(txn.id), counting), lambda: txn.commit(counting))
 
+    async def commit_by_id(self, txn: str) -> None:
+        """Commit a transaction whose owner may be sending."""
+        await self.record(history.Commit(txn, by_id=True), lambda: self.client.commit(txn))
+
     async def abort(self, txn: Transaction) -> None:
         """Abort."""
         await self.record(history.Abort(str(txn.id)), txn.abort)

@@ -1,11 +1,11 @@
-"""Hasty commit: a commit succeeds although an earlier operation of its own branch was not done."""
+"""Hasty commit: the owner's commit succeeds although an earlier operation of its own branch was not done."""
 
 from __future__ import annotations
 
 from txnframework_simulation.checkers.facts import Facts
 from txnframework_simulation.checkers.transactions import TransactionFacts
 from txnframework_simulation.checkers.violations import Violation, violation
-from txnframework_simulation.history import Acknowledge, Call, Send
+from txnframework_simulation.history import Acknowledge, Call, Commit, Send
 
 NAME = "hasty commit"
 
@@ -26,13 +26,13 @@ def check(facts: Facts) -> list[Violation]:
 
 
 def _judge(transaction: TransactionFacts | None, calls: list[Call]) -> Violation | None:
-    """Judge one transaction by its first commit that succeeded; later ones repeat it."""
+    """Judge one transaction by its first commit that succeeded; later ones repeat it. One by id waits for nothing."""
     commit = (
         min((one for one in transaction.commits if one.ok), key=lambda one: one.began, default=None)
         if transaction
         else None
     )
-    if commit is None or transaction is None:
+    if commit is None or transaction is None or (isinstance(commit.operation, Commit) and commit.operation.by_id):
         return None
     for call in calls:
         if call.began > commit.began or (call.ok and call.ended < commit.ended):

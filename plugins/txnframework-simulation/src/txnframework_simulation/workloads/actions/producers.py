@@ -6,10 +6,11 @@ import asyncio
 from contextlib import suppress
 from itertools import count
 
-from txnframework.client import JoinedTransaction
+from txnframework.client import JoinedTransaction, Transaction
 from txnframework.errors import TxnFrameworkError
 from txnframework_simulation.workloads.actions.base import ActorBase
 from txnframework_simulation.workloads.oracles import TRANSFER
+from txnframework_simulation.workloads.recorded_client import RecordedProducer
 
 MESSAGES_MAX = 3
 AMOUNT_MAX = 9
@@ -121,6 +122,9 @@ class Branching(ActorBase):
 
 
 AT_ONCE_MAX = 4
+UNTIL_COMMITTED_MS_MAX = 100
+UNTIL_REFUSED_MAX = 12
+BETWEEN_SENDS_MS = 20
 REPEATS_MAX = 4
 
 
@@ -149,6 +153,23 @@ class Hurrying(ActorBase):
             await self.end(txn)
         finally:
             await asyncio.gather(*sends, return_exceptions=True)
+
+    async def commit_by_id(self) -> None:
+        """Commit a transaction by its id while its owner sends, who goes on until a send is refused."""
+        domain = self.any_domain()
+        txn = await self.begin(domain)
+        producer = await self.recorded.producer(self.chance.choice(self.domains[domain]))
+        sending = asyncio.ensure_future(self._send_until_refused(producer, txn))
+        try:
+            await self.context.wait(self.chance.randrange(1, UNTIL_COMMITTED_MS_MAX))
+            await self.recorded.commit_by_id(str(txn.id))
+        finally:
+            await asyncio.gather(sending, return_exceptions=True)
+
+    async def _send_until_refused(self, producer: RecordedProducer, txn: Transaction) -> None:
+        for _ in range(UNTIL_REFUSED_MAX):
+            await producer.send(self.recorded.unique(), key=self.key(), txn=txn)
+            await self.context.wait(BETWEEN_SENDS_MS)
 
     async def send_again_in_transactions(self) -> None:
         """Send a message under one sequence id, in one transaction after the other, until one is committed."""
