@@ -11,7 +11,7 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.model import Append, Expect, Key, Put
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
-from txnframework_sql.sqlite._connection import SqliteConnection, locate
+from txnframework_sql.sqlite import SqliteConnection, locate
 from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.statements import Steps

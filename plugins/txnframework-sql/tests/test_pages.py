@@ -11,7 +11,7 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import MetadataOptions, open_metadata_store
-from txnframework_sql.sqlite._connection import SqliteConnection, locate
+from txnframework_sql.sqlite import SqliteConnection, locate
 
 LOG_BYTES = 16 << 20
 

@@ -14,7 +14,8 @@ from txnframework.errors import Closed, InvalidInput
 from txnframework.model import Expect, Key, Put
 from txnframework.testing import run_ready
 from txnframework_sql import LedgerOptions, MetadataOptions, SqlMetadataStore, open_ledger_store, open_metadata_store
-from txnframework_sql.sqlite._connection import Location, SqliteConnection
+from txnframework_sql.sqlite._connection import SqliteConnection
+from txnframework_sql.sqlite._location import Location
 from txnframework_sql.steps.statements import Steps
 
 PATIENCE_S = 60

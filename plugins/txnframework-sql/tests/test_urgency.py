@@ -15,7 +15,7 @@ from txnframework.model import Expect, Key, Put
 from txnframework.testing import VirtualEnvironment, run_ready
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
 from txnframework_sql.schema import sessions
-from txnframework_sql.sqlite._connection import locate
+from txnframework_sql.sqlite import locate
 from txnframework_sql.sqlite._database import SqliteDatabase
 from txnframework_sql.sqlite._jobs import RepeatedWrite
 from txnframework_sql.sqlite._leases import renews_alone

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
+import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import VersionMismatch
@@ -23,8 +28,10 @@ from txnframework.model import (
     PutSequential,
 )
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
+from txnframework_sql.sqlite import SqliteConnection, locate
 
 COUNTER = Key("/counter")
+OPENINGS = 5
 
 
 def say(text: str) -> None:
@@ -112,6 +119,47 @@ async def create(url: str) -> None:
     await store.close()
 
 
+def copy_files(database: Path, copies: str) -> None:
+    """Copy the files of a store, as a program that knows nothing of locks."""
+    for one in database.parent.glob(f"{database.name}*"):
+        # Another process may remove the log when it closes.
+        with suppress(FileNotFoundError):
+            shutil.copy(one, copies)
+
+
+async def copy(url: str, producer: str, times: str) -> None:
+    """Append this many entries, and copy all files of the store meanwhile; print what is confirmed."""
+    database = Path(url.removeprefix("sqlite:///"))
+    numbers = iter(range(int(times)))
+    with TemporaryDirectory() as copies:
+        for _ in range(OPENINGS):
+            store = await open_ledger_store(url, SystemEnvironment(), LedgerOptions(ledger_entries_max=100), None)
+            ledger = await store.create("shared")
+
+            for number in itertools.islice(numbers, int(times) // OPENINGS):
+                data = f"{producer}:{number}"
+                entry = Append(data.encode(), sequence=ProducerSequence(producer, number, number))
+                # The copies run in the middle of the append, too.
+                (appended,), _ = await asyncio.gather(
+                    ledger.append((entry,), None), asyncio.to_thread(copy_files, database, copies)
+                )
+                say(f"{appended.position} {data}")
+            await store.close()
+
+
+async def begin(url: str) -> None:
+    """Print whether this process may write now."""
+    connection = SqliteConnection(locate(url), 1)
+    connection.use_write_ahead_log()
+    try:
+        connection.begin_write()
+    except sqlite3.OperationalError as error:
+        say(str(error))
+    else:
+        say("begun")
+    connection.close()
+
+
 async def imports(url: str) -> None:
     """Print whether opening a current store needs Alembic."""
     await create(url)
@@ -119,7 +167,7 @@ async def imports(url: str) -> None:
 
 
 COMMANDS: dict[str, Callable[..., Awaitable[None]]] = {
-    command.__name__: command for command in (count, append, join, put, hold, create, imports)
+    command.__name__: command for command in (count, append, join, put, hold, create, copy, begin, imports)
 }
 
 if __name__ == "__main__":

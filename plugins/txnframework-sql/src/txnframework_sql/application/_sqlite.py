@@ -30,9 +30,9 @@ from txnframework_sql.application._connection import (
 )
 from txnframework_sql.application._kinds import connection_of
 from txnframework_sql.schema import counters
-from txnframework_sql.sqlite._connection import Location
 from txnframework_sql.sqlite._errors import sqlite_code
 from txnframework_sql.sqlite._files import file_id
+from txnframework_sql.sqlite._location import Location
 from txnframework_sql.steps.record_writes import put_record
 from txnframework_sql.steps.records import get_record
 from txnframework_sql.steps.statements import Change, NewNumber, RecordChange, Rows, Steps, Write, partition_of

@@ -7,20 +7,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import Executable, NullPool, bindparam, create_engine, make_url, update
+from sqlalchemy import Executable, NullPool, bindparam, create_engine, update
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPICursor
-from sqlalchemy.exc import ArgumentError
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from txnframework.config import redact_url
-from txnframework.errors import InvalidInput, Unavailable
+from txnframework.errors import Unavailable
 from txnframework_sql.schema import counters
-from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked, locked
 from txnframework_sql.sqlite._files import WriterFairness, make_directory, make_file, open_files, warn_if_others_read
+from txnframework_sql.sqlite._location import Location
+from txnframework_sql.sqlite._presence import Presence
 from txnframework_sql.sqlite._statements import CompiledStatement
 from txnframework_sql.steps.statements import (
     Call,
@@ -80,14 +79,6 @@ _FAIRNESS_MAX_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
-    """A database file; ``shown_url`` may be printed."""
-
-    path: Path
-    shown_url: str
-
-
-@dataclass(frozen=True, slots=True)
 class FileContents:
     """
     What a file contains.
@@ -101,30 +92,6 @@ class FileContents:
     names: frozenset[str]
     application_id: int
     encoding: str
-
-
-def locate(url: str) -> Location:
-    """
-    Return the file that a URL names, as an absolute path without links.
-
-    :raises InvalidInput: the URL names no file.
-    """
-    shown = redact_url(url)
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise InvalidInput(f"{shown} is not a database URL; write sqlite:///directory/txn.db") from error
-    backend = parsed.get_backend_name()
-    if backend != "sqlite":
-        raise InvalidInput(
-            f"{shown}: this release of txnframework-sql supports only SQLite and PostgreSQL, not {backend}"
-        )
-    if parsed.query:
-        names = ", ".join(sorted(parsed.query))
-        raise InvalidInput(f"{shown} has parameters ({names}), and a SQLite URL has none; remove them from ? on")
-    if parsed.host or not parsed.database or parsed.database.startswith((":memory:", "file:")):
-        raise InvalidInput(f"{shown} names no file; write sqlite:///directory/txn.db (four slashes: absolute)")
-    return Location(Path(parsed.database).expanduser().resolve(), shown)
 
 
 class SqliteConnection:
@@ -146,17 +113,22 @@ class SqliteConnection:
             connect_args={"cached_statements": _STATEMENTS_MAX},
         )
         self._file = open_files.begin(location.path, location.shown_url)
+        self._presence = Presence(location.path)
         try:
             try:
                 # If the file cannot be created here, SQLite fails as well, and reports the reason.
                 with suppress(OSError):
                     make_file(location.path)
                 warn_if_others_read(location.path, location.shown_url)
+                # Before SQLite opens the log and its index: no process removes them afterwards.
+                _sleep_until(self._presence.enter, time.monotonic() + lock_timeout_ms / 1000)
                 connection = engine.connect()
             finally:
                 if self._file is None:
                     self._file = open_files.made(location.path)
         except BaseException:
+            self._presence.leave()
+            self._presence.close()
             open_files.end(self._file)
             raise
         self._lock_timeout_s = lock_timeout_ms / 1000
@@ -191,8 +163,16 @@ class SqliteConnection:
         self._prepare(statement).execute_many(self._cursor, rows)
 
     def use_write_ahead_log(self) -> None:
-        """Switch the file to WAL mode; the mode is permanent and applies to all processes."""
+        """
+        Switch the file to WAL mode, and protect the log while this connection is open.
+
+        The mode is permanent and applies to all processes. Only a program that is not a store's can change it.
+        """
         self._when_unlocked("PRAGMA journal_mode = WAL")
+        # Window: the locks of a file that was not in WAL mode when it was opened begin here.
+        if not _sleep_until(self._presence.enter, time.monotonic() + self._lock_timeout_s):
+            raise locked()
+        self._presence.enter_index()
 
     def begin_read(self) -> None:
         """Begin a transaction that reads one snapshot of all current commits."""
@@ -209,23 +189,26 @@ class SqliteConnection:
         """Acquire the write lock of the file; wait for other processes for at most ``lock_timeout_ms``."""
         now = time.monotonic()
         deadline_s = now + self._lock_timeout_s
-        if _sleep_until(lambda: self._fairness.is_free() and self._succeeds("BEGIN IMMEDIATE"), now + _PATIENCE_S):
+        if _sleep_until(lambda: self._fairness.is_free() and self._begins_to_write(), now + _PATIENCE_S):
             return
         try:
             # If this times out, the write lock is tried anyway: the holder of the fairness lock may have been stopped.
             _sleep_until(self._fairness.acquire, min(deadline_s, time.monotonic() + _FAIRNESS_MAX_S))
-            self._when_unlocked("BEGIN IMMEDIATE", deadline_s)
+            if not _sleep_until(self._begins_to_write, deadline_s):
+                raise locked()
         finally:
             self._fairness.release()
 
     def commit(self) -> None:
         """Make the transaction durable."""
         self.sqlalchemy_connection.exec_driver_sql("COMMIT")
+        self._presence.end_writing()
 
     def rollback(self) -> None:
         """Roll the transaction back; without one, do nothing."""
         if self._driver.in_transaction:
             self._driver.execute("ROLLBACK")
+        self._presence.end_writing()
 
     def overwrite_lost(self) -> None:
         """
@@ -260,8 +243,10 @@ class SqliteConnection:
         """Close the connection; the last connection of all processes moves the log into the file."""
         self._fairness.close()
         engine = self.sqlalchemy_connection.engine
+        self._presence.leave()
         self.sqlalchemy_connection.close()
         engine.dispose()
+        self._presence.close()
         open_files.end(self._file)
         self._file = None
 
@@ -319,11 +304,22 @@ class SqliteConnection:
         (value,) = self._driver.execute(text).fetchone()
         return value
 
-    def _when_unlocked(self, text: str, deadline_s: float | None = None) -> None:
+    def _when_unlocked(self, text: str) -> None:
         """Execute once no other connection holds the lock; raise the driver's error after the timeout."""
-        until_s = time.monotonic() + self._lock_timeout_s if deadline_s is None else deadline_s
-        if not _sleep_until(lambda: self._succeeds(text), until_s):
+        if not _sleep_until(lambda: self._succeeds(text), time.monotonic() + self._lock_timeout_s):
             self._driver.execute(text).fetchall()
+
+    def _begins_to_write(self) -> bool:
+        """Begin a writing transaction; return False if another connection has one."""
+        if not self._presence.begin_writing():
+            return False
+        is_begun = False
+        try:
+            is_begun = self._succeeds("BEGIN IMMEDIATE")
+        finally:
+            if not is_begun:
+                self._presence.end_writing()
+        return is_begun
 
     def _succeeds(self, text: str) -> bool:
         """Execute; return False if another connection held the lock."""

@@ -18,11 +18,12 @@ from txnframework_sql._leases import LeaseSession
 from txnframework_sql._options import DatabaseOptions, LedgerOptions, MetadataOptions
 from txnframework_sql._watch import Watches
 from txnframework_sql.application._sqlite import SqliteJoins
-from txnframework_sql.sqlite._connection import Location, SqliteConnection
+from txnframework_sql.sqlite._connection import SqliteConnection
 from txnframework_sql.sqlite._entries import SharingExecutor, SqliteEntries
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, translated
 from txnframework_sql.sqlite._jobs import IJob, Job, RepeatedWrite, SharedJob, SharedWork, Work
 from txnframework_sql.sqlite._leases import SqliteLeaseSession
+from txnframework_sql.sqlite._location import Location
 from txnframework_sql.sqlite._poller import Poller
 from txnframework_sql.sqlite._schema import ensure_current
 from txnframework_sql.sqlite._thread import DatabaseThread
@@ -323,6 +324,7 @@ def _connect(location: Location, options: DatabaseOptions, new_identity: str, ki
         database = kind(location, options.lock_timeout_ms)
         try:
             ensure_current(database, new_identity)
+            database.use_write_ahead_log()
         except BaseException:
             database.close()
             raise

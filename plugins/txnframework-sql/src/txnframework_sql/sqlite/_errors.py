@@ -32,6 +32,14 @@ def is_locked(error: BaseException) -> bool:
     return sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def locked() -> sqlite3.OperationalError:
+    """Return the driver's error for a lock that another connection holds."""
+    error = sqlite3.OperationalError("database is locked")
+    error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+    error.sqlite_errorname = "SQLITE_BUSY"
+    return error
+
+
 def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
     """
     Return the error to raise, ``from error``, for a call that changed nothing.
