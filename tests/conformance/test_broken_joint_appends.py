@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from txnframework.errors import SequenceStored
-from txnframework.model import Batch, JointAppended
+from txnframework.model import Batch, JointAppend, JointAppended
 from txnframework.testing import LedgerStoreSuite
 from txnframework.testing._suites._base import run_test
 from txnframework_memory._ledger_store import MemoryLedgerStore
@@ -56,8 +56,10 @@ async def without_the_ranges(store: Any, request: Any) -> Any:
 
 
 async def looking_first(store: Any, request: Any) -> Any:
-    """Look at the ranges in a step of their own."""
+    """Look at the ranges in a step of their own, long before the writes: another process can write and look between."""
     await whole(store, replace(request, appends=(), batch=Batch()))
+    for _ in range(3):
+        await whole(store, JointAppend(()))
     return await whole(store, replace(request, vacant=()))
 
 

@@ -106,7 +106,7 @@ class FailsOnLostReplies(MetadataCoordinator):
         try:
             return await super().commit_jointly(request)
         except OutcomeUnknown:
-            raise InvalidTransactionState(request.txn_id, State.ABORTED, "no reply came") from None
+            raise InvalidTransactionState(request.transactions[0].txn_id, State.ABORTED, "no reply came") from None
 
 
 class PutsNoFence(MetadataCoordinator):
@@ -166,8 +166,8 @@ class SeesTheFuture(MetadataBuffer):
 class PlansTogether(MetadataPendingAcks):
     """Lets two plans expect the same cursor."""
 
-    async def plan_joint(self, request: AckRequest) -> JointAck | None:
-        planned = await super().plan_joint(request)
+    async def plan_joint(self, requests: tuple[AckRequest, ...]) -> JointAck | None:
+        planned = await super().plan_joint(requests)
         if planned is not None:
             assert self._joint is not None
             self._joint._turn.release()

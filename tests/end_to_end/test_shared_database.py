@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from txnframework.model.entries import EntryMessage, encode_entry
+from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION as ACKS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -181,3 +182,28 @@ def _entries() -> list[str]:
 def _flood() -> list[str]:
     """Return much that names what there is not, and what cannot be understood."""
     return [json.dumps(list(range(1, 1_000)))] * 300 + ["*", "[", "[" * 7_000, '[["/txn"]]', "\u2028"] * 20
+
+
+def test_an_acknowledgment_waits_for_a_step(postgresql: ServerStores) -> None:
+    """While a step of another process holds a cursor, no acknowledgment of the subscription is stored beside it."""
+
+    async def test() -> None:
+        async with postgresql.open() as client, connected(postgresql.url) as step:
+            await client.create_topic("orders")
+            async with client.consumer("orders", "billing", start="earliest") as consumer:
+                async with client.producer("orders") as producer:
+                    await producer.send(b"1")
+                message = await consumer.receive(timeout_ms=SOON_MS)
+                async with client.transaction() as txn:
+                    # What a step does first, to the cursor of any segment.
+                    held = step.transaction()
+                    await held.start()
+                    await step.execute("SELECT FROM records WHERE path LIKE '/cursor/%' FOR UPDATE")
+                    acknowledging = asyncio.ensure_future(consumer.ack(message, txn=txn))
+                    while not await step.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                        assert not acknowledging.done(), "it was stored while the step held the cursor"
+                    assert not await step.fetchval("SELECT count(*) FROM index_entries WHERE index_name = $1", ACKS)
+                    await held.commit()
+                    await acknowledging
+
+    asyncio.run(test())

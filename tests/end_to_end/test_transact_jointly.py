@@ -103,10 +103,10 @@ def connection(stores: Stores) -> Connection:
     return connection
 
 
-async def steps_for(client: Client, *, acks: bool = False) -> int:
+async def steps_for(client: Client) -> int:
     """Return how many joint steps a transaction makes: one where the stores can, otherwise none."""
     coordinator = IJointCoordinator(await client.host.coordinator(), None)
-    return int(coordinator is not None and (coordinator.takes_acks or not acks))
+    return int(coordinator is not None)
 
 
 async def opened(client: Client, *orders: bytes) -> tuple[Producer, Producer, Consumer, list[Message]]:
@@ -151,7 +151,7 @@ def test_one_step_is_everything(stores: Stores, connection: Connection) -> None:
                     del connection.names[:]
                     operations = [consumer.acknowledging(order)] if acks else []
                     await client.transact(invoices.outgoing(b"i"), stock.outgoing(b"s"), *operations)
-                    made = await steps_for(client, acks=acks)
+                    made = await steps_for(client)
                     assert connection.names.count(STEP) == made
                     usual = {"append", "append_intended", "put_sequential"} & {*connection.names}
                     assert bool(usual) != bool(made)
@@ -236,7 +236,7 @@ def test_an_acknowledgment_of_another_transaction(stores: Stores, connection: Co
                 await consumer.ack(second, txn=holder)
 
             holder = client.transaction()
-            made = await steps_for(client, acks=True)
+            made = await steps_for(client)
             if made:
                 connection.once_before_the_step(hold)
             else:
@@ -255,7 +255,7 @@ def test_a_split_just_before_the_step(stores: Stores, connection: Connection) ->
     async def work() -> None:
         async with stores.open() as client, stores.open() as elsewhere:
             invoices, stock, consumer, (first, _) = await opened(client, b"a", b"b")
-            if await steps_for(client, acks=True):
+            if await steps_for(client):
                 connection.once_before_the_step(lambda: elsewhere.split("invoices", 0))
             else:
                 await elsewhere.split("invoices", 0)
@@ -340,7 +340,7 @@ def test_an_acknowledgment_outside_of_transactions_before_the_step(stores: Store
                 await consumer.ack(plain)
                 del connection.names[:]
                 await client.transact(invoices.outgoing(b"i"), consumer.acknowledging(planned))
-                made = await steps_for(client, acks=True)
+                made = await steps_for(client)
                 assert connection.names.count(STEP) == made
                 assert bool({"append", "append_intended", "put_sequential"} & {*connection.names}) != bool(made)
             assert await left_in(client, consumer) == []

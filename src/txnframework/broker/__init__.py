@@ -35,6 +35,7 @@ from txnframework.broker.inspection import (
     SubscriptionPosition,
     TopicDescription,
 )
+from txnframework.broker.joint_steps import WaitingTransaction
 from txnframework.broker.lease_names import dispatching_lease, dispatching_leases
 from txnframework.broker.observers import JOINT_REFUSALS, Superseded, observing
 from txnframework.broker.probes import StoreProbe, probe_stores
@@ -130,6 +131,7 @@ __all__ = [
     "TopicDescription",
     "TopicStatus",
     "Topics",
+    "WaitingTransaction",
     "ack_status",
     "acks_of",
     "audit_stores",

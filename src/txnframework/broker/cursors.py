@@ -16,8 +16,8 @@ from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import IManagedLedger, IMetadataStore, IPlannedCursor
 from txnframework.model import paths, records
 from txnframework.model.acks import Ack, ProcessedRange
-from txnframework.model.cursor import Cursor, CursorMove, from_record, moved, to_record, unite
-from txnframework.model.ids import LOG_FAMILY, METADATA_FAMILY, Branch
+from txnframework.model.cursor import BranchAcks, Cursor, CursorMove, from_record, moved, to_record, unite
+from txnframework.model.ids import LOG_FAMILY, METADATA_FAMILY
 from txnframework.model.layout import Layout
 from txnframework.model.metadata import Key, Put, Record
 from txnframework.model.names import PERSISTENT, parse_name, segment_id_of
@@ -120,13 +120,13 @@ class StoredCursor:
         record = self._known = await self._store.get(self._key)
         return None if record is None else _decoded(record)
 
-    async def plan(self, branch: Branch, incarnation: int, acks: tuple[Ack, ...]) -> CursorMove | None:
-        """Return the compare-and-set that unites ``acks`` with the cursor as this process knows it, or None."""
+    async def plan(self, incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
+        """Return the compare-and-set that unites acknowledgments with the cursor as this process knows it, or None."""
         known = self._known
         if known is None or self._is_planned:
             return None
         before = _decoded(known)
-        after = unite(before, acks) if _lives(before, incarnation) else before
+        after = unite(before, (ack for _, acks in parts for ack in acks)) if _lives(before, incarnation) else before
         if after == before:
             return None
         # One plan at a time: a second one would expect the same version, and would be refused.
@@ -137,7 +137,7 @@ class StoredCursor:
             self._is_planned = False
             raise
         self.own_writes.replacing(known.value, put.value)
-        return CursorMove(put, branch, incarnation, acks, before)
+        return CursorMove(put, incarnation, parts, before)
 
     async def finish(self, move: CursorMove, written: Record | None) -> None:
         """Note whether a planned move was written; without it the cursor must be read before it is planned again."""

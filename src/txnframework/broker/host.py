@@ -19,6 +19,7 @@ from txnframework.broker.dispatch.segment_dispatch import DispatchParts
 from txnframework.broker.dispatch.subscription_shares import SubscriptionShares
 from txnframework.broker.domains import DomainPlugins, NoPlugins
 from txnframework.broker.inspection import Inspection
+from txnframework.broker.joint_steps import JointSteps
 from txnframework.broker.maintenance import Maintenance
 from txnframework.broker.metrics import MetricsObserver, measured_store
 from txnframework.broker.observers import combined, open_observers
@@ -131,6 +132,8 @@ class Host:
             environment, config.transactions, self._coordinators.of, self._abort_overdue
         )
         """The transactions that began or ended here."""
+        self.joint_steps = JointSteps()
+        """Commits transactions whose operations are all known, several in a step."""
         self.sessions = Sessions(
             metadata,
             environment,
@@ -251,6 +254,7 @@ class Host:
             for background in (self._starting, self.sweeps, self.maintenance, self.own_transactions.deadlines):
                 await background.stop()
             await self.steps.close(self.config.client.close_timeout_ms)
+            await self.joint_steps.close()
             # First the dispatches: the shares would let consumers attach to further segments.
             await self.dispatches.close()
             await self.shares.close()

@@ -148,24 +148,30 @@ class ObservedCoordinator(ForwardingProxy):
             return await ICoCommitCoordinator(self._behind).end_with(request, transaction)
 
     async def commit_jointly(self, request: JointCommit) -> JointCommitted:
-        """Begin and commit a transaction in one step, and report its beginning and its end, unless it is refused."""
-        txn_id = request.txn_id
-        begin = ObservedOperation(OperationKind.BEGIN, txn_id=txn_id, family=self._family)
-        end = ObservedOperation(OperationKind.END, txn_id=txn_id, family=self._family, action=Action.COMMIT.value)
-        beginning, ending = self._observer.begins(begin), self._observer.begins(end)
+        """Begin and commit transactions in one step, and report beginnings and ends, unless the step is refused."""
+        observations = [self._joint_observations(one.txn_id) for one in request.transactions]
         try:
             committed = await IJointCoordinator(self._behind).commit_jointly(request)
         except JOINT_REFUSALS as error:
-            for one in (beginning, ending):
-                one.ends(Outcome(error, is_superseded=True))
+            for _, *both in observations:
+                for one in both:
+                    one.ends(Outcome(error, is_superseded=True))
             raise
         except BaseException as error:
-            beginning.ends(Outcome(txn_id=txn_id))
-            ending.ends(Outcome(error))
+            for txn_id, beginning, ending in observations:
+                beginning.ends(Outcome(txn_id=txn_id))
+                ending.ends(Outcome(error))
             raise
-        beginning.ends(Outcome(txn_id=txn_id))
-        ending.ends(SUCCEEDED)
+        for txn_id, beginning, ending in observations:
+            beginning.ends(Outcome(txn_id=txn_id))
+            ending.ends(SUCCEEDED)
         return committed
+
+    def _joint_observations(self, txn_id: TxnID) -> tuple[TxnID, IObservation, IObservation]:
+        """Return a transaction with the observations of its beginning and its end."""
+        begin = ObservedOperation(OperationKind.BEGIN, txn_id=txn_id, family=self._family)
+        end = ObservedOperation(OperationKind.END, txn_id=txn_id, family=self._family, action=Action.COMMIT.value)
+        return txn_id, self._observer.begins(begin), self._observer.begins(end)
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
         """Settle a transaction and report it."""

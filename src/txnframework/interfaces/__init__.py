@@ -32,7 +32,6 @@ from txnframework.interfaces._ledger import (
     IColocatedLedgerStore,
     ILedgerStore,
     IManagedLedger,
-    ISerialLedgerStore,
 )
 from txnframework.interfaces._metadata_store import (
     IAtomicBatchStore,
@@ -87,7 +86,6 @@ __all__ = [
     "IRestorable",
     "ISealableBuffer",
     "ISealablePendingAcks",
-    "ISerialLedgerStore",
     "ISharedStore",
     "ISingleActiveDispatcher",
     "ITransactionBuffer",

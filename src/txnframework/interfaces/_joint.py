@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from zope.interface import Attribute
-
 from txnframework.interfaces._buffer import IInPlaceBuffer
 from txnframework.interfaces._coordinator import ITransactionCoordinator
 from txnframework.interfaces._pending_ack import IPendingAckStore
@@ -18,16 +16,14 @@ class IJointCoordinator(ITransactionCoordinator):
     """
     A coordinator whose transactions may begin and commit in one step, with their entries and acknowledgments.
 
-    It serves transactions whose operations are all known in advance. The entries go to ledgers of the coordinator's
-    ledger store, past the buffers of their segments, which must be IJointBuffers. The acknowledgments are planned by
-    IJointPendingAcks.
+    Several transactions may share a step. It serves transactions whose operations are all known in advance. The entries
+    go to ledgers of the coordinator's ledger store, past the buffers of their segments, which must be IJointBuffers.
+    The acknowledgments are planned by IJointPendingAcks.
 
-    How it is used: 1. ``reserve_id``, because the entries contain the transaction's id, 2. ``plan_joint`` for each
+    How it is used: 1. ``reserve_id`` for each, because its entries contain its id, 2. ``plan_joint`` for each
     subscription on a segment, in the order of their names, 3. ``commit_jointly``, 4. ``finish_joint`` for each plan,
     whatever came of the step.
     """
-
-    takes_acks: bool = Attribute("Whether requests may have acknowledgments; constant.")
 
     async def reserve_id() -> TxnID:
         """
@@ -38,23 +34,23 @@ class IJointCoordinator(ITransactionCoordinator):
 
     async def commit_jointly(request: JointCommit) -> JointCommitted:
         """
-        Write a committed transaction with its entries and the moves of cursors, all or nothing, and durably.
+        Write committed transactions with their entries and the moves of cursors, all or nothing, and durably.
 
-        No process ever sees the transaction open, and nothing of it is left to be settled. For ``describe``, readers,
-        snapshots and copies it is a committed transaction like any other one, without participants. A cursor moves only
-        if it is still as it was planned, and if the subscription has no acknowledgment of another transaction that is
-        open or not settled.
+        No process ever sees one of them open, and nothing of them is left to be settled. For ``describe``, readers,
+        snapshots and copies each is a committed transaction like any other one, without participants. A cursor moves
+        only if it is still as it was planned, and if the subscription has no acknowledgment of another transaction that
+        is open or not settled.
 
-        Errors of the first kind: nothing was written, and nothing will be. The caller may perform the operations one by
-        one instead, in another transaction.
+        Errors of the first kind: nothing was written, and nothing will be. The caller may request fewer of the
+        transactions, or perform the operations one by one instead, in other transactions.
 
         :raises LedgerSealed: a segment accepts no more entries.
         :raises LedgerNotFound: a segment was deleted.
         :raises VersionMismatch: a cursor has moved, or the subscription has acknowledgments of another transaction.
         :raises InvalidInput: the store cannot write this much in one step.
         :raises Unavailable: the step was not made.
-        :raises InvalidTransactionState: the reply of the step was lost, and the transaction was aborted since. The
-            header that says so is kept, so that a late step is refused.
+        :raises InvalidTransactionState: the reply of the step was lost, and its first transaction was aborted since.
+            The header that says so is kept, so that a late step is refused.
 
         Error of the second kind:
 
@@ -84,11 +80,12 @@ class IJointBuffer(IInPlaceBuffer):
 class IJointPendingAcks(IPendingAckStore):
     """A store whose acknowledgments may take effect in the step that commits their transaction."""
 
-    async def plan_joint(request: AckRequest) -> JointAck | None:
+    async def plan_joint(requests: tuple[AckRequest, ...]) -> JointAck | None:
         """
-        Return individual acknowledgments as a part of a step; nothing is written. None: call ``add`` instead.
+        Return individual acknowledgments, each of another branch, as a part of a step; nothing is written.
 
-        None also if a message is acknowledged already, which ``add`` reports. Plans for one subscription on a segment
+        None: plan fewer of them, or call ``add`` for each instead. This is so if a message is acknowledged already, or
+        by two of them, which ``add`` reports. Plans for one subscription on a segment
         follow one another: this waits until the plan before it is finished. A caller that makes several plans makes
         them in the order of (segment, subscription), so that two callers never wait for each other.
         """
@@ -97,6 +94,6 @@ class IJointPendingAcks(IPendingAckStore):
         """
         End a plan. ``written``: the cursor's record; None if the step wrote nothing, or it is not known what.
 
-        To be called once for each plan, also after a failure. With a record, the transaction is committed, and the
+        To be called once for each plan, also after a failure. With a record, the transactions are committed, and the
         messages are finished.
         """

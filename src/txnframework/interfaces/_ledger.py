@@ -232,36 +232,23 @@ class IColocatedLedgerStore(ILedgerStore):
           them. What one call of another method reads is from before the step, or from after it.
         * One refused part refuses everything, also an entry that ``append`` would report as a duplicate.
         * Each check excludes a concurrent change of its record, as a check of IAtomicBatchStore does.
+        * A record with an entry in a range of ``vacant`` refuses everything. The ranges are looked at while all records
+          of the batch are held. Take another batch that checks one of the records that this one writes, with any
+          expectation, and puts an entry into a range. It is confirmed before the look, and refuses this one, or it is
+          applied after this one is visible.
 
-        Freedoms. If several parts are refused, the error names any one of them. A sequence that is not above its
-        producer's highest remembered one in that ledger may be refused as if it were stored. Then the entries are
-        appended to each ledger by itself.
+        Freedoms. Entries of records that the batch itself writes may count as in the range. If several parts are
+        refused, the error names any one of them. A sequence that is not above its producer's highest remembered one in
+        that ledger may be refused as if it were stored. Then the entries are appended to each ledger by itself.
 
         :raises LedgerSealed: a row is sealed; nothing was written.
         :raises LedgerNotFound: a ledger was deleted; nothing was written.
-        :raises VersionMismatch: a record is not as expected; the error names it; nothing was written.
+        :raises VersionMismatch: a record is not as expected, or has an entry in a range of ``vacant``; the error names
+            it; nothing was written.
         :raises SequenceStored: a sequence, or part of it, is already stored, or twice in the request, whatever copy
             ``replaces`` names; nothing was written.
         :raises OutcomeUnknown: everything was written, or nothing, as after a cancelled call; read before trying again.
             A record that is put with the expectation ABSENT shows which: it exists if and only if everything was
             written. If a caller then puts that record itself, expecting its absence, the step cannot be applied while
             the record exists.
-        """
-
-
-class ISerialLedgerStore(IColocatedLedgerStore):
-    """
-    A store that applies its joint appends and every write of its records one after the other.
-
-    It takes requests with ``vacant``. No record has an entry in these ranges at the moment of the step. So of two steps
-    that each require a range to be vacant and put a record with an entry in it, one is refused. A store whose writes
-    run side by side refuses ``vacant`` with ValueError: each of two such steps could read before the other has written.
-    """
-
-    async def append_jointly(request: JointAppend) -> JointAppended:
-        """
-        Append entries and apply a batch, as IColocatedLedgerStore does, if the ranges in ``vacant`` are.
-
-        :raises VersionMismatch: a record is not as expected, or has an entry in a range of ``vacant``; the error names
-            it; nothing was written.
         """

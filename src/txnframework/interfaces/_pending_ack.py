@@ -5,8 +5,7 @@ from __future__ import annotations
 from zope.interface import Attribute, Interface
 
 from txnframework.model.acks import Ack, AckRequest, PendingAcks, ProcessedRange
-from txnframework.model.cursor import Cursor, CursorMove
-from txnframework.model.ids import Branch
+from txnframework.model.cursor import BranchAcks, Cursor, CursorMove
 from txnframework.model.metadata import Record
 from txnframework.model.transactions import Transaction
 
@@ -53,9 +52,9 @@ class IPlannedCursor(ICursor):
     ``finish`` once, whatever came of the batch. Without a plan the caller commits first, and calls ``apply`` later.
     """
 
-    async def plan(branch: Branch, incarnation: int, acks: tuple[Ack, ...]) -> CursorMove | None:
+    async def plan(incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
         """
-        Return the compare-and-set that unites individual acknowledgments with the cursor; nothing is written.
+        Return the compare-and-set that unites the acknowledgments of branches with the cursor; nothing is written.
 
         None if the cursor is not known well enough, if it has another incarnation or was deleted, or while another plan
         is not finished. The put is refused by the store if the cursor has changed since it was read.
@@ -65,7 +64,7 @@ class IPlannedCursor(ICursor):
         """
         Note the record that the put wrote, or None if it wrote nothing or its outcome is unknown.
 
-        With a record, ``move.branch`` is committed, and its acknowledged messages are finished.
+        With a record, the branches of the move are committed, and their acknowledged messages are finished.
         """
 
 

@@ -58,7 +58,7 @@ class JointAppend(msgspec.Struct, frozen=True, gc=False):
     Entries of any number of ledgers, and a batch of records, to be written all or nothing.
 
     ``appends``: at most one for each ledger, and each with at least one entry. ``vacant``: index ranges in which no
-    record may have an entry; only for an ISerialLedgerStore. Each part may be empty.
+    record may have an entry. Each part may be empty.
     """
 
     appends: tuple[LedgerAppend, ...]

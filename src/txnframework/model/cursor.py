@@ -45,19 +45,22 @@ class Cursor:
         return self.family in ("", family)
 
 
+BranchAcks = tuple[Branch, tuple[Ack, ...]]
+"""Individual acknowledgments of a branch."""
+
+
 @dataclass(frozen=True, slots=True)
 class CursorMove:
     """
-    A planned move of a cursor by the individual acknowledgments ``acks`` of ``branch``.
+    A planned move of a cursor by acknowledgments of one or several branches.
 
     ``put`` replaces the cursor's record only if it has not changed since it was read, as ``before``. ``incarnation`` is
     the cursor's.
     """
 
     put: Put
-    branch: Branch
     incarnation: int
-    acks: tuple[Ack, ...]
+    parts: tuple[BranchAcks, ...]
     before: Cursor
 
 

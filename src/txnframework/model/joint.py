@@ -22,24 +22,35 @@ class JointAck(msgspec.Struct, frozen=True, gc=False):
     vacant: tuple[IndexRange, ...]
 
 
-class JointCommit(msgspec.Struct, frozen=True, gc=False):
+class JointTransaction(msgspec.Struct, frozen=True, gc=False):
     """
-    A transaction that begins and commits in one step.
+    A transaction of the step.
 
-    ``txn_id``: from ``IJointCoordinator.reserve_id``; used for one request. ``principal``: that of the transaction.
-    ``appends``: its entries, all with branch 0 of the transaction and without sequences. ``acks``: at most one for each
-    subscription on a segment. One of ``appends`` and ``acks`` may be empty.
+    ``txn_id``: from ``IJointCoordinator.reserve_id``; used again only after a refusal. ``principal``: that of the
+    transaction.
     """
 
     txn_id: TxnID
     principal: str
+
+
+class JointCommit(msgspec.Struct, frozen=True, gc=False):
+    """
+    Transactions that begin and commit in one step.
+
+    ``transactions``: at least one. ``appends``: their entries, each with branch 0 of one of them and without sequences;
+    at most one item for each ledger. ``acks``: at most one for each subscription on a segment. One of ``appends`` and
+    ``acks`` may be empty.
+    """
+
+    transactions: tuple[JointTransaction, ...]
     appends: tuple[LedgerAppend, ...]
     acks: tuple[JointAck, ...] = ()
 
 
 class JointCommitted(msgspec.Struct, frozen=True, gc=False):
     """
-    What a committed transaction has written, in the order of the request.
+    What committed transactions have written, in the order of the request.
 
     ``positions``: those of the entries of each ledger. ``cursors``: the records that the moves of the cursors wrote.
     Both are None if the reply of the step was lost, and the header showed that it was applied.

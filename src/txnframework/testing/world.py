@@ -26,8 +26,7 @@ from txnframework.interfaces import (
 )
 from txnframework.model import Participant, Transaction
 from txnframework.model.acks import Ack, ProcessedRange
-from txnframework.model.cursor import Cursor, CursorMove, from_record, to_record, unite
-from txnframework.model.ids import Branch
+from txnframework.model.cursor import BranchAcks, Cursor, CursorMove, from_record, to_record, unite
 from txnframework.model.metadata import Expect, Put, Record
 from txnframework.model.paths import cursor_key
 from txnframework.model.positions import EARLIEST, Position
@@ -106,14 +105,14 @@ class SuiteCursor:
 class PlannedSuiteCursor(SuiteCursor):
     """A cursor that can move in the step of a transaction; a plan starts from the record as it is now."""
 
-    async def plan(self, branch: Branch, incarnation: int, acks: tuple[Ack, ...]) -> CursorMove | None:
-        """Return the compare-and-set that unites ``acks`` with the cursor, or None."""
+    async def plan(self, incarnation: int, parts: tuple[BranchAcks, ...]) -> CursorMove | None:
+        """Return the compare-and-set that unites acknowledgments with the cursor, or None."""
         record = await self._store.get(self._key)
         before = _cursor_of(record)
-        after = unite(before, acks)
+        after = unite(before, (ack for _, acks in parts for ack in acks))
         if before.incarnation != incarnation or after == before:
             return None
-        return CursorMove(self._put(record, after), branch, incarnation, acks, before)
+        return CursorMove(self._put(record, after), incarnation, parts, before)
 
     async def finish(self, move: CursorMove, written: Record | None) -> None:
         """Note nothing: each plan reads the record."""

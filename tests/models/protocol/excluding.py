@@ -1,19 +1,14 @@
 """
-Acknowledgments in one step on a database whose writes run side by side (no code follows this yet).
+Acknowledgments in one step on a database whose writes run side by side.
 
-A step requires that a range of an index has no entry, and a usual acknowledgment puts an entry there. Today only stores
-with serial writes take such steps. This model shows what it would take where each statement reads a snapshot, and sees
-nothing that is committed after it began: locks on the ranges, which the database keeps until a transaction ends.
+A step requires that a range of an index has no entry, and a usual acknowledgment puts an entry there. Each statement
+reads a snapshot, and sees nothing that is committed after it began. What makes the range conclusive is the lock of a
+record, the *cursor*: the step moves it, and a process that puts an entry checks it, whatever its version is.
 
-Who takes part: a *usual* process, which acknowledges two messages by one statement, each in a range of its own. The
-statement also changes other records. Then the process looks at the cursors, and confirms the acknowledgments or takes
-them back. What it confirmed is settled later: the cursors move, then the entries are deleted. Two *steps* plan the same
-two messages, and each moves the cursors in its only database transaction. A step may be killed.
-
-Releases use a database side by side, and an earlier one takes no locks (the rule ``SHARED``). So before the first step,
-the database itself must lock for everybody who puts an entry, or refuse the earlier releases, also those that have it
-open already. A trigger would lock after the records (against ``RANGES_FIRST``), so the database would have to end
-deadlocks.
+Who takes part: a *usual* process, which acknowledges two messages by one statement, each in a range of its own. Then
+the process looks at the cursors, and confirms the acknowledgments or takes them back. What it confirmed is settled
+later: the cursors move, then the entries are deleted. Two *steps* plan the same two messages, and each moves both
+cursors in its only database transaction. A step may be killed.
 """
 
 from __future__ import annotations
@@ -31,38 +26,33 @@ STUCK = "a process waits for ever"
 class Rule(StrEnum):
     """What makes a vacant range conclusive, and lets nobody wait for ever."""
 
-    SHARED = "each process that puts an entry locks its range against steps, whatever release it is of"
-    EXCLUSIVE = "a step locks the ranges against entries and other steps"
-    LATER_STATEMENT = "a step looks at the ranges in a statement that begins once it has the locks"
+    SHARED = "each process that puts an entry checks the cursor of its range, which excludes moves of it"
+    LATER_STATEMENT = "a step looks at the ranges in a statement that begins once it has the locks of the cursors"
     HELD_TO_THE_END = "a step keeps its locks until its changes are visible"
     PUT_THEN_LOOK = "a usual process looks at the cursors after its entries are visible"
     COMPARED = "a step moves the cursors only if they are as it planned"
-    SORTED = "all processes lock the ranges in the same order"
-    RANGES_FIRST = "all processes lock ranges before they lock records"
+    SORTED = "all processes lock the cursors in the same order"
     OF_THE_TRANSACTION = "the locks end with the database transaction, not with the connection"
 
 
 HARM = {
     Rule.SHARED: TWICE,
-    Rule.EXCLUSIVE: TWICE,
     Rule.LATER_STATEMENT: TWICE,
     Rule.HELD_TO_THE_END: TWICE,
     Rule.PUT_THEN_LOOK: TWICE,
     Rule.COMPARED: TWICE,
     Rule.SORTED: STUCK,
-    Rule.RANGES_FIRST: STUCK,
     Rule.OF_THE_TRANSACTION: STUCK,
 }
-STATES_MIN = 400
+STATES_MIN = 250
 
 
 class Op(StrEnum):
-    """What a process does next; ``RANGE_A`` to ``RECORDS`` wait for a lock."""
+    """What a process does next; ``CURSOR_A`` and ``CURSOR_B`` wait for a lock."""
 
     PLAN = "plans"
-    RANGE_A = "locks range a"
-    RANGE_B = "locks range b"
-    RECORDS = "locks the records"
+    CURSOR_A = "locks cursor a"
+    CURSOR_B = "locks cursor b"
     LOOK_AT_RANGES = "looks at the ranges"
     COMMIT = "commits in the database"
     LOOK_AT_CURSORS = "looks at the cursors"
@@ -71,30 +61,25 @@ class Op(StrEnum):
     FORGET = "deletes the entries"
 
 
-LOCKS = (Op.RANGE_A, Op.RANGE_B, Op.RECORDS)
-RANGES = (Op.RANGE_A, Op.RANGE_B)
+LOCKS = (Op.CURSOR_A, Op.CURSOR_B)
 Program = tuple[Op, ...]
 
 USUAL: Program = (*LOCKS, Op.COMMIT, Op.LOOK_AT_CURSORS, Op.ANSWER, Op.SETTLE, Op.FORGET)
-STEP: Program = (Op.PLAN, *RANGES, Op.LOOK_AT_RANGES, Op.RECORDS, Op.COMMIT)
+STEP: Program = (Op.PLAN, *LOCKS, Op.LOOK_AT_RANGES, Op.COMMIT)
 
 
 def programs(without: Rule | None) -> tuple[Program, Program, Program]:
     """Return what the usual process and the steps do, with one of the rules left out; pure."""
     usual, step, other = USUAL, STEP, STEP
     if without is Rule.SHARED:
-        usual = tuple(op for op in USUAL if op not in RANGES)
-    elif without is Rule.EXCLUSIVE:
-        step = other = tuple(op for op in STEP if op not in RANGES)
+        usual = tuple(op for op in USUAL if op not in LOCKS)
     elif without is Rule.LATER_STATEMENT:
         # One statement has one snapshot, which is older than the locks that the statement waits for.
-        step = other = (Op.PLAN, Op.LOOK_AT_RANGES, *RANGES, Op.RECORDS, Op.COMMIT)
+        step = other = (Op.PLAN, Op.LOOK_AT_RANGES, *LOCKS, Op.COMMIT)
     elif without is Rule.PUT_THEN_LOOK:
         usual = (Op.LOOK_AT_CURSORS, *LOCKS, Op.COMMIT, Op.ANSWER, Op.SETTLE, Op.FORGET)
     elif without is Rule.SORTED:
-        other = (Op.PLAN, Op.RANGE_B, Op.RANGE_A, Op.LOOK_AT_RANGES, Op.RECORDS, Op.COMMIT)
-    elif without is Rule.RANGES_FIRST:
-        usual = (Op.RECORDS, *RANGES, *USUAL[len(LOCKS) :])
+        other = (Op.PLAN, Op.CURSOR_B, Op.CURSOR_A, Op.LOOK_AT_RANGES, Op.COMMIT)
     return usual, step, other
 
 
@@ -148,9 +133,9 @@ class Model:
                 yield f"{name} {op}", perform(state, number, op, mine._replace(done=mine.done + 1))
 
     def _waits(self, state: State, number: int, op: Op) -> bool:
-        """Return whether another process has the lock; only the usual process shares ranges, and it is alone."""
-        lock = Op.RECORDS if op is Op.SETTLE else op
-        return lock in LOCKS and any(lock in one.held for place, one in enumerate(state.processes) if place != number)
+        """Return whether another process has a lock; only the usual process shares cursors, and it is alone."""
+        wanted = set(LOCKS) if op is Op.SETTLE else {op} & set(LOCKS)
+        return any(wanted & one.held for place, one in enumerate(state.processes) if place != number)
 
     def _usual(self, state: State, number: int, op: Op, mine: Process) -> State:
         if op in LOCKS:
@@ -172,12 +157,10 @@ class Model:
     def _step(self, state: State, number: int, op: Op, mine: Process) -> State:
         if op is Op.PLAN:
             mine = mine._replace(planned=state.cursors, ended=state.cursors > 0)
-        elif op is Op.RECORDS:
+        elif op in LOCKS:
             mine = mine._replace(held=mine.held | {op})
             if state.cursors != mine.planned and self._without is not Rule.COMPARED:
                 mine = _over(mine)
-        elif op in LOCKS:
-            mine = mine._replace(held=mine.held | {op})
         elif op is Op.LOOK_AT_RANGES:
             kept = frozenset() if self._without is Rule.HELD_TO_THE_END else mine.held
             mine = _over(mine) if state.entries else mine._replace(held=kept)

@@ -8,10 +8,10 @@ from zope.interface import implementer
 
 from txnframework.interfaces import (
     IColocatedLedger,
+    IColocatedLedgerStore,
     ICopyableLedgerStore,
     IManagedLedger,
     IRestorable,
-    ISerialLedgerStore,
     IWatch,
 )
 from txnframework.model import (
@@ -151,7 +151,7 @@ class MemoryManagedLedger:
         return watch
 
 
-@implementer(ISerialLedgerStore, ICopyableLedgerStore, IRestorable)
+@implementer(IColocatedLedgerStore, ICopyableLedgerStore, IRestorable)
 class MemoryLedgerStore:
     """One client of the ledgers of a ``MemorySpace``."""
 

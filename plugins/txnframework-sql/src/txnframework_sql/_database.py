@@ -132,11 +132,8 @@ class Database(Executor, Protocol):
     """
     An executor, and the operations that differ between the kinds of database.
 
-    ``location`` is equal for two databases if one step can change what both have. ``is_serial``: all writes of the
-    database follow one another.
+    ``location`` is equal for two databases if one step can change what both have.
     """
-
-    is_serial: bool
 
     @property
     def location(self) -> object: ...

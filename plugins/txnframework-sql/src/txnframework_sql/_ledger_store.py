@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from zope.interface import alsoProvides, implementer
+from zope.interface import implementer
 
 from txnframework.environment import Environment
 from txnframework.errors import Closed
@@ -16,7 +16,6 @@ from txnframework.interfaces import (
     ILedgerStore,
     IManagedLedger,
     IRestorable,
-    ISerialLedgerStore,
     IWatch,
 )
 from txnframework.model import (
@@ -225,8 +224,6 @@ class SqlLedgerStore:
         self.identity = identity
         self.location: object = database.location
         self.database = database
-        if database.is_serial:
-            alsoProvides(self, ISerialLedgerStore)
         self._environment = environment
         self._options = options
         self._entries = database.entries(options)
@@ -243,8 +240,6 @@ class SqlLedgerStore:
 
     async def append_jointly(self, request: JointAppend) -> JointAppended:
         """Append entries to several ledgers and apply a batch, in one step."""
-        if request.vacant and not self.database.is_serial:
-            raise ValueError("writers of this database run side by side: no index range can be required to be vacant")
         if len({ledger_of(one.ledger).id for one in request.appends}) < len(request.appends):
             raise ValueError("a joint append has the entries of one ledger in one place")
         check_batch(request.batch)

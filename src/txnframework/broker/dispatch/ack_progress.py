@@ -153,12 +153,14 @@ class AckProgress:
 
     def held_by(self, branch: Branch, acks: Iterable[Ack]) -> tuple[list[HeldMessage], bool]:
         """
-        Return the messages of individual acknowledgments that are pending in ``branch``, and whether these are all.
+        Return the messages that a commit of ``branch`` finishes, by its individual acknowledgments, and whether these
+        are all.
 
-        Messages that are not held here do not matter.
+        They are pending in it, or being acknowledged in its only step. Messages that are not held here do not matter.
         """
         found = [held for ack in acks for at in _messages_of(ack) if (held := self.messages.get(at)) is not None]
-        pending = [one for one in found if one.state is MessageState.PENDING_ACK and one.holder == branch]
+        states = (MessageState.PENDING_ACK, MessageState.ACKING)
+        pending = [one for one in found if one.state in states and one.holder == branch]
         return pending, len(pending) == len(found)
 
     def finished_in(self, branch: Branch, done: Iterable[HeldMessage]) -> None:

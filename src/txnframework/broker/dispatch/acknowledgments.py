@@ -84,7 +84,7 @@ class AckRecorder:
         self, messages: tuple[SizedPosition, ...], request: AckRequest, consumer: int
     ) -> AckInProgress | None:
         """
-        Mark messages whose acknowledgment is about to take effect in a step that was planned; see ``JointAck``.
+        Mark messages whose acknowledgment is about to take effect in the only step of its transaction.
 
         None if they are to be acknowledged one after the other: they are of another incarnation, an acknowledgment of
         one of them is in progress, or an earlier dispatch delivered some of them.

@@ -228,11 +228,12 @@ class SegmentDispatch:
         """
         if move.incarnation != self.incarnation:
             return
-        done, is_whole = self.progress.held_by(move.branch, move.acks)
-        self.progress.finished_in(move.branch, done)
-        self.remove_finished(done)
-        if not is_whole:
-            self._trigger.request()
+        for branch, acks in move.parts:
+            done, is_whole = self.progress.held_by(branch, acks)
+            self.progress.finished_in(branch, done)
+            self.remove_finished(done)
+            if not is_whole:
+                self._trigger.request()
 
     # -- refreshing from the stores -------------------------------------------------------------------
 

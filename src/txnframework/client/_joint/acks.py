@@ -12,12 +12,10 @@ from txnframework.client._subscription.acknowledgments import ConsumerAcks
 from txnframework.interfaces import IJointPendingAcks
 from txnframework.model.acks import AckRequest
 from txnframework.model.ids import Branch
-from txnframework.model.joint import JointAck
-from txnframework.model.metadata import Record
 
 
 class SegmentAcks:
-    """Acknowledgments of one consumer on one segment: planned, then marked as in progress, then finished."""
+    """Acknowledgments of one consumer on one segment: marked as in progress, then finished by the step."""
 
     def __init__(
         self, consumer: ConsumerAcks, attached: Attachment, sized: tuple[SizedPosition, ...], request: AckRequest
@@ -26,34 +24,24 @@ class SegmentAcks:
         if not IJointPendingAcks.providedBy(pending_acks):
             raise StepsNeeded
         self.name: tuple[str, str] = (pending_acks.segment, pending_acks.subscription)
+        self.stored: tuple[IJointPendingAcks, AckRequest] = (pending_acks, request)
+        """The store that plans them, and what it plans."""
         self._consumer = consumer
         self._attached = attached
-        self._pending_acks: IJointPendingAcks = pending_acks
         self._sized = sized
-        self._request = request
-        self._planned: JointAck | None = None
         self._progress: AckInProgress | None = None
-        self._written: Record | None = None
-
-    async def plan(self) -> JointAck:
-        """Return the part of the step; raise StepsNeeded if it can be none."""
-        self._planned = planned = await self._pending_acks.plan_joint(self._request)
-        if planned is None:
-            raise StepsNeeded
-        return planned
 
     def begin(self) -> None:
-        """Mark the messages; nothing may be waited for between this and the step."""
-        self._progress = self._attached.begin_joint_ack(self._sized, self._request)
+        """Mark the messages; raise StepsNeeded if they cannot be acknowledged now."""
+        self._progress = self._attached.begin_joint_ack(self._sized, self.stored[1])
         if self._progress is None:
             raise StepsNeeded
 
-    def committed(self, written: Record | None) -> None:
-        """Let the transaction hold the messages, until the moved cursor finishes them."""
+    def committed(self) -> None:
+        """Let the transaction hold those messages that the move of the cursor has not finished."""
         assert self._progress is not None, "it has begun"
         self._progress.recorded()
         self._progress = None
-        self._written = written
 
     def failed(self, error: BaseException) -> None:
         """Free the messages if nothing was written."""
@@ -65,18 +53,14 @@ class SegmentAcks:
         else:
             progress.unsure()
 
-    async def finish(self) -> None:
-        """End the plan, whatever came of the step."""
-        planned, self._planned = self._planned, None
-        if planned is None:
-            return
-        await self._pending_acks.finish_joint(planned, self._written)
+    def end(self) -> None:
+        """Let the segment be given up, if that was to wait for these acknowledgments."""
         self._attached.end_joint_ack()
 
     async def note(self) -> None:
         """Let the consumer note that it has acknowledged the messages."""
         positions = [position for position, _ in self._sized]
-        await self._consumer.acknowledged(self.name[0], self._attached, positions, self._request.branch)
+        await self._consumer.acknowledged(self.name[0], self._attached, positions, self.stored[1].branch)
 
 
 def segment_acks(planned: Sequence[PlannedAck], branch: Branch, principal: str) -> list[SegmentAcks]:

@@ -11,5 +11,5 @@ class StepsNeeded(Superseded):
     """The transaction cannot be one step now; nothing was written."""
 
 
-REFUSALS: Final = (StepsNeeded, *JOINT_REFUSALS)
+REFUSALS: Final = (Superseded, *JOINT_REFUSALS)
 """The errors after which nothing is written by the step, now or later, so that the usual steps may follow."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from txnframework.broker import Host
+from txnframework.broker import Host, WaitingTransaction
 from txnframework.client._base import require_open
 from txnframework.client._joint.acks import SegmentAcks, segment_acks
 from txnframework.client._joint.appends import JointAppends
@@ -17,7 +17,7 @@ from txnframework.client._transaction import TransactionPart
 from txnframework.errors import OutcomeUnknown, TxnFrameworkError
 from txnframework.interfaces import IJointCoordinator
 from txnframework.model.ids import Branch
-from txnframework.model.joint import JointCommit
+from txnframework.model.joint import JointTransaction
 from txnframework.model.transactions import Begin, State, Transaction
 
 
@@ -33,7 +33,7 @@ async def transact_jointly(
     coordinator = IJointCoordinator(await host.coordinator(*place), None)
     sends = [one for one in operations if isinstance(one, PlannedSend)]
     acks = [one for one in operations if isinstance(one, PlannedAck)]
-    if coordinator is None or (acks and not coordinator.takes_acks):
+    if coordinator is None:
         return None
     if any(one.has_chosen_sequence for one in sends):
         return None  # an earlier call may have stored such a message, and only a send finds its copy
@@ -87,26 +87,29 @@ class _JointTransaction:
         own = self._host.own_transactions
         if acking:
             own.abort_in_time(self._as_open())
+        transaction = WaitingTransaction(
+            self._coordinator,
+            JointTransaction(self._branch.txn_id, self._request.principal),
+            appends.requests(),
+            tuple([one.stored for one in acking]),
+        )
         try:
-            planned = tuple([await one.plan() for one in acking])
             for one in acking:
                 one.begin()
-            committed = await self._coordinator.commit_jointly(
-                JointCommit(self._branch.txn_id, self._request.principal, appends.requests(), planned)
-            )
+            await self._host.joint_steps.commit(transaction)
             own.outcomes.note(self._branch, counts=True)
-            for at, one in enumerate(acking):
-                one.committed(None if committed.cursors is None else committed.cursors[at])
+            for one in acking:
+                one.committed()
         except BaseException as error:
             for one in acking:
                 one.failed(error)
             raise
         finally:
             for one in acking:
-                await one.finish()
+                one.end()
             own.end_settled(self._branch.txn_id)
         try:
-            await appends.confirm(committed.positions)
+            await appends.confirm(transaction.positions)
             for one in acking:
                 await one.note()
         except TxnFrameworkError as error:

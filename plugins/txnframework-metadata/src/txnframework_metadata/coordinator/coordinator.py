@@ -22,7 +22,6 @@ from txnframework.interfaces import (
     ICoCommitCoordinator,
     IDatabaseTransaction,
     IJointCoordinator,
-    ISerialLedgerStore,
     IWatch,
 )
 from txnframework.model import index_keys
@@ -112,7 +111,6 @@ class MetadataCoordinator:
         )
         self._ledgers = context.ledgers
         self._joint_ledgers = colocated_ledgers(context.ledgers, context.store)
-        self.takes_acks: bool = ISerialLedgerStore.providedBy(context.ledgers)
         if self._joint_ledgers is not None:
             alsoProvides(self, IJointCoordinator)
         self._closed = asyncio.Event()
@@ -202,7 +200,7 @@ class MetadataCoordinator:
         return await self._ids.next_id()
 
     async def commit_jointly(self, request: JointCommit) -> JointCommitted:
-        """Begin and commit a transaction in one step, with its entries and acknowledgments."""
+        """Begin and commit transactions in one step, with their entries and acknowledgments."""
         self._require_open()
         assert self._joint_ledgers is not None, "only an IJointCoordinator is asked"
         return await commit_jointly(

@@ -1,25 +1,26 @@
 """
 Transactions that begin and commit in one step of the database that has the headers, the ledgers and the cursors.
 
-The step creates the header as COMMITTED. So it does what otherwise begin, intents, appends, acknowledgments, commit and
-settling do one after the other, with nothing between them that another process could see.
+The step creates their headers as COMMITTED. So it does what otherwise begin, intents, appends, acknowledgments, commit
+and settling do one after the other, with nothing between them that another process could see.
 
 * An entry has branch 0 of its transaction, because readers, snapshots and copies know transactions by it. It needs no
   intent: an intent holds readers back while its transaction is open, and this one never is.
 * An acknowledgment needs no record. Of two transactions that acknowledge one message, both put a record and then look
-  for the other's. This step instead requires that no such record is stored at its moment, which is conclusive only on
-  an ISerialLedgerStore. Another transaction that puts its record later looks afterwards, and finds the cursor moved.
+  for the other's. This step instead requires that no such record is stored at its moment. A process that puts a record
+  checks the cursor in the same batch, whatever its version, so no record is put beside the step. Another transaction
+  that puts its record later looks afterwards, and finds the cursor moved.
 * The cursor's version is part of the step, so an acknowledgment outside of transactions, a seek, or another step that
   moved the cursor refuses it.
 
 Crash windows:
 
 * Before the step nothing is stored, and after it everything is. An id that was reserved is unused.
-* If the reply is lost, the header shows the outcome. If there is no header, the step may still be under way. A header
-  that says ABORTED is then put, with the expectation that there is none: the *fence*. Either the step finds the fence
-  and is refused, or the fence finds the step's header. A fence must outlast every late step, also where the outcomes
-  of transactions are kept for a short time only. So it says that the transaction ends ``FENCE_MS`` from now, and is
-  collected after that.
+* If the reply is lost, the header of the first transaction shows the outcome of all. If there is no header, the step
+  may still be under way. A header that says ABORTED is then put, with the expectation that there is none: the *fence*.
+  Either the step finds the fence and is refused, or the fence finds the step's header. A fence must outlast every late
+  step, also where the outcomes of transactions are kept for a short time only. So it says that the transaction ends
+  ``FENCE_MS`` from now, and is collected after that.
 * A process that was paused before it reads may find no header because the header of the step was collected since. A
   fence would then say that a committed transaction is aborted. So there is no fence once the outcome may be forgotten.
 """
@@ -37,7 +38,7 @@ from txnframework.errors import (
 from txnframework.interfaces import IColocatedLedgerStore, IColocatedStore, ILedgerStore, IMetadataStore
 from txnframework.model.colocated import JointAppend
 from txnframework.model.ids import TxnID
-from txnframework.model.joint import JointCommit, JointCommitted
+from txnframework.model.joint import JointCommit, JointCommitted, JointTransaction
 from txnframework.model.metadata import Batch, Expect, Put
 from txnframework.model.paths import header_key
 from txnframework.model.records import FORMAT, TransactionHeader, encode
@@ -65,18 +66,20 @@ async def commit_jointly(
 ) -> JointCommitted:
     """Make the step; see ``IJointCoordinator.commit_jointly``. ``retention_ms``: how long outcomes are kept."""
     now_ms, kept_until_ms = environment.now_ms(), environment.monotonic_ms() + retention_ms
-    header = _header_put(request, State.COMMITTED, now_ms, now_ms)
-    batch = Batch((), (header, *(ack.move.put for ack in request.acks)), (), across_partitions=True)
+    headers = [_header_put(one, State.COMMITTED, now_ms, now_ms) for one in request.transactions]
+    batch = Batch((), (*headers, *(ack.move.put for ack in request.acks)), (), across_partitions=True)
     vacant = tuple(one for ack in request.acks for one in ack.vacant)
     try:
         done = await ledgers.append_jointly(JointAppend(request.appends, batch, vacant))
     except OutcomeUnknown as unknown:
-        await _require_committed(store, environment, request, attempts_max, kept_until_ms, unknown)
+        # The step wrote all headers or none, so the first one decides for all.
+        first = request.transactions[0]
+        await _require_committed(store, environment, first, attempts_max, kept_until_ms, unknown)
         return JointCommitted(None, None)
-    return JointCommitted(done.positions, done.records[1:])
+    return JointCommitted(done.positions, done.records[len(headers) :])
 
 
-def _header_put(request: JointCommit, state: State, created_ms: int, finalized_ms: int) -> Put:
+def _header_put(transaction: JointTransaction, state: State, created_ms: int, finalized_ms: int) -> Put:
     """Return the write of a header that does not exist yet; pure."""
     document = TransactionHeader(
         format=FORMAT,
@@ -84,17 +87,17 @@ def _header_put(request: JointCommit, state: State, created_ms: int, finalized_m
         timeout_ms=created_ms,
         created_ms=created_ms,
         finalized_ms=finalized_ms,
-        principal=request.principal,
+        principal=transaction.principal,
         branches=[0] if state is State.COMMITTED else None,
     )
-    indexes = header_indexes(request.txn_id, document)
-    return Put(header_key(request.txn_id), encode(document), Expect.ABSENT, indexes)
+    indexes = header_indexes(transaction.txn_id, document)
+    return Put(header_key(transaction.txn_id), encode(document), Expect.ABSENT, indexes)
 
 
 async def _require_committed(
     store: IMetadataStore,
     environment: Environment,
-    request: JointCommit,
+    transaction: JointTransaction,
     attempts_max: int,
     kept_until_ms: int,
     unknown: OutcomeUnknown,
@@ -102,12 +105,13 @@ async def _require_committed(
     """
     Return if the step was applied; otherwise prevent it from being applied later, and raise.
 
-    ``kept_until_ms``: the monotonic time from which the header of the step may be collected.
+    ``transaction``: one of those of the step. ``kept_until_ms``: the monotonic time from which the header of the step
+    may be collected.
 
     :raises InvalidTransactionState: the transaction is aborted.
     :raises OutcomeUnknown: the store cannot be asked, or the outcome may be forgotten.
     """
-    txn_id = request.txn_id
+    txn_id = transaction.txn_id
     for _ in range(attempts_max):
         try:
             header = await read_header(store, txn_id)
@@ -115,7 +119,7 @@ async def _require_committed(
                 if environment.monotonic_ms() >= kept_until_ms:
                     break
                 now_ms = environment.now_ms()
-                await store.put(_header_put(request, State.ABORTED, now_ms, now_ms + FENCE_MS))
+                await store.put(_header_put(transaction, State.ABORTED, now_ms, now_ms + FENCE_MS))
                 raise _fenced(txn_id) from unknown
         except (VersionMismatch, OutcomeUnknown):
             continue  # the step's header, or the fence of this call, may be there by now

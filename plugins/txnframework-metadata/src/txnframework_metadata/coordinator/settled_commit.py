@@ -127,7 +127,7 @@ async def _move(place: AckSettler, operations: Sequence[StoredOperation]) -> _Mo
     if len(incarnations) > 1 or len({one.branch for one in operations}) > 1:
         return None
     try:
-        planned = await place.cursor.plan(operations[0].branch, incarnations.pop(), tuple(acks))
+        planned = await place.cursor.plan(incarnations.pop(), ((operations[0].branch, tuple(acks)),))
     except TxnFrameworkError:
         return None  # the settling reports it
     return None if planned is None else _Move(place, planned, operations)

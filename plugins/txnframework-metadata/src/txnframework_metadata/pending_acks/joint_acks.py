@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from txnframework.interfaces import IPlannedCursor
 from txnframework.model import index_keys
 from txnframework.model.ack_overlap import AckContext, judge
 from txnframework.model.acks import AckRequest
-from txnframework.model.cursor import Cursor, CursorMove
+from txnframework.model.cursor import Cursor, CursorMove, unite
 from txnframework.model.ids import METADATA_FAMILY
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION
 from txnframework.model.joint import JointAck
@@ -30,14 +31,15 @@ class JointAcks:
             ACKS_BY_SEGMENT_SUBSCRIPTION, cursor.segment, cursor.subscription
         )
 
-    async def plan(self, request: AckRequest) -> JointAck | None:
-        """Return the plan of a request, or None; see ``IJointPendingAcks.plan_joint``."""
-        if request.processed is not None or any(ack.cumulative for ack in request.acks):
+    async def plan(self, requests: Sequence[AckRequest]) -> JointAck | None:
+        """Return the plan of requests, or None; see ``IJointPendingAcks.plan_joint``."""
+        incarnations = {one.incarnation for one in requests}
+        if len(incarnations) > 1 or not all(map(_is_individual, requests)):
             return None
         await self._turn.acquire()
         planned: JointAck | None = None
         try:
-            move = await self._planned(request)
+            move = await self._planned(incarnations.pop(), requests)
             if move is not None:
                 planned = JointAck(move, (self._vacant,))
         finally:
@@ -52,20 +54,34 @@ class JointAcks:
         finally:
             self._turn.release()
 
-    async def _planned(self, request: AckRequest) -> CursorMove | None:
-        move = await self._cursor.plan(request.branch, request.incarnation, request.acks)
+    async def _planned(self, incarnation: int, requests: Sequence[AckRequest]) -> CursorMove | None:
+        parts = tuple([(one.branch, one.acks) for one in requests])
+        move = await self._cursor.plan(incarnation, parts)
         if move is None:
             # Unknown since a step that was refused, unless another plan is under way.
             await self._cursor.load()
-            move = await self._cursor.plan(request.branch, request.incarnation, request.acks)
-        if move is None or _may_take_effect(request, move.before):
+            move = await self._cursor.plan(incarnation, parts)
+        if move is None or _may_take_effect(requests, move.before):
             return move
         await self._cursor.finish(move, None)
         return None
 
 
-def _may_take_effect(request: AckRequest, cursor: Cursor) -> bool:
-    """Return whether none of the messages is acknowledged, and the cursor admits transactions of this family; pure."""
+def _is_individual(request: AckRequest) -> bool:
+    return request.processed is None and not any(ack.cumulative for ack in request.acks)
+
+
+def _may_take_effect(requests: Sequence[AckRequest], cursor: Cursor) -> bool:
+    """
+    Return whether no message is acknowledged, or is in two of the requests; pure.
+
+    The cursor must also admit transactions of this family.
+    """
     if not cursor.admits(METADATA_FAMILY):
         return False
-    return not judge(request.acks, AckContext((), (), (), (), cursor)).conflict
+    for at, request in enumerate(requests):
+        if judge(request.acks, AckContext((), (), (), (), cursor)).conflict:
+            return False
+        if at + 1 < len(requests):
+            cursor = unite(cursor, request.acks)
+    return True

@@ -108,11 +108,12 @@ class MetadataPendingAcks:
             raise ValueError(f"transaction {ended.txn_id} is {ended.state.value}, only an ended one can be settled")
         await self._settle(ended, with_writes=False)
 
-    async def plan_joint(self, request: AckRequest) -> JointAck | None:
-        """Return acknowledgments as a part of their transaction's only step, or None."""
+    async def plan_joint(self, requests: tuple[AckRequest, ...]) -> JointAck | None:
+        """Return acknowledgments as a part of the only step of their transactions, or None."""
         self._require_open()
-        require_family(request.branch.txn_id, self.segment)
-        return None if self._joint is None else await self._joint.plan(request)
+        for request in requests:
+            require_family(request.branch.txn_id, self.segment)
+        return None if self._joint is None else await self._joint.plan(requests)
 
     async def finish_joint(self, planned: JointAck, written: Record | None) -> None:
         """End a plan."""

@@ -15,7 +15,7 @@ from txnframework.errors import (
     Unavailable,
     VersionMismatch,
 )
-from txnframework.interfaces import IAtomicBatchStore, IMetadataStore
+from txnframework.interfaces import IAtomicBatchStore, IColocatedStore, IMetadataStore
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
 from txnframework.model.indexes import ACKS_BY_SEGMENT_SUBSCRIPTION, WRITES_BY_SEGMENT
@@ -30,7 +30,7 @@ from txnframework.model.metadata import (
     PutSequential,
     Record,
 )
-from txnframework.model.paths import operations_range
+from txnframework.model.paths import cursor_key, operations_range
 from txnframework.model.records import AckOperation, AnyOperation, WriteOperation, encode
 from txnframework.model.transactions import State
 from txnframework_metadata.records.headers import (
@@ -163,9 +163,10 @@ async def _put_checked(
         for document in operations
     ]
     if IAtomicBatchStore.providedBy(store):
-        check = Check(header.key, header.version)
+        guards = _cursor_checks(store, operations)
+        checks = (Check(header.key, header.version), *guards)
         try:
-            written = await store.apply(Batch((check,), tuple(puts)))
+            written = await store.apply(Batch(checks, tuple(puts), across_partitions=bool(guards)))
         except VersionMismatch:
             await require_open(store, txn_id)
             raise
@@ -188,6 +189,18 @@ async def _put_checked(
             raise OutcomeUnknown(f"operations of {txn_id} may be recorded: {error}") from undone
         raise
     return stored
+
+
+def _cursor_checks(store: IMetadataStore, operations: Iterable[AnyOperation]) -> tuple[Check, ...]:
+    """
+    Return the checks that exclude steps which move the cursors of these acknowledgments; see ``joint_commit``.
+
+    They accept every version. Only a store in a database that may have ledgers takes such steps.
+    """
+    if not IColocatedStore.providedBy(store):
+        return ()
+    keys = {cursor_key(one.segment, one.subscription): None for one in operations if isinstance(one, AckOperation)}
+    return tuple(Check(key, Expect.ANY) for key in keys)
 
 
 def _matched(

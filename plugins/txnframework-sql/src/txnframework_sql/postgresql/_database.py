@@ -79,8 +79,6 @@ class PostgresqlDatabase(PostgresqlExecutor):
     Frequent operations do not use steps: each is one statement, usually a function in the database.
     """
 
-    is_serial = False
-
     def __init__(self, pool: Pool) -> None:
         super().__init__(pool)
         # The pools of single connections that serve one purpose only.

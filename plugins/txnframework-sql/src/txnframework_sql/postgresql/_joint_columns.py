@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from txnframework.errors import TxnFrameworkError
-from txnframework.model import Expect, JointAppend, JointAppended, Position, Put, PutSequential
+from txnframework.errors import TxnFrameworkError, VersionMismatch
+from txnframework.model import Expect, IndexEntry, JointAppend, JointAppended, Key, Position, Put, PutSequential
 from txnframework_sql.postgresql._append_columns import AppendCall, LedgerGroup, PendingCall, SharedAppend, ascend
 from txnframework_sql.postgresql._connection import Row
 from txnframework_sql.postgresql._record_writes import BatchGroup, Step
-from txnframework_sql.steps.joint_appends import ledger_of
+from txnframework_sql.steps.joint_appends import holds_one, ledger_of
 from txnframework_sql.steps.shared_reads import RecordId, record_id
 from txnframework_sql.steps.statements import Change, LedgerChange, RecordChange, partition_of
 
@@ -60,11 +60,13 @@ def calls_together(calls: Iterable[GroupableCall], bytes_max: int) -> int:
     """
     Return how many calls from the front one statement takes, at least one.
 
-    No call touches a record of another one, unless both only check it, and the sequences of each producer ascend.
+    No call touches a record of another one, unless both only check it. None puts an entry into a range that a later one
+    requires to be vacant, and the sequences of each producer ascend.
     """
     held: set[RecordId] = set()
     shared: set[RecordId] = set()
     highest: dict[int, dict[str, int]] = {}
+    entries: list[IndexEntry] = []
     size = taken = 0
     for call in calls:
         size += call.bytes
@@ -73,6 +75,7 @@ def calls_together(calls: Iterable[GroupableCall], bytes_max: int) -> int:
             or not held.isdisjoint(call.held)
             or not held.isdisjoint(call.shared)
             or not shared.isdisjoint(call.held)
+            or holds_one(call.request.vacant, entries)
         ):
             break
         appends = ((highest.setdefault(ledger_of(one.ledger).id, {}), one.entries) for one in call.request.appends)
@@ -80,6 +83,7 @@ def calls_together(calls: Iterable[GroupableCall], bytes_max: int) -> int:
             break
         held |= call.held
         shared |= call.shared
+        entries += [entry for put in call.request.batch.puts for entry in put.indexes]
         taken += 1
     return taken
 
@@ -92,6 +96,8 @@ class JointGroup:
         # The calls that have steps, in the order of their batches.
         self._stepping = [number for number, call in enumerate(calls) if call.steps]
         self._batches = BatchGroup([calls[number].steps for number in self._stepping])
+        # The index ranges that must be vacant, each with the number of its call.
+        self._vacant = [(number, one) for number, call in enumerate(calls) for one in call.request.vacant]
         self._groups: dict[int, LedgerGroup] = {}
         loop = asyncio.get_running_loop()
         for call in calls:
@@ -111,6 +117,7 @@ class JointGroup:
             *self._batches.step_columns(),
             self._batches.key_order(),
             lock_wait_ms,
+            *([getattr(one, name) for _, one in self._vacant] for name in ("index", "start", "stop")),
             *ledgers[:2],
             self._shared.now_ms,
             *(entries_max, bytes_max, *limits[2:]),
@@ -129,13 +136,15 @@ class JointGroup:
 
     def answers(self, answer: Row) -> tuple[list[Answer | None], list[Change]]:
         """Return the answer of each call, None if it must be sent again, and all changes."""
-        refused, versions, befores, ledger_ids, entry_ids = answer
-        if refused or 0 in ledger_ids:
+        refused, versions, befores, *taken, ledger_ids, entry_ids = answer
+        if refused or taken[0] or 0 in ledger_ids:
             rows = ((place, False, versions[place - 1], None) for place in refused)
             errors, _ = self._batches.answers(rows)
             found: list[Answer | None] = [None] * len(self._calls)
             for number, error in zip(self._stepping, errors, strict=True):
                 found[number] = error if isinstance(error, TxnFrameworkError) else None
+            for place, path, partition, version in zip(*(column or () for column in taken), strict=True):
+                found[self._vacant[place - 1][0]] = VersionMismatch(Key(path, partition), version)
             return found, []
         places = enumerate(zip(versions or (), befores or (), strict=True), 1)
         written, changed = self._batches.answers(

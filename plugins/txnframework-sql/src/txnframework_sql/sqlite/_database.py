@@ -148,8 +148,6 @@ class SqliteDatabase:
     :raises Closed: it was closed, this process was forked from the one that opened it, or this is another event loop.
     """
 
-    is_serial = True
-
     def __init__(self, thread: DatabaseThread, location: Location, options: DatabaseOptions) -> None:
         self.shown_url = location.shown_url
         self._location = location

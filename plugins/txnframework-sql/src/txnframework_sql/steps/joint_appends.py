@@ -49,7 +49,7 @@ def append_all_jointly(calls: Sequence[JointCall], options: LedgerOptions) -> St
     for call in calls:
         batch = call.request.batch
         ids = {record_id(step.key) for step in known_steps(batch)}
-        if not touched.isdisjoint(ids) or _holds_one(call.request.vacant, indexed):
+        if not touched.isdisjoint(ids) or holds_one(call.request.vacant, indexed):
             answers += yield from _append_apart(group, options)
             group, touched, indexed = [], set(), []
         group.append(call)
@@ -59,7 +59,8 @@ def append_all_jointly(calls: Sequence[JointCall], options: LedgerOptions) -> St
     return answers
 
 
-def _holds_one(ranges: Iterable[IndexRange], entries: Sequence[IndexEntry]) -> bool:
+def holds_one(ranges: Iterable[IndexRange], entries: Sequence[IndexEntry]) -> bool:
+    """Return whether one of the entries is in one of the ranges."""
     return any(one.index == entry.index and one.start <= entry.key < one.stop for one in ranges for entry in entries)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ClassVar
 
 from txnframework.errors import (
     OutcomeUnknown,
@@ -18,7 +17,7 @@ from txnframework.interfaces import (
 from txnframework.model import Ack, AckRequest, Append, Branch, Position, TxnID
 from txnframework.model.colocated import JointAppend, JointAppended, LedgerAppend
 from txnframework.model.entries import EntryMessage, EntryView, encode_entry
-from txnframework.model.joint import JointAck, JointCommit, JointCommitted
+from txnframework.model.joint import JointAck, JointCommit, JointCommitted, JointTransaction
 from txnframework.model.metadata import Record
 from txnframework.model.positions import EARLIEST, Limit
 from txnframework.model.reads import Isolation, ReadRequest
@@ -26,10 +25,8 @@ from txnframework.model.transactions import OpenQuery
 from txnframework.plugin import CoordinatorContext
 from txnframework.runtime.proxy import ForwardingProxy
 from txnframework.testing._suites._processes import ProcessRules
-from txnframework.testing.capabilities import OfKind
 from txnframework.testing.world import SEGMENT, World, WorldHarness
 
-TAKES_ACKS = OfKind("takes_acks", True)
 ALL = Limit(100)
 
 
@@ -64,11 +61,6 @@ class OneStepRules(ProcessRules):
     """Base class of the rules, whose harness opens stores in one database."""
 
     data: WorldHarness
-    capabilities: ClassVar[tuple[Any, ...]] = (TAKES_ACKS,)
-
-    def subjects(self, opened: World) -> tuple[object, ...]:
-        """Return the object that may declare capabilities: the coordinator."""
-        return (opened.coordinator,)
 
     async def nothing_of(self, world: World, txn: TxnID) -> None:
         """Check that nothing of a transaction is stored."""
@@ -121,7 +113,16 @@ def request_of(
         for number, text in enumerate(texts)
     )
     appends = (LedgerAppend(world.ledger.reference, entries),) if entries else ()
-    return JointCommit(txn, principal, appends, acks)
+    return JointCommit((JointTransaction(txn, principal),), appends, acks)
+
+
+def several(world: World, txns: Sequence[TxnID], *acks: JointAck) -> JointCommit:
+    """Return transactions that share a step, each with an entry that has its place."""
+    requests = [request_of(world, txn, b"%d" % place) for place, txn in enumerate(txns)]
+    (ledger,) = {one.appends[0].ledger for one in requests}
+    entries = tuple([entry for one in requests for entry in one.appends[0].entries])
+    transactions = tuple([one.transactions[0] for one in requests])
+    return JointCommit(transactions, (LedgerAppend(ledger, entries),), acks)
 
 
 async def commit_texts(world: World, *texts: bytes) -> JointCommitted:
@@ -133,16 +134,21 @@ async def commit_texts(world: World, *texts: bytes) -> JointCommitted:
 async def plan_ack(world: World, at: Position) -> JointAck | None:
     """Plan the acknowledgment of an entry in a new transaction."""
     branch = Branch(await joint_of(world).reserve_id())
-    return await joint_acks_of(world).plan_joint(
-        AckRequest(branch, (Ack(at),), (await world.cursor.load()).incarnation)
-    )
+    request = AckRequest(branch, (Ack(at),), (await world.cursor.load()).incarnation)
+    return await joint_acks_of(world).plan_joint((request,))
 
 
 async def planned_ack(world: World, at: Position) -> tuple[TxnID, JointAck]:
     """Plan the acknowledgment of an entry in a new transaction; it must be possible."""
     planned = await plan_ack(world, at)
     assert planned is not None
-    return planned.move.branch.txn_id, planned
+    return txn_of(planned), planned
+
+
+def txn_of(planned: JointAck) -> TxnID:
+    """Return the transaction of a plan, which has one."""
+    ((branch, _),) = planned.move.parts
+    return branch.txn_id
 
 
 async def acknowledge_in_steps(world: World, txn: TxnID, at: Position) -> None:

@@ -33,6 +33,7 @@ from txnframework.testing._suites._coordinator._joint_case import (
     joint_of,
     read_texts,
     request_of,
+    several,
 )
 from txnframework.testing._suites._processes import begin, commit, held_up
 from txnframework.testing.clock import run_ready
@@ -130,6 +131,33 @@ class JointCommitRules(OneStepRules):
             assert done == JointCommitted(None, None)
             assert await state_in(other, txn) is State.COMMITTED
             assert await read_texts(other) == [b"x"]
+
+    async def test_several_transactions(self) -> None:
+        """Transactions that share a step are committed by one write, and have one outcome after a lost reply."""
+        async with self.data.open() as world, self.data.open() as other:
+            for loses in (False, True):
+                txns = [await joint_of(world).reserve_id() for _ in range(3)]
+                written = world.connection.writes
+                if loses:
+                    world.connection.lose(1)
+                done = await joint_of(world).commit_jointly(several(world, txns))
+                assert (done.positions is None) == loses
+                if not loses:
+                    assert world.connection.writes == written + 1
+                assert [await state_in(other, txn) for txn in txns] == [State.COMMITTED] * 3
+            assert await read_texts(other) == [b"0", b"1", b"2"] * 2
+
+    async def test_a_late_step_of_several(self) -> None:
+        """A step that was given up is refused when it comes late, so none of its transactions is committed."""
+        async with self.data.open() as world, self.data.open() as other:
+            late = LateSteps(IColocatedLedgerStore(world.ledgers))
+            async with self.with_ledgers(world, late) as joint:
+                txns = [await joint.reserve_id() for _ in range(2)]
+                with pytest.raises(InvalidTransactionState):
+                    await joint.commit_jointly(several(world, txns))
+                with pytest.raises(VersionMismatch):
+                    await late._behind.append_jointly(*late.late)
+            await self.nothing_of(other, txns[1])
 
     async def test_a_late_step(self) -> None:
         """A step that was given up is aborted, and refused when it comes late, also after a second attempt."""

@@ -10,7 +10,6 @@ from txnframework.interfaces import (
     ILedgerStore,
     IManagedLedger,
     IRestorable,
-    ISerialLedgerStore,
 )
 from txnframework.model import (
     EARLIEST,
@@ -37,7 +36,7 @@ class LedgerStoreRules(Suite):
 
     capabilities: ClassVar[tuple[Any, ...]] = (
         ICopyableLedgerStore, Paired, Crashing, Disconnecting, IRestorable, Misleading, Colocated,
-        IColocatedLedgerStore, ISerialLedgerStore,
+        IColocatedLedgerStore,
     )  # fmt: skip
     data: Harness[ILedgerStore]
 

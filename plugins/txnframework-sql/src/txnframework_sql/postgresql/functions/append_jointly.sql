@@ -10,6 +10,11 @@
 -- Arrays have one value for each of these, and those of append_to_ledgers, without operations:
 --   a step: kinds to contents, as for apply_batches
 --   a step on a record with a known key: key_order (its place), in the order of the keys, in which records are locked
+--   an index range that must be vacant: vacant_names, vacant_starts, vacant_stops
+--
+-- The ranges are looked at by a statement of its own, once all records are locked. So it sees the entry of each
+-- transaction that checked or wrote one of these records before, and no later one puts an entry before the end of this
+-- one. The model of this is tests/models/protocol/excluding.py.
 --
 -- lock_wait_ms: how long to wait for a lock; 0: as long as the connection's setting says.
 --
@@ -17,11 +22,12 @@
 --   refused: the places of the steps whose expectations were not met
 --   for each step: the version, which it wrote or deleted, or which refused it (NULL: absent), and the index entries that
 --     the record had before. Both are NULL if it changes nothing.
+--   for each range that is not vacant: its number, and a record with an entry in it
 --   the position of each ledger's first entry, unless a step was refused. Ledger id 0: that ledger is gone, sealed or
 --     full, or may hold an earlier copy.
 CREATE FUNCTION schema_of_store.{name}(
     kinds bigint[], paths text[], partitions text[], expecteds bigint[], lists text[], contents bytea[],
-    key_order bigint[], lock_wait_ms bigint,
+    key_order bigint[], lock_wait_ms bigint, vacant_names text[], vacant_starts bytea[], vacant_stops bytea[],
     managed_ids bigint[], of_ledger_ids bigint[], now_ms bigint,
     entries_max bigint, bytes_max bigint, deduplication_window bigint, forget_every bigint,
     sizes bigint[], sizes_bytes bigint[], sizes_messages bigint[],
@@ -32,7 +38,8 @@ CREATE FUNCTION schema_of_store.{name}(
     number_ledgers bigint[], coordinators bigint[], numbers text[],
     channel text, payloads text[], payload_bytes_max bigint, payloads_max bigint
 ) RETURNS TABLE (
-    refused bigint[], versions bigint[], befores text[], ledger_ids bigint[], entry_ids bigint[]
+    refused bigint[], versions bigint[], befores text[], taken bigint[], taken_paths text[], taken_partitions text[],
+    taken_versions bigint[], ledger_ids bigint[], entry_ids bigint[]
 ) LANGUAGE plpgsql AS $function$
 #variable_conflict use_variable
 DECLARE
@@ -130,6 +137,20 @@ BEGIN
         END LOOP;
         IF cardinality(refused) > 0 THEN
             RAISE EXCEPTION 'a record refuses its step' USING ERRCODE = 'TXN01';
+        END IF;
+
+        IF cardinality(vacant_names) > 0 THEN
+            SELECT array_agg(v.number), array_agg(t.path), array_agg(t.partition), array_agg(t.version)
+                INTO taken, taken_paths, taken_partitions, taken_versions
+                FROM unnest(vacant_names, vacant_starts, vacant_stops) WITH ORDINALITY AS v (name, start, stop, number)
+                CROSS JOIN LATERAL (
+                    SELECT r.path, r.partition, r.version FROM schema_of_store.index_entries e
+                    JOIN schema_of_store.records r ON r.path = e.path AND r.partition = e.partition
+                    WHERE e.index_name = v.name AND e.key >= v.start AND e.key < v.stop LIMIT 1
+                ) AS t;
+            IF taken IS NOT NULL THEN
+                RAISE EXCEPTION 'a range is not vacant' USING ERRCODE = 'TXN01';
+            END IF;
         END IF;
 
         FOREACH place IN ARRAY placeholders LOOP

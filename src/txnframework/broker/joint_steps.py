@@ -1,0 +1,145 @@
+"""Transactions that are one step of the store, of which those that wait at the same time share a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from txnframework.broker.observers import JOINT_REFUSALS, Superseded
+from txnframework.errors import Unavailable
+from txnframework.interfaces import IJointCoordinator, IJointPendingAcks
+from txnframework.model.acks import AckRequest
+from txnframework.model.colocated import LedgerAppend
+from txnframework.model.joint import JointAck, JointCommit, JointTransaction
+from txnframework.model.ledger import Append
+from txnframework.model.metadata import Record
+from txnframework.model.positions import Position
+from txnframework.runtime.call_groups import Answers, CallGroups, GroupRules
+
+_GROUP_BYTES_MAX = 1 << 20
+_TRANSACTION_BYTES = 1_000
+"""About what a transaction adds to a step besides the data of its entries."""
+
+
+@dataclass(eq=False, slots=True)
+class WaitingTransaction:
+    """
+    A transaction whose operations are all known: its entries, and its acknowledgments with their stores.
+
+    ``positions``: those of its entries, in the order of ``appends``, once it is committed. None: the reply of the step
+    was lost, and the header showed that it was applied.
+    """
+
+    coordinator: IJointCoordinator
+    transaction: JointTransaction
+    appends: tuple[LedgerAppend, ...]
+    acks: tuple[tuple[IJointPendingAcks, AckRequest], ...]
+    positions: tuple[tuple[Position, ...], ...] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """About how much it adds to a step."""
+        return _TRANSACTION_BYTES + sum(len(entry.data) for one in self.appends for entry in one.entries)
+
+
+class JointSteps:
+    """
+    Commits transactions in steps of the store: all that wait while a step is under way share the next one.
+
+    A step is all or nothing. If one of several transactions cannot be part of it, each is committed by itself, one
+    after the other, so none fails because of another one. The cursor of a subscription on a segment moves once in a
+    step, by the acknowledgments of all its transactions.
+    """
+
+    def __init__(self) -> None:
+        self._groups: CallGroups[WaitingTransaction] = CallGroups(
+            self._perform,
+            GroupRules(
+                joins=lambda one, first: one.coordinator is first.coordinator,
+                size=lambda one: one.bytes,
+                size_max=_GROUP_BYTES_MAX,
+                what="a transaction in one step",
+            ),
+        )
+
+    async def commit(self, transaction: WaitingTransaction) -> None:
+        """
+        Commit a transaction, and set its positions.
+
+        :raises Superseded: the transaction cannot be one step; nothing was written.
+        :raises TxnFrameworkError: as ``IJointCoordinator.commit_jointly``.
+        """
+        await self._groups.add(transaction)
+
+    async def close(self) -> None:
+        """Stop; a step that is under way has an unknown outcome."""
+        await self._groups.close()
+
+    async def _perform(self, waiting: Sequence[WaitingTransaction]) -> Answers:
+        try:
+            await _commit(waiting)
+        except Unavailable as error:
+            return [error] * len(waiting)
+        except (Superseded, *JOINT_REFUSALS) as error:
+            if len(waiting) == 1:
+                return [error]
+        except Exception as error:
+            return [error] * len(waiting)
+        else:
+            return [None] * len(waiting)
+        answers: list[Exception | None] = []
+        for one in waiting:
+            answers += await self._perform((one,))
+        return answers
+
+
+async def _commit(waiting: Sequence[WaitingTransaction]) -> None:
+    """Plan the moves of all cursors, make the step, and end the plans, whatever came of it."""
+    plans: list[tuple[IJointPendingAcks, JointAck]] = []
+    cursors: Sequence[Record | None] | None = None
+    try:
+        # In one order, so that two processes never wait for each other's plans.
+        for store, requests in _by_cursor(waiting):
+            planned = await store.plan_joint(requests)
+            if planned is None:
+                raise Superseded
+            plans.append((store, planned))
+        transactions = tuple([one.transaction for one in waiting])
+        acks = tuple([planned for _, planned in plans])
+        done = await waiting[0].coordinator.commit_jointly(JointCommit(transactions, _joined(waiting), acks))
+        cursors = done.cursors
+    finally:
+        for (store, planned), written in zip(plans, cursors or [None] * len(plans), strict=True):
+            await store.finish_joint(planned, written)
+    if done.positions is not None:
+        _divide(waiting, done.positions)
+
+
+def _by_cursor(
+    waiting: Sequence[WaitingTransaction],
+) -> list[tuple[IJointPendingAcks, tuple[AckRequest, ...]]]:
+    """Return the acknowledgments of all transactions by their stores, in the order of segments and subscriptions."""
+    found: dict[tuple[str, str], tuple[IJointPendingAcks, list[AckRequest]]] = {}
+    for one in waiting:
+        for store, request in one.acks:
+            found.setdefault((store.segment, store.subscription), (store, []))[1].append(request)
+    return [(store, tuple(requests)) for _, (store, requests) in sorted(found.items(), key=lambda item: item[0])]
+
+
+def _joined(waiting: Sequence[WaitingTransaction]) -> tuple[LedgerAppend, ...]:
+    """Return the entries of all transactions by their ledgers; pure."""
+    if len(waiting) == 1:
+        return waiting[0].appends
+    entries: dict[object, list[Append]] = {}
+    for one in waiting:
+        for append in one.appends:
+            entries.setdefault(append.ledger, []).extend(append.entries)
+    return tuple([LedgerAppend(ledger, tuple(some)) for ledger, some in entries.items()])
+
+
+def _divide(waiting: Sequence[WaitingTransaction], positions: Sequence[tuple[Position, ...]]) -> None:
+    """Give each transaction the positions of its entries, in the order of ``_joined``."""
+    ledgers = dict.fromkeys(append.ledger for one in waiting for append in one.appends)
+    left = {ledger: iter(some) for ledger, some in zip(ledgers, positions, strict=True)}
+    for one in waiting:
+        one.positions = tuple([tuple([next(left[append.ledger]) for _ in append.entries]) for append in one.appends])

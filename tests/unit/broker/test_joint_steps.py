@@ -1,0 +1,140 @@
+"""Transactions that wait at the same time share a step, and none fails because of another one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from zope.interface import implementer
+
+from txnframework.broker.joint_steps import JointSteps, WaitingTransaction
+from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.interfaces import IJointCoordinator
+from txnframework.model import Append, Key, Position, TxnID
+from txnframework.model.colocated import LedgerAppend
+from txnframework.model.joint import JointCommit, JointCommitted, JointTransaction
+from txnframework.testing.clock import run_ready
+
+ERRORS = (Unavailable("no"), OutcomeUnknown("lost"), ValueError("a defect"))
+
+
+@implementer(IJointCoordinator)
+class Coordinator:
+    """Commits what ``refuses`` does not refuse; each step waits for ``gate``."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.steps: list[tuple[int, ...]] = []
+        self.refuses: Callable[[tuple[int, ...]], Exception | None] = lambda _: None
+        self.loses_replies = False
+
+    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
+        numbers = tuple(one.txn_id.number for one in request.transactions)
+        self.steps.append(numbers)
+        await self.gate.wait()
+        error = self.refuses(numbers)
+        if error is not None:
+            raise error
+        if self.loses_replies:
+            return JointCommitted(None, None)
+        # The position of an entry shows which transaction and ledger it is of.
+        positions = [
+            tuple(Position(int(one.data), place) for one in append.entries)
+            for place, append in enumerate(request.appends)
+        ]
+        return JointCommitted(tuple(positions), ())
+
+
+def transaction(coordinator: Any, number: int, *ledgers: str) -> WaitingTransaction:
+    appends = tuple(LedgerAppend(ledger, (Append(b"%d" % number),)) for ledger in ledgers)
+    return WaitingTransaction(coordinator, JointTransaction(TxnID(0, number), ""), appends, ())
+
+
+async def committed(coordinator: Coordinator, *waiting: WaitingTransaction) -> list[BaseException | None]:
+    """Commit the first one, and the others while its step is under way."""
+    steps = JointSteps()
+    tasks = [asyncio.ensure_future(steps.commit(waiting[0]))]
+    await run_ready()
+    tasks += [asyncio.ensure_future(steps.commit(one)) for one in waiting[1:]]
+    await run_ready()
+    coordinator.gate.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_those_that_wait_share_a_step() -> None:
+    """Transactions that come while a step is under way are one step, and each gets the positions of its entries."""
+
+    async def work() -> None:
+        coordinator = Coordinator()
+        waiting = [
+            transaction(coordinator, 1, "a"),
+            transaction(coordinator, 2, "a", "b"),
+            transaction(coordinator, 3, "b", "a"),
+        ]
+        assert await committed(coordinator, *waiting) == [None] * 3
+        assert coordinator.steps == [(1,), (2, 3)]
+        assert [one.positions for one in waiting] == [
+            ((Position(1, 0),),),
+            ((Position(2, 0),), (Position(2, 1),)),
+            ((Position(3, 1),), (Position(3, 0),)),
+        ]
+
+    asyncio.run(work())
+
+
+def test_a_refused_step_is_divided() -> None:
+    """If one transaction refuses the step, each is committed by itself, in order, and only that one fails."""
+
+    async def work() -> None:
+        coordinator = Coordinator()
+        coordinator.refuses = lambda numbers: VersionMismatch(Key("/cursor"), 7) if 3 in numbers else None
+        waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3, 4)]
+        outcomes = await committed(coordinator, *waiting)
+        assert [type(one) for one in outcomes] == [type(None), type(None), VersionMismatch, type(None)]
+        assert coordinator.steps == [(1,), (2, 3, 4), (2,), (3,), (4,)]
+        assert [one.positions is None for one in waiting] == [False, False, True, False]
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=[type(one).__name__ for one in ERRORS])
+def test_other_errors_are_of_all(error: Exception) -> None:
+    """A store that is unavailable is not asked for each transaction, and an unknown outcome is that of all."""
+
+    async def work() -> None:
+        coordinator = Coordinator()
+        coordinator.refuses = lambda numbers: error if 2 in numbers else None
+        waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3)]
+        outcomes = await committed(coordinator, *waiting)
+        assert [type(one) for one in outcomes] == [type(None), type(error), type(error)]
+        assert coordinator.steps == [(1,), (2, 3)]
+
+    asyncio.run(work())
+
+
+def test_a_lost_reply_leaves_no_positions() -> None:
+    """If the reply was lost and the header showed the commit, all succeed without positions."""
+
+    async def work() -> None:
+        coordinator = Coordinator()
+        coordinator.loses_replies = True
+        waiting = [transaction(coordinator, number, "a") for number in (1, 2, 3)]
+        assert await committed(coordinator, *waiting) == [None] * 3
+        assert [one.positions for one in waiting] == [None] * 3
+
+    asyncio.run(work())
+
+
+def test_coordinators_share_no_step() -> None:
+    """A step has transactions of one coordinator only."""
+
+    async def work() -> None:
+        coordinator, other = Coordinator(), Coordinator()
+        other.gate = coordinator.gate
+        waiting = [transaction(one, number, "a") for number, one in enumerate((coordinator, other, coordinator), 1)]
+        assert await committed(coordinator, *waiting) == [None] * 3
+        assert (coordinator.steps, other.steps) == ([(1,), (3,)], [(2,)])
+
+    asyncio.run(work())
