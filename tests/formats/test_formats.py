@@ -197,6 +197,11 @@ DOCUMENTS = [
         paths.delivery_counts_key(SEGMENT, "billing"),
     ),
     stored(
+        "delivery_counts_presumed",
+        DeliveryCountsRecord(incarnation=7, dispatch="d", presumed={"c": "4:3"}),
+        paths.delivery_counts_key(SEGMENT, "billing"),
+    ),
+    stored(
         "compacted",
         CompactedRecord(
             ledger="c-1", further=["c-2"], upto="4:9", compactor="keep-last", order="key", attempt=2, token="t"

@@ -53,7 +53,8 @@ class DeadLetter:
     A header is left out if it would make the message larger than ``client.message_bytes_max``.
 
     Deliveries to consumers with such a rule are counted in the store, so counts survive restarts and take-overs. A
-    message that ends its process at each delivery becomes a dead letter too, after at most two further deliveries.
+    message that ends its process at each delivery becomes a dead letter too, after at most three further deliveries.
+    A graceful stop of a handler loop does not count, nor does the loss of a lease by a process that lives.
     """
 
     redeliveries_max: int

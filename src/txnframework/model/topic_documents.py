@@ -77,7 +77,8 @@ class DeliveryCountsRecord(Document):
 
     ``counts``: earlier deliveries by position, at least 1. ``dispatch``: the token of the dispatch in progress; empty
     after it has ended by itself. ``handed_out``: messages that it recorded before they were received. ``alone``: its
-    consumer had no other message.
+    consumer had no other message. ``presumed``: by the token of an earlier dispatch that did not end by itself, the
+    message that its consumer had alone. A process that lives removes its own; the rest counts. Absent if there is none.
     """
 
     incarnation: Natural
@@ -85,6 +86,7 @@ class DeliveryCountsRecord(Document):
     counts: dict[PositionText, Natural] = msgspec.field(default_factory=dict)
     handed_out: list[PositionText] = msgspec.field(default_factory=list)
     alone: bool = False
+    presumed: dict[str, PositionText] | msgspec.UnsetType = msgspec.UNSET
 
 
 class CompactedRecord(Document):

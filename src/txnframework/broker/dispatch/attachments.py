@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from txnframework.broker.dispatch.acknowledgments import SizedPosition
 from txnframework.broker.dispatch.acks_in_progress import AckInProgress
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
+from txnframework.errors import LeaseLost
 from txnframework.interfaces import IPendingAckStore
 from txnframework.model.acks import AckRequest
 from txnframework.model.ids import Branch
@@ -101,8 +102,14 @@ class Attachment:
         return frozenset(self.dispatch.deliveries.delivered_to(self.consumer_id))
 
     async def detach(self, unseen: frozenset[Position]) -> None:
-        """Remove the consumer; its unacknowledged messages go to others, those in ``unseen`` as if never delivered."""
+        """
+        Remove the consumer; its unacknowledged messages go to others, those in ``unseen`` as if never delivered.
+
+        After the loss of the lease, no delivery counts: the user may still handle the messages.
+        """
         dispatch = self.dispatch
+        if isinstance(dispatch.ended, LeaseLost):
+            unseen |= self.delivered()
         had: frozenset[Position] | None = None
         try:
             had = dispatch.consumers.detach(self.consumer_id)

@@ -5,23 +5,31 @@ The record of a subscription on a segment holds the counts of its unacknowledged
 delivery. It is written
 
 * when a dispatch begins and ends. A dispatch that finds the mark of another one knows that this one did not end by
-  itself: its process died, or lost its lease.
+  itself: its process died, or lost its lease and may live.
 * before a message is received that was received before, and before a *suspect* is received.
 * before each of the next messages is received, after a dispatch that did not end by itself. So if the process dies
   again, the next dispatch knows what it was handling. These messages are its suspects, and are received one at a time.
 
-A process that dies counts for a message only if this was the only message that its consumer had. So a message that
-ends every process is counted from its third delivery on at the latest, and its neighbours never are.
+A process that dies counts for a message only if this was the only message that its consumer had. So the neighbours of
+a message that ends every process never count. The death of a process looks like the loss of its lease at first. So it
+is *presumed*, and counts from the next dispatch but one on. A process that lives learns that it lost its lease,
+and then removes the presumption, also from later dispatches. So a message that ends every process counts from its
+fourth delivery on at the latest.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
 
 from txnframework.broker.coordination import expected_version, update_record
 from txnframework.broker.dispatch.deliveries import DETACHED, Deliveries, HeldMessage, MessageState
+from txnframework.errors import VersionMismatch
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records
 from txnframework.model.acks import AckState
@@ -32,6 +40,8 @@ from txnframework.model.records import DeliveryCountsRecord
 
 COUNTS_MAX = 1_000
 """The number of messages whose counts are stored; the highest counts are kept."""
+PRESUMED_MAX = 100
+"""The number of presumed deaths that are stored; of older ones only the count is kept."""
 WATCHED_MAX = 1_000
 """The number of messages that are recorded after a dispatch that did not end by itself."""
 
@@ -41,27 +51,51 @@ NumberedDelivery = tuple[Position, int]
 
 @dataclass(frozen=True, slots=True)
 class RecoveredCounts:
-    """What a dispatch takes over from the one before it; ``is_watched``: that one did not end by itself."""
+    """
+    What a dispatch takes over from earlier ones.
 
-    counts: Mapping[Position, int]
+    * ``settled``: the counts without presumed deaths.
+    * ``presumed``: by the token of a dispatch that did not end by itself, the message that its consumer had alone.
+    * ``suspects``: the messages that the dispatch before this one may have been handling.
+    * ``watched``: the token of the dispatch before this one, if that one did not end by itself.
+    """
+
+    settled: Mapping[Position, int]
+    presumed: Mapping[str, Position] = field(default_factory=dict)
     suspects: frozenset[Position] = frozenset()
-    is_watched: bool = False
+    watched: str = ""
+
+    @property
+    def charged(self) -> Counter[Position]:
+        """The presumed deaths that count: the process before this one has not had time yet to say that it lives."""
+        return Counter(at for token, at in self.presumed.items() if token != self.watched)
+
+    @property
+    def counts(self) -> dict[Position, int]:
+        """The counts with which the messages are delivered."""
+        return dict(Counter(self.settled) + self.charged)
 
 
 def recovered(record: DeliveryCountsRecord | None, cursor: Cursor) -> RecoveredCounts:
     """Return what a record says about messages that are not acknowledged yet."""
     if record is None:
         return RecoveredCounts({})
-    is_watched = bool(record.dispatch)
     if record.incarnation != cursor.incarnation:
-        return RecoveredCounts({}, is_watched=is_watched)
-    counts = _left({Position.parse(at): count for at, count in record.counts.items()}, cursor)
-    if not is_watched:
-        return RecoveredCounts(counts)
-    suspects = frozenset(_left(dict.fromkeys(map(Position.parse, record.handed_out), 0), cursor))
-    if record.alone:
-        counts |= {at: counts.get(at, 0) + 1 for at in suspects}
-    return RecoveredCounts(counts, suspects, is_watched=True)
+        return RecoveredCounts({}, watched=record.dispatch)
+    settled = Counter(_left({Position.parse(at): count for at, count in record.counts.items()}, cursor))
+    handed_out = map(Position.parse, record.handed_out)
+    suspects = frozenset(_left(dict.fromkeys(handed_out, 0), cursor)) if record.dispatch else frozenset[Position]()
+    presumed = {token: at for token, at in _presumed(record).items() if state_of(cursor, at) is not AckState.DELETED}
+    if record.alone and suspects:
+        presumed[record.dispatch] = min(suspects)  # there is one
+    for token in tuple(presumed)[:-PRESUMED_MAX]:
+        settled[presumed.pop(token)] += 1
+    return RecoveredCounts(settled, presumed, suspects, record.dispatch)
+
+
+def _presumed(record: DeliveryCountsRecord) -> dict[str, Position]:
+    stored = {} if record.presumed is msgspec.UNSET else record.presumed
+    return {token: Position.parse(at) for token, at in stored.items()}
 
 
 def _left(counts: dict[Position, int], cursor: Cursor) -> dict[Position, int]:
@@ -91,6 +125,7 @@ class DurableCounts:
         self._key = paths.delivery_counts_key(segment, subscription)
         self._token = token
         self._deliveries = deliveries
+        self._charged: Counter[Position] = Counter()
         self._watched_left = 0
         self._is_replaced = False
         self._recording = asyncio.Lock()
@@ -101,7 +136,7 @@ class DurableCounts:
         """
         Mark the record with this dispatch, and return the counts of earlier ones.
 
-        What an earlier dispatch left is written with its counts raised, in the same write. So it counts once, even if
+        What earlier dispatches left is written with its counts raised, in the same write. So it counts once, even if
         this process dies at once.
         """
         found = RecoveredCounts({})
@@ -112,12 +147,12 @@ class DurableCounts:
             if stored is not None and stored.dispatch == self._token:
                 return None  # the outcome of the write was unknown, and it was applied
             found = recovered(stored, cursor)
-            after = self._document(cursor.incarnation, found.counts, found.suspects)
+            after = self._document(cursor.incarnation, found.settled, found.suspects, found.presumed)
             return Put(self._key, records.encode(after), expected_version(record))
 
         await update_record(self._store, self._key, mark)
-        self.suspects = set(found.suspects)
-        self._watched_left = WATCHED_MAX if found.is_watched else 0
+        self.suspects, self._charged = set(found.suspects), found.charged
+        self._watched_left = WATCHED_MAX if found.watched else 0
         return found.counts
 
     def must_record(self, position: Position, delivery: int) -> bool:
@@ -142,12 +177,14 @@ class DurableCounts:
         given = self._given()
         handed_out = {at: number for at, number in self._recorded.items() if at in given} | new
         is_alone = alone and len(new) == 1 and not given - set(new)
-        after = self._document(incarnation, self._deliveries.redeliveries(), handed_out, alone=is_alone)
+        counts = self._settled(self._deliveries.redeliveries())
 
         async def replaced(record: Record | None) -> Put | None:
-            if record is None or _decoded(record).dispatch != self._token:
+            stored = None if record is None else _decoded(record)
+            if record is None or stored is None or stored.dispatch != self._token:
                 self._is_replaced = True
                 return None
+            after = self._document(incarnation, counts, handed_out, self._still_presumed(stored), alone=is_alone)
             return Put(self._key, records.encode(after), record.version)
 
         await update_record(self._store, self._key, replaced)
@@ -156,18 +193,45 @@ class DurableCounts:
 
     def finished(self, positions: Iterable[Position]) -> None:
         """Note that messages are acknowledged."""
-        self.suspects.difference_update(positions)
+        for position in positions:
+            self.suspects.discard(position)
+            self._charged.pop(position, None)
 
     async def end(self, incarnation: int, counts: Mapping[Position, int]) -> None:
-        """Remove the mark of this dispatch, and store the counts for the next one."""
+        """
+        Remove the mark of this dispatch, and store the counts for the next one.
+
+        If another dispatch has begun and presumes that the process of this one died, remove that: it lives.
+        """
         record = await self._store.get(self._key)
-        if record is None or _decoded(record).dispatch != self._token:
-            return
-        if counts:
-            after = DeliveryCountsRecord(incarnation=incarnation, counts=highest(counts))
-            await self._store.put(Put(self._key, records.encode(after), record.version))
-        else:
-            await self._store.delete(self._key, record.version)
+        if record is not None and _decoded(record).dispatch == self._token:
+            presumed = self._still_presumed(_decoded(record))
+            after = self._document(incarnation, self._settled(counts), (), presumed, token="")
+            with suppress(VersionMismatch):
+                if after.counts or presumed:
+                    await self._store.put(Put(self._key, records.encode(after), record.version))
+                else:
+                    await self._store.delete(self._key, record.version)
+                return
+        await update_record(self._store, self._key, self._without_own)
+
+    async def _without_own(self, record: Record | None) -> Put | None:
+        """Return the record without the presumption that the process of this dispatch died."""
+        stored = None if record is None else _decoded(record)
+        presumed = {} if stored is None else _presumed(stored)
+        if record is None or stored is None or presumed.pop(self._token, None) is None:
+            return None
+        after = msgspec.structs.replace(stored, presumed=_as_text(presumed))
+        return Put(self._key, records.encode(after), record.version)
+
+    def _still_presumed(self, stored: DeliveryCountsRecord) -> dict[str, Position]:
+        """Return what the record presumes now about messages that are not finished."""
+        found = _presumed(stored)
+        return {token: at for token, at in found.items() if at in self.suspects or at in self._charged}
+
+    def _settled(self, counts: Mapping[Position, int]) -> dict[Position, int]:
+        """Return counts without the presumed deaths, which are stored by themselves."""
+        return dict(Counter(counts) - self._charged)
 
     def given(self, consumer_id: int) -> int:
         """Return the number of messages that a consumer's user has received and not finished."""
@@ -177,16 +241,28 @@ class DurableCounts:
         return {one.position for one in self._deliveries.messages.values() if _is_received(one)}
 
     def _document(
-        self, incarnation: int, counts: Mapping[Position, int], handed_out: Iterable[Position], *, alone: bool = False
+        self,
+        incarnation: int,
+        counts: Mapping[Position, int],
+        handed_out: Iterable[Position],
+        presumed: Mapping[str, Position],
+        *,
+        alone: bool = False,
+        token: str | None = None,
     ) -> DeliveryCountsRecord:
         last = sorted(handed_out)[:COUNTS_MAX]
         return DeliveryCountsRecord(
             incarnation=incarnation,
-            dispatch=self._token,
+            dispatch=self._token if token is None else token,
             counts=highest(counts),
             handed_out=[str(at) for at in last],
             alone=alone,
+            presumed=_as_text(presumed),
         )
+
+
+def _as_text(presumed: Mapping[str, Position]) -> dict[str, str] | msgspec.UnsetType:
+    return {token: str(at) for token, at in presumed.items()} or msgspec.UNSET
 
 
 def _is_received(held: HeldMessage) -> bool:

@@ -136,9 +136,13 @@ class SegmentAttachments:
                 last_first.push_async_callback(for_each, feeds, detach, TOGETHER_MAX, despite_errors=True)
 
     async def lose(self, feed: Feed) -> None:
-        """Detach from a segment whose lease was lost or is given up."""
+        """
+        Detach from a segment whose lease was lost or is given up.
+
+        The user may still handle what it received, and nobody was at fault: no delivery counts.
+        """
         feed.lose()
-        await self.detach(feed)
+        await self.detach(feed, frozenset() if feed.attached is None else feed.attached.delivered())
         feed.lost, feed.error = True, None
 
     async def step_back(self, feed: Feed, error: Exception) -> None:

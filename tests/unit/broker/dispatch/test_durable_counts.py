@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from txnframework.broker import DurableCounts
 from txnframework.broker.dispatch.deliveries import Deliveries
-from txnframework.broker.dispatch.durable_counts import RecoveredCounts, highest, recovered
+from txnframework.broker.dispatch.durable_counts import PRESUMED_MAX, RecoveredCounts, highest, recovered
 from txnframework.errors import VersionMismatch
 from txnframework.model import Key, Position, Put, Record
 from txnframework.model.cursor import Cursor
@@ -33,19 +33,34 @@ def test_a_dispatch_that_ended_by_itself() -> None:
 
 
 def test_a_dispatch_that_did_not() -> None:
-    """What it had handed out is suspect, and counts if it was alone."""
-    assert recovered(_record("one"), CURSOR) == RecoveredCounts({FIRST: 2}, is_watched=True)
+    """What it had handed out is suspect. If it was alone its process is presumed to have died of it."""
+    assert recovered(_record("one"), CURSOR) == RecoveredCounts({FIRST: 2}, watched="one")
     both = recovered(_record("one", DONE, FIRST, SECOND), CURSOR)
-    assert both == RecoveredCounts({FIRST: 2}, frozenset({FIRST, SECOND}), is_watched=True)
-    assert recovered(_record("one", SECOND, alone=True), CURSOR).counts == {FIRST: 2, SECOND: 1}
-    assert recovered(_record("one", FIRST, alone=True), CURSOR).counts == {FIRST: 3}
-    assert recovered(_record("one", DONE, alone=True), CURSOR).counts == {FIRST: 2}
+    assert both == RecoveredCounts({FIRST: 2}, {}, frozenset({FIRST, SECOND}), "one")
+    alone = recovered(_record("one", SECOND, alone=True), CURSOR)
+    assert alone == RecoveredCounts({FIRST: 2}, {"one": SECOND}, frozenset({SECOND}), "one")
+    assert alone.counts == {FIRST: 2}, "it may live, and has not had time to say so"
+    assert not recovered(_record("one", DONE, alone=True), CURSOR).presumed
+
+
+def test_a_presumed_death() -> None:
+    """It counts from the next dispatch but one on, until the message is finished; the number of them is bounded."""
+    later = _record("two", FIRST, alone=True)
+    later.presumed = {"one": str(FIRST), "zero": str(DONE)}
+    assert recovered(later, CURSOR).presumed == {"one": FIRST, "two": FIRST}
+    assert recovered(later, CURSOR).counts == {FIRST: 3}
+    later.dispatch, later.handed_out, later.alone = "", [], False
+    assert recovered(later, CURSOR).counts == {FIRST: 3}
+    later.presumed = {f"{number}": str(SECOND) for number in range(PRESUMED_MAX + 2)}
+    found = recovered(later, CURSOR)
+    assert (len(found.presumed), found.settled[SECOND]) == (PRESUMED_MAX, 2)
+    assert found.counts == {FIRST: 2, SECOND: PRESUMED_MAX + 2}
 
 
 def test_a_subscription_that_was_moved() -> None:
     """Its messages are delivered as if for the first time; what ended a process may come again all the same."""
     assert recovered(_record("", incarnation=2), CURSOR) == RecoveredCounts({})
-    assert recovered(_record("one", FIRST, alone=True, incarnation=2), CURSOR) == RecoveredCounts({}, is_watched=True)
+    assert recovered(_record("one", FIRST, alone=True, incarnation=2), CURSOR) == RecoveredCounts({}, watched="one")
 
 
 def test_the_highest_counts_are_kept() -> None:
@@ -54,7 +69,7 @@ def test_the_highest_counts_are_kept() -> None:
     assert highest(counts, 2) == {str(DONE): 3, str(SECOND): 3}
 
 
-class SlowRecord:
+class OneRecord:
     """A store of one record, whose writes wait while ``is_slow``."""
 
     def __init__(self) -> None:
@@ -75,12 +90,61 @@ class SlowRecord:
         self.record = Record(write.key, write.value, version + 1)
         return version + 1
 
+    async def delete(self, key: Key, expected: int) -> None:
+        if self.record is None or expected != self.record.version:
+            raise VersionMismatch(key, None if self.record is None else self.record.version)
+        self.record = None
+
+
+def _dispatch(store: OneRecord, token: str) -> tuple[DurableCounts, Deliveries]:
+    deliveries = Deliveries(lambda _: None, delays=False)
+    return DurableCounts(cast("Any", store), "segment", "subscription", token, deliveries), deliveries
+
+
+def test_a_process_that_lives_is_not_counted() -> None:
+    """
+    It learns late that it lost its lease. It removes what each later dispatch presumed of it, and nothing else.
+
+    A dispatch that has begun in between does not store the presumption again, whatever it stores.
+    """
+
+    async def work() -> None:
+        store = OneRecord()
+        dispatches = {token: _dispatch(store, token) for token in ("one", "two", "three", "four")}
+        counts = {}
+        for token, (counting, deliveries) in dispatches.items():
+            counts[token] = await counting.begin(CURSOR)
+            deliveries.remember(counts[token])
+            if token == "four":
+                await dispatches["one"][0].end(3, {})
+            await counting.record(3, [(FIRST, 1)], alone=True)
+        assert counts == {"one": {}, "two": {}, "three": {FIRST: 1}, "four": {FIRST: 2}}
+        (counting, deliveries) = dispatches["four"]
+        await dispatches["three"][0].end(3, {})
+        await counting.record(3, [(FIRST, 1)], alone=True)
+        assert store.record is not None
+        assert decode(DeliveryCountsRecord, store.record).presumed == {"two": str(FIRST)}
+        await counting.end(3, deliveries.redeliveries())
+        counting, deliveries = _dispatch(store, "five")
+        assert await counting.begin(CURSOR) == {FIRST: 1}, "of the process that died"
+        deliveries.remember({FIRST: 2})  # its handler failed once
+        counting.finished([SECOND])
+        await counting.end(3, deliveries.redeliveries())
+        await dispatches["two"][0].end(3, {})
+        counting, deliveries = _dispatch(store, "six")
+        assert await counting.begin(CURSOR) == {FIRST: 1}, "of the handler that failed"
+        counting.finished([FIRST])
+        await counting.end(3, {})
+        assert store.record is None
+
+    asyncio.run(work())
+
 
 def test_a_write_that_is_delayed() -> None:
     """Two consumers of one process record deliveries: the counts of the later one stay, whichever write is slower."""
 
     async def work() -> None:
-        store, deliveries = SlowRecord(), Deliveries(lambda _: None, delays=False)
+        store, deliveries = OneRecord(), Deliveries(lambda _: None, delays=False)
         counting = DurableCounts(cast("Any", store), "segment", "subscription", "one", deliveries)
         await counting.begin(CURSOR)
         deliveries.remember({FIRST: 1})
