@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import count
 
 import pytest
@@ -145,6 +145,29 @@ def test_an_exception_rolls_everything_back() -> None:
 
         with pytest.raises(LookupError):
             await shop.block(connection, fail)
+        assert shop.txn.state is State.ABORTED
+        assert connection.open is None
+        assert await shop.counts() == (0, 0, 0)
+
+    run(test)
+
+
+def test_a_caught_cancellation_rolls_everything_back() -> None:
+    """A block that catches the cancellation of its task and ends is not committed, because it may be incomplete."""
+
+    async def test(shop: Shop) -> None:
+        connection, worked = shop.connect(), asyncio.Event()
+
+        async def catch(_: object) -> None:
+            worked.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+        task = asyncio.ensure_future(shop.block(connection, catch))
+        await worked.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
         assert shop.txn.state is State.ABORTED
         assert connection.open is None
         assert await shop.counts() == (0, 0, 0)

@@ -13,6 +13,7 @@ import msgspec
 
 from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy, client_closed, require_open
+from txnframework.client._caught_cancellation import BlockCancellations
 from txnframework.errors import (
     EndTransactionTimeout,
     InvalidInput,
@@ -92,6 +93,7 @@ class TransactionPart:
         self._poisoned = False
         self._failure: BaseException | None = None
         self._closed_by: str | None = None
+        self._cancellations = BlockCancellations()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._known_as()}>"
@@ -149,8 +151,10 @@ class Transaction(TransactionPart):
     """
     A transaction that this process ends; created by ``Client.transaction``.
 
-    ``async with`` begins it, commits on success, and aborts on an exception, which is raised again. Once decided, its
-    outcome takes effect everywhere even without this process.
+    ``async with`` begins it, commits on success, and aborts on an exception, which is raised again. A block that
+    catches a cancellation of its task and ends is aborted, too, and the cancellation is raised at its end. To commit
+    instead, call ``asyncio.current_task().uncancel()`` where it is caught, or ``commit``. Once decided, the outcome
+    takes effect everywhere even without this process.
     """
 
     def __init__(
@@ -186,6 +190,7 @@ class Transaction(TransactionPart):
         if self._branch is not None:
             raise InvalidInput(f"transaction {self.id} has begun already; make another one")
         require_open(self._host)
+        self._cancellations.enter()
         begun = await self._begin_for_caller()
         self._branch = Branch(begun.txn_id)
         self._host.own_transactions.abort_in_time(begun)
@@ -296,13 +301,17 @@ class Transaction(TransactionPart):
     ) -> None:
         if self._state is not State.OPEN:
             return
-        if error is None:
+        caught = self._cancellations.caught(self.id) if error is None else None
+        reason = error or caught
+        if reason is None:
             await self.commit()
             return
         try:
             await self.abort()
         except TxnFrameworkError as failed:
-            error.add_note(f"transaction {self.id} could not be aborted ({failed}); it times out")
+            reason.add_note(f"transaction {self.id} could not be aborted ({failed}); it times out")
+        if caught is not None:
+            raise caught
 
 
 class JoinedTransaction(TransactionPart):
@@ -324,13 +333,18 @@ class JoinedTransaction(TransactionPart):
         return self.branch
 
     async def __aenter__(self) -> Self:
+        self._cancellations.enter()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
+        caught = self._cancellations.caught(self.id) if error is None else None
+        if error is None and caught is None:
             await self.finish()
-        else:
-            self._poisoned = True
-            self._closed_by = "this part of it was given up"
+            return
+        self._poisoned = True
+        self._failure = self._failure or caught
+        self._closed_by = "this part of it was given up"
+        if caught is not None:
+            raise caught
