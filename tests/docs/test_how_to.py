@@ -153,7 +153,7 @@ def test_alerts_and_dashboard(tmp_path: Path) -> None:
     assert len(used) == 12
     assert used <= exposed
     assert set(re.findall(r"\$labels\.(\w+)", rules)) | {"topic"} <= labels
-    assert len(re.findall(r"- alert: ", rules)) == len(re.findall(r"expr: ", rules)) == 8
+    assert len(re.findall(r"- alert: ", rules)) == len(re.findall(r"expr: ", rules)) == 9
     if PROMTOOL is not None:  # its rules for names, such as a unit at the end
         linted = subprocess.run(
             [PROMTOOL, "check", "metrics"], input=done.stdout, capture_output=True, text=True, check=False
@@ -164,6 +164,7 @@ def test_alerts_and_dashboard(tmp_path: Path) -> None:
 PROMTOOL = shutil.which("promtool")
 BILLING = '{topic="orders",subscription="billing"}'
 FIRING = {
+    "ExporterAbsent": ("txnframework_sent_messages_total", "0x20", "10m"),
     "StoresUnavailable": ("txnframework_up", "0x10", "5m"),
     "TransactionHangs": ('txnframework_oldest_open_transaction_age_seconds{family="metadata"}', "301+60x10", "5m"),
     "OperationsNotSettled": ('txnframework_unsettled_operations{family="metadata"}', "1001x30", "20m"),
@@ -175,6 +176,7 @@ FIRING = {
 }
 """For each alert a series at which it fires, and when."""
 QUIET = {
+    "ExporterAbsent": ("txnframework_up", "0x20"),
     "StoresUnavailable": ("txnframework_up", "1x10"),
     "TransactionHangs": ('txnframework_oldest_open_transaction_age_seconds{family="metadata"}', "299x10"),
     "OperationsNotSettled": ('txnframework_unsettled_operations{family="metadata"}', "1000x30"),

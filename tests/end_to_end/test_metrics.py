@@ -9,6 +9,7 @@ import re
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,9 +18,11 @@ from txnframework import Client, DeadLetter
 from txnframework.broker import FamilyStatus, StatusReport
 from txnframework.cli._metrics import serving
 from txnframework.cli._store_metrics import StatusReader
-from txnframework.errors import InvalidTransactionState, ReceiveTimeout, TransactionConflict, Unavailable
+from txnframework.cli.background_client import RETRY_MS, BackgroundClient
+from txnframework.errors import InvalidInput, InvalidTransactionState, ReceiveTimeout, TransactionConflict, Unavailable
 from txnframework.metrics import Metrics
 from txnframework.model import Action, End, TxnID
+from txnframework.testing import VirtualEnvironment
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -184,7 +187,7 @@ def test_scrapes_are_answered(stores: Stores) -> None:
     async def work() -> None:
         async with stores.open() as client:
             await client.create_topic("orders")
-            async with serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
+            async with serving(lambda: client, "127.0.0.1", 0, PATIENT_MS) as port:
                 await (await client.producer("orders")).send(b"x")
                 await client.subscribe("orders", "billing", start="earliest")
                 assert re.search(r'lag_messages\{.*"billing".*\} 1\.0', await asyncio.to_thread(scraped, port))
@@ -198,7 +201,7 @@ def test_a_slow_reading_answers_the_next_scrape(stores: Stores, monkeypatch: pyt
     async def work() -> None:
         async with stores.open() as client:
             await client.create_topic("orders")
-            reader = StatusReader(client, 0)
+            reader = StatusReader(lambda: client, 0)
             first = await reader.reading()
             status, report, going_on = client.host.status, client.host.status.report, asyncio.Event()
 
@@ -225,7 +228,7 @@ def test_a_scrape_does_not_wait_for_the_loop(stores: Stores, monkeypatch: pytest
     async def work() -> None:
         async with stores.open() as client:
             await client.create_topic("orders")
-            async with serving(client, "127.0.0.1", 0, 0) as port:
+            async with serving(lambda: client, "127.0.0.1", 0, 0) as port:
                 await asyncio.to_thread(scraped, port)
                 status, report = client.host.status, client.host.status.report
                 answered, in_time = threading.Event(), asyncio.get_running_loop().create_future()
@@ -252,7 +255,7 @@ def test_a_scrape_may_be_compressed(stores: Stores) -> None:
     async def work() -> None:
         async with stores.open() as client:
             await client.create_topic("orders")
-            async with serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
+            async with serving(lambda: client, "127.0.0.1", 0, PATIENT_MS) as port:
                 plain = (await asyncio.to_thread(scraped, port)).splitlines()
                 found = gzip.decompress(await asyncio.to_thread(scraped_compressed, port)).decode().splitlines()
                 assert [one for one in found if "report_" not in one] == [one for one in plain if "report_" not in one]
@@ -266,7 +269,7 @@ def test_an_outage_is_not_hidden(stores: Stores, monkeypatch: pytest.MonkeyPatch
 
     async def work() -> None:
         async with stores.open() as client:
-            reader = StatusReader(client, PATIENT_MS / 1000)
+            reader = StatusReader(lambda: client, PATIENT_MS / 1000)
             await reader.reading()
 
             async def away() -> StatusReport:
@@ -330,7 +333,7 @@ def test_while_the_stores_are_away(
             async def away() -> Any:
                 raise Unavailable("the server does not answer\nfor now")
 
-            async with serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
+            async with serving(lambda: client, "127.0.0.1", 0, PATIENT_MS) as port:
                 for _ in range(3):
                     monkeypatch.setattr(standing, "report", away)
                     for _ in range(2):
@@ -345,12 +348,67 @@ def test_while_the_stores_are_away(
     assert capsys.readouterr().err.splitlines() == told * 3
 
 
+def test_it_starts_during_an_outage(stores: Stores, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scrapes say so, and find the stores as soon as they answer; no restart is needed."""
+    attempts = 0
+
+    @contextlib.asynccontextmanager
+    async def opening() -> AsyncIterator[Client]:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise Unavailable("the server does not answer")
+        async with stores.open() as client:
+            yield client
+
+    async def work() -> None:
+        environment = VirtualEnvironment()
+        async with BackgroundClient(opening, environment) as opened:
+            await opened.tried()
+            async with serving(opened.client, "127.0.0.1", 0, PATIENT_MS) as port:
+                assert "txnframework_up 0.0" in await asyncio.to_thread(scraped, port)
+                await environment.advance(RETRY_MS)
+                assert "txnframework_up 0.0" in await asyncio.to_thread(scraped, port)
+                await environment.advance(RETRY_MS)
+                while "txnframework_up 1.0" not in await asyncio.to_thread(scraped, port):
+                    assert attempts == 3
+                assert "txnframework_open_transactions{" in await asyncio.to_thread(scraped, port)
+
+    stores.run(work())
+    told = ["The stores are unavailable: the server does not answer", "The stores are available again."]
+    assert capsys.readouterr().err.splitlines() == told
+
+
+def test_a_wrong_configuration_ends_the_start(stores: Stores) -> None:
+    """No further attempt can help."""
+
+    @contextlib.asynccontextmanager
+    async def opening() -> AsyncIterator[Client]:
+        raise InvalidInput("the option is wrong")
+        yield
+
+    async def work() -> None:
+        with pytest.raises(InvalidInput, match="the option is wrong"):
+            async with BackgroundClient(opening, VirtualEnvironment()) as opened:
+                await opened.tried()
+
+    stores.run(work())
+
+
+def test_an_address_that_others_reach_is_noted(cli: Any) -> None:
+    """The metrics name topics and subscriptions. The address belongs to no machine, so the command ends."""
+    refused = cli("metrics", "--listen", "192.0.2.1:9464")
+    assert refused.status == 2
+    assert "Note: everyone who can reach this address can read the metrics." in refused.err
+    assert "--listen: cannot listen at 192.0.2.1:9464" in " ".join(refused.err.split())
+
+
 @pytest.mark.parametrize("path", ["/", "/metric", "/metrics/", "/favicon.ico", "/../etc/passwd", "/metrics%00"])
 def test_nothing_is_at_another_path(stores: Stores, path: str) -> None:
     """404, and no look at the stores."""
 
     async def work() -> None:
-        async with stores.open() as client, serving(client, "127.0.0.1", 0, PATIENT_MS) as port:
+        async with stores.open() as client, serving(lambda: client, "127.0.0.1", 0, PATIENT_MS) as port:
             with pytest.raises(urllib.error.HTTPError) as refused:
                 await asyncio.to_thread(
                     urllib.request.urlopen, f"http://127.0.0.1:{port}{path}", timeout=PATIENT_MS / 1000

@@ -16,11 +16,11 @@ import txnframework_legacy.plugin
 import txnframework_memory.plugin
 import txnframework_metadata.plugin
 from txnframework import Client
+from txnframework.cli.background_client import BackgroundClient
 from txnframework.plugin import PluginRegistry, load_plugins
 from txnframework.testing import VirtualEnvironment
 from txnframework.testing.clock import AdvanceableEnvironment
 from txnframework_console.app import ConsoleApp
-from txnframework_console.connection import Connection
 from txnframework_console.guards import allowed_hosts
 from txnframework_memory import MemoryLedgerStore, MemoryMetadataStore
 
@@ -101,7 +101,7 @@ async def served(
         passing: list[asyncio.Task[None]] = []
         opened.callback(lambda: [one.cancel() for one in passing])
         client = await opened.enter_async_context(open_client())
-        connection = await opened.enter_async_context(Connection(open_client, environment))
+        connection = await opened.enter_async_context(BackgroundClient(open_client, environment))
         await connection.tried()
         console = ConsoleApp(connection, environment, allowed_hosts("127.0.0.1", 8470), token)
         opened.push_async_callback(console.close)

@@ -13,7 +13,7 @@ from rich.console import Console as Terminal
 from rich.console import RenderableType
 
 from txnframework.cli import main
-from txnframework_console.connection import Connection
+from txnframework.cli.background_client import BackgroundClient
 from txnframework_console.terminal.keys import keys_of
 from txnframework_console.terminal.loop import Screen, read_once
 from txnframework_console.terminal.state import ScreenState, after_key
@@ -66,7 +66,7 @@ def test_a_screen() -> None:
             await txn.begin()
             drawings: list[RenderableType] = []
 
-            class Same(Connection):
+            class Same(BackgroundClient):
                 def client(self) -> object:  # type: ignore[override]
                     return world.looking
 

@@ -131,3 +131,54 @@ def test_options_that_are_refused(
     (tmp_path / "short.txt").write_text("short\n")
     assert main(["serve", "pulsar", *options]) == 2
     assert reason in " ".join(capsys.readouterr().err.split())
+
+
+COMMENT = "# tokens of the payment team"
+ELSEWHERE = "192.0.2.1:6650"
+"""An address that no machine has, so that a command ends when it has said what it has to say."""
+
+
+def test_comments_are_no_tokens(tmp_path: Path) -> None:
+    """Lines that begin with # are left out, however long they are."""
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text(f"{COMMENT}\n\n  {TOKEN}  \n")
+    tokens.chmod(0o600)
+    with gateway(tmp_path, "--tokens", str(tokens), "--admin", "127.0.0.1:0") as (_, process):
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        statuses = [
+            httpx.get(f"{url}/admin/v2/clusters", headers={"Authorization": f"Bearer {one}"}).status_code
+            for one in (TOKEN, COMMENT)
+        ]
+        assert statuses == [200, 401]
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "noted"),
+    [
+        ([], 0o600, ["everyone who can reach this address can read and change everything"]),
+        (["--tokens", "tokens.txt"], 0o600, ["tokens and messages are not encrypted"]),
+        (["--tokens", "tokens.txt"], 0o640, ["can be read by other users", "tokens and messages are not encrypted"]),
+        (["--tokens", "tokens.txt", "--tls-certificate", "chain.pem"], 0o600, []),
+    ],
+)
+def test_what_is_noted_at_the_start(
+    options: list[str],
+    mode: int,
+    noted: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What others can read, in one sentence each, and nothing of the tokens themselves."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tokens.txt").write_text(f"{TOKEN}\n")
+    (tmp_path / "tokens.txt").chmod(mode)
+    certificate = trustme.CA().issue_cert("gateway.example")
+    certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "chain.pem")
+    assert main(["serve", "pulsar", "--listen", ELSEWHERE, *options]) == 2
+    said = capsys.readouterr().err
+    notes = " ".join(said.split()).split("Note: ")[1:]
+    assert len(notes) == len(noted)
+    assert all(one in note for one, note in zip(noted, notes, strict=True))
+    assert TOKEN not in said

@@ -14,10 +14,12 @@ from typing import Any
 import click
 
 from txnframework.cli._store_metrics import SCRAPE_TIMEOUT_S, StatusReader, StatusSnapshot, compressed, head_of
-from txnframework.cli.addresses import parse_address
-from txnframework.cli.stores import LoadedPlugins, config_option, with_client
+from txnframework.cli.addresses import is_local, parse_address
+from txnframework.cli.background_client import FIRST_TRY_S, BackgroundClient, OpenClient
+from txnframework.cli.stores import LoadedPlugins, client_opener, config_option, with_client
 from txnframework.cli.wsgi_server import Application, Respond, serving_in_threads
 from txnframework.client import Client
+from txnframework.environment import SystemEnvironment
 from txnframework.errors import MissingExtra, TxnFrameworkError
 
 PATH = "/metrics"
@@ -54,7 +56,9 @@ def metrics(loaded: LoadedPlugins, listen: str | None, wait_ms: int, config: Pat
         click.echo(with_client(loaded, config, _exposition), nl=False)
         return
     host, port = parse_address(listen, "--listen", "127.0.0.1:9464")
-    with_client(loaded, config, lambda client: _serve(client, host, port, wait_ms))
+    if not is_local(host):
+        click.echo("Note: everyone who can reach this address can read the metrics. They are not encrypted.", err=True)
+    asyncio.run(_serve(client_opener(loaded, config), host, port, wait_ms))
 
 
 class _Scrapes:
@@ -104,22 +108,26 @@ class _Scrapes:
 
 
 async def _exposition(client: Client) -> str:
-    reading = await StatusReader(client, 0).reading()
+    reading = await StatusReader(lambda: client, 0).reading()
     return b"".join((head_of(reading), reading.body.plain)).decode()
 
 
-async def _serve(client: Client, host: str, port: int, wait_ms: int) -> None:
+async def _serve(open_client: OpenClient, host: str, port: int, wait_ms: int) -> None:
     # The interpreter is passed on sooner, so that a scrape does not wait for the thread that reads the stores.
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    async with serving(client, host, port, wait_ms) as actual_port:
-        click.echo(f"Serving http://{host}:{actual_port}{PATH}; stop with Ctrl-C.")
-        await asyncio.get_running_loop().create_future()
+    async with BackgroundClient(open_client, SystemEnvironment()) as stores:
+        await stores.tried(FIRST_TRY_S)
+        async with serving(stores.client, host, port, wait_ms) as actual_port:
+            click.echo(f"Serving http://{host}:{actual_port}{PATH}; stop with Ctrl-C.")
+            await asyncio.get_running_loop().create_future()
 
 
 @asynccontextmanager
-async def serving(client: Client, host: str, port: int, wait_ms: int) -> AsyncIterator[int]:
+async def serving(client: Callable[[], Client], host: str, port: int, wait_ms: int) -> AsyncIterator[int]:
     """
     Serve scrapes during the block; each waits for a reading of the stores for ``wait_ms`` at most.
+
+    ``client`` returns the client of the stores, or raises the error while it cannot be opened.
 
     Yield the port.
     """

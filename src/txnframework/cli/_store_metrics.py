@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from time import monotonic
@@ -110,9 +110,11 @@ class StatusReader:
 
     A scrape waits for a new reading for ``wait_s`` at most. If the reading takes longer, the scrape gets the last one,
     and the reading continues for the next scrape. The first scrape waits for the first reading.
+
+    ``client`` returns the client of the stores. It raises the error while there is none.
     """
 
-    def __init__(self, client: Client, wait_s: float) -> None:
+    def __init__(self, client: Callable[[], Client], wait_s: float) -> None:
         self._client = client
         self.wait_s = wait_s
         """How long a scrape waits for a new reading."""
@@ -148,7 +150,7 @@ class StatusReader:
         began_s = monotonic()
         try:
             async with asyncio.timeout(SCRAPE_TIMEOUT_S):
-                report = await self._client.host.status.report()
+                report = await self._client().host.status.report()
                 # Once for each reading and not for each scrape, and beside the loop: the text may have megabytes.
                 body = await asyncio.to_thread(body_of, report)
         except BaseException:

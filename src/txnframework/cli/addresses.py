@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 from txnframework.errors import InvalidInput
@@ -20,6 +21,14 @@ def parse_address(text: str, option: str, example: str) -> tuple[str, int]:
     if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
         raise InvalidInput(f"{option} {text}: write HOST:PORT, such as {example}")
     return host.strip("[]"), int(port)
+
+
+def is_local(host: str) -> bool:
+    """Return whether only programs on this machine reach a host."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def listening_socket(host: str, port: int, option: str) -> socket.socket:

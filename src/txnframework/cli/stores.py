@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,13 +14,14 @@ import msgspec
 from txnframework.cli._groups import LoadedPlugins
 from txnframework.cli._options import CONFIG_FILE, ConfigPath, config_option
 from txnframework.cli._suggestions import suggest_names
+from txnframework.cli.background_client import OpenClient
 from txnframework.client import Client, open
 from txnframework.config import Config, check_config, load_config, redact_url, store_name
 from txnframework.environment import Environment, SystemEnvironment
 from txnframework.plugin import PluginRegistry
 from txnframework.runtime.tasks import start_task
 
-__all__ = ["ConfigPath", "LoadedPlugins", "config_option", "settings_of", "with_client"]
+__all__ = ["ConfigPath", "LoadedPlugins", "client_opener", "config_option", "settings_of", "with_client"]
 
 R = TypeVar("R")
 
@@ -65,6 +66,17 @@ def with_client(
             return await work(client)
 
     return asyncio.run(run())
+
+
+def client_opener(loaded: LoadedPlugins, config: Path | None) -> OpenClient:
+    """Return what opens a client that only reads: it does no work in the background."""
+    settings = settings_of(loaded, config)
+    quiet = msgspec.structs.replace(settings, transactions=msgspec.structs.replace(settings.transactions, sweep=False))
+
+    def open_client() -> AbstractAsyncContextManager[Client]:
+        return open(quiet, registry=loaded.registry)
+
+    return open_client
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from txnframework.cli.addresses import listening_socket, parse_address, shown_address
+from txnframework.cli.addresses import is_local, listening_socket, parse_address, shown_address
 from txnframework.errors import InvalidInput
 
 
@@ -26,6 +26,15 @@ def test_address(text: str, found: tuple[str, int]) -> None:
 def test_address_of_another_form(text: str) -> None:
     with pytest.raises(InvalidInput, match=r"^--admin .*: write HOST:PORT, such as 127\.0\.0\.1:1$"):
         parse_address(text, "--admin", "127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("LOCALHOST", True)]
+    + [(one, False) for one in ("0.0.0.0", "::", "192.0.2.1", "gateway.example", "")],
+)
+def test_local_address(host: str, local: bool) -> None:
+    assert is_local(host) is local
 
 
 def test_connections_do_not_delay_answers() -> None:

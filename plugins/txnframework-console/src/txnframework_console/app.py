@@ -17,12 +17,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from txnframework.cli.background_client import BackgroundClient
 from txnframework.environment import Environment
 from txnframework.errors import Conflict, InvalidInput, NotFound, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.runtime.tasks import start_task
 from txnframework_console.actions import Action, action_of
 from txnframework_console.catalog import Catalog
-from txnframework_console.connection import Connection
 from txnframework_console.guards import Guard, is_token
 from txnframework_console.pages import Pages
 from txnframework_console.polls import Poll, Polls, Snapshot
@@ -96,7 +96,7 @@ class ConsoleApp:
     """
 
     def __init__(
-        self, connection: Connection, environment: Environment, hosts: frozenset[str], token: str | None = None
+        self, connection: BackgroundClient, environment: Environment, hosts: frozenset[str], token: str | None = None
     ) -> None:
         self._connection = connection
         self._environment = environment

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import click
-import msgspec
 from rich.console import RenderableType
 from rich.live import Live
 
 from txnframework.cli import terminal
-from txnframework.cli.addresses import parse_address
+from txnframework.cli.addresses import is_local, parse_address
+from txnframework.cli.background_client import BackgroundClient, OpenClient
 from txnframework.cli.output import output_option, print_json, print_records
-from txnframework.cli.stores import LoadedPlugins, config_option, settings_of, with_client
-from txnframework.client import Client, open
+from txnframework.cli.stores import LoadedPlugins, client_opener, config_option, with_client
 from txnframework.environment import SystemEnvironment
 from txnframework.errors import InvalidInput
-from txnframework_console.connection import Connection, OpenClient
-from txnframework_console.guards import LOOPBACK, new_token
+from txnframework_console.guards import new_token
 from txnframework_console.server import serve
 from txnframework_console.terminal.keys import pressed_keys
 from txnframework_console.terminal.loop import Screen, read_once
@@ -65,10 +62,10 @@ def console(
     can reach the address can read it.
     """
     address = parse_address(listen, "--listen", "127.0.0.1:8470")
-    if (f"[{address[0]}]" if ":" in address[0] else address[0]) not in LOOPBACK:
+    if not is_local(address[0]):
         click.echo("Note: everyone who can reach this address can read the pages. They are not encrypted.", err=True)
     token = new_token() if allow_changes else None
-    opening = _opening(loaded, config)
+    opening = client_opener(loaded, config)
     asyncio.run(serve(opening, address, hosts, token, click.echo))
 
 
@@ -97,7 +94,7 @@ def top(loaded: LoadedPlugins, once: bool, limit: int, output: str, config: Path
             raise InvalidInput("--output json needs --once")
         if not terminal.console().is_terminal:
             raise InvalidInput("standard output is no terminal: add --once")
-        asyncio.run(_live(_opening(loaded, config)))
+        asyncio.run(_live(client_opener(loaded, config)))
         return
     document = with_client(loaded, config, lambda client: read_once(client, SystemEnvironment(), limit))
     if output == "json":
@@ -109,20 +106,9 @@ def top(loaded: LoadedPlugins, once: bool, limit: int, output: str, config: Path
             print_records([{key: value for key, value in row.items() if key not in ONLY_IN_JSON} for row in rows])
 
 
-def _opening(loaded: LoadedPlugins, config: Path | None) -> OpenClient:
-    """Return what opens a client that does no background work: a console sweeps nothing."""
-    settings = settings_of(loaded, config)
-    quiet = msgspec.structs.replace(settings, transactions=msgspec.structs.replace(settings.transactions, sweep=False))
-
-    def open_client() -> AbstractAsyncContextManager[Client]:
-        return open(quiet, registry=loaded.registry)
-
-    return open_client
-
-
 async def _live(open_client: OpenClient) -> None:
     shown = terminal.console()
-    async with Connection(open_client, SystemEnvironment()) as connection:
+    async with BackgroundClient(open_client, SystemEnvironment()) as connection:
         with Live(console=shown, screen=True, auto_refresh=False) as live:
 
             def draw(drawing: RenderableType) -> None:

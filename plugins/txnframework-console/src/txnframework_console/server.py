@@ -10,15 +10,13 @@ import uvicorn
 
 from txnframework.cli.addresses import listening_socket, shown_address
 from txnframework.cli.asgi_server import server_config
+from txnframework.cli.background_client import FIRST_TRY_S, BackgroundClient, OpenClient
 from txnframework.cli.connections import BoundedListener, Connections, within_file_limit
 from txnframework.environment import SystemEnvironment
 from txnframework.runtime.tasks import start_task
 from txnframework_console.app import ConsoleApp
-from txnframework_console.connection import Connection, OpenClient
 from txnframework_console.guards import allowed_hosts
 
-FIRST_TRY_S = 3
-"""How long the start waits for the stores. After that the console is served without them, and goes on trying."""
 CONNECTIONS_MAX = 512
 """The most connections of browsers; each live view has one."""
 
@@ -52,8 +50,8 @@ async def serve(
     with listening_socket(*address, "--listen") as listening:
         host, port = address[0], listening.getsockname()[1]
         hosts = allowed_hosts(host, port, further_hosts)
-        async with Connection(open_client, environment) as connection:
-            await _tried(connection)
+        async with BackgroundClient(open_client, environment) as connection:
+            await connection.tried(FIRST_TRY_S)
             console = ConsoleApp(connection, environment, hosts, token)
             console.pages.compile()
             connections = Connections(within_file_limit(CONNECTIONS_MAX))
@@ -67,13 +65,3 @@ async def serve(
             finally:
                 warming.cancel()
                 await asyncio.gather(warming, return_exceptions=True)
-
-
-async def _tried(connection: Connection) -> None:
-    """Wait a while for the first attempt to open the stores; raise its error if no further attempt can help."""
-    trying = start_task(connection.tried())
-    done, _ = await asyncio.wait({trying}, timeout=FIRST_TRY_S)
-    if done:
-        await trying
-    else:
-        trying.cancel()

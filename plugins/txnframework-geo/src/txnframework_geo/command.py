@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import click
 from rich.markup import escape
 
-from txnframework.cli.addresses import parse_address
+from txnframework.cli.addresses import is_local, parse_address
 from txnframework.cli.output import duration_of, output_option, print_facts, print_json_line
 from txnframework.cli.stores import ConfigPath, LoadedPlugins, settings_of, with_client
 from txnframework.cli.terminal import console
@@ -215,6 +215,8 @@ def _metrics_at(address: str | None) -> Iterator[Metrics | None]:
         yield None
         return
     host, port = parse_address(address, "--metrics", "127.0.0.1:9464")
+    if not is_local(host):
+        click.echo("Note: everyone who can reach this address can read the metrics. They are not encrypted.", err=True)
     try:
         from prometheus_client import make_wsgi_app
     except ImportError as error:

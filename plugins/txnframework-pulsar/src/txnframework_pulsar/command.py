@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import ssl
+import stat
 from pathlib import Path
 
 import click
 
-from txnframework.cli.addresses import parse_address
+from txnframework.cli.addresses import is_local, parse_address
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client
 from txnframework.errors import InvalidInput
 from txnframework.model.names import TOPIC, TOPIC_DOMAINS
 from txnframework_pulsar.server import ServerOptions, serving
 
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 TOKEN_CHARACTERS_MIN = 16
+COMMENT = "#"
+"""A line of the file of tokens that begins with it is no token."""
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -81,9 +84,13 @@ def pulsar(
         _tls(tls_certificate, tls_key),
         None if admin is None else _address(admin, "--admin"),
     )
-    hosts = {host} if options.admin is None else {host, options.admin[0]}
-    if not (hosts <= LOOPBACK or options.tokens):
-        click.echo("Note: everyone who can reach this address can read and change everything. Add --tokens.", err=True)
+    if not all(map(is_local, {host} if options.admin is None else {host, options.admin[0]})):
+        if not options.tokens:
+            note = "everyone who can reach this address can read and change everything. Add --tokens."
+            click.echo(f"Note: {note}", err=True)
+        elif options.tls is None:
+            note = "tokens and messages are not encrypted on their way to this address. Add --tls-certificate."
+            click.echo(f"Note: {note}", err=True)
     with_client(loaded, config, lambda client: _serve(client, options), stays=True)
 
 
@@ -105,7 +112,10 @@ def _address(text: str, option: str) -> tuple[str, int]:
 def _tokens(file: Path | None) -> tuple[str, ...]:
     if file is None:
         return ()
-    found = tuple(line.strip() for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    if os.name == "posix" and file.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        click.echo(f"Note: {file} can be read by other users of this machine; run 'chmod 600' on it.", err=True)
+    lines = map(str.strip, file.read_text(encoding="utf-8").splitlines())
+    found = tuple(line for line in lines if line and not line.startswith(COMMENT))
     if not found or min(map(len, found)) < TOKEN_CHARACTERS_MIN:
         raise InvalidInput(f"--tokens {file}: write one token per line, of at least {TOKEN_CHARACTERS_MIN} characters")
     return found

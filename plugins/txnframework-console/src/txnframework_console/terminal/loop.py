@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from rich.console import RenderableType
 
+from txnframework.cli.background_client import BackgroundClient
 from txnframework.client import Client
 from txnframework.environment import Environment
 from txnframework.errors import NotFound, TxnFrameworkError
 from txnframework.runtime.tasks import start_task
 from txnframework_console.catalog import Catalog
-from txnframework_console.connection import Connection
 from txnframework_console.terminal.screen import ScreenView, document_of, drawn
 from txnframework_console.terminal.state import ScreenQuery, ScreenState, after_key
 from txnframework_console.texts import visible
@@ -35,7 +35,7 @@ class Screen:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: BackgroundClient,
         environment: Environment,
         draw: Callable[[RenderableType], None],
         rows: Callable[[], int],

@@ -1,4 +1,4 @@
-"""The client of the console: opened in the background, and again until the stores answer."""
+"""A client that is opened in the background, and again until the stores answer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from txnframework.errors import TxnFrameworkError, Unavailable
 from txnframework.runtime.tasks import start_task
 
 RETRY_MS = 2_000
+FIRST_TRY_S = 3
+"""How long a command that serves waits for the stores at its start. After that it serves, and goes on trying."""
 
 OpenClient = Callable[[], AbstractAsyncContextManager[Client]]
 
 
-class Connection:
+class BackgroundClient:
     """
     Opens a client, and tries again while the stores are unavailable; a client that is open recovers by itself.
 
@@ -32,7 +34,7 @@ class Connection:
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Connection:
+    async def __aenter__(self) -> BackgroundClient:
         self._task = start_task(self._keep_open())
         return self
 
@@ -44,13 +46,15 @@ class Connection:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def tried(self) -> None:
+    async def tried(self, wait_s: float | None = None) -> None:
         """
-        Wait for the end of the first attempt; it may have failed because the stores are unavailable.
+        Wait for the end of the first attempt, at most for ``wait_s``; the stores may be unavailable afterwards.
 
         :raises TxnFrameworkError: the client cannot be opened for another reason, which no further attempt changes.
         """
-        await self._tried.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._tried.wait()
         if self._task is not None and self._task.done():
             await self._task
 
@@ -71,6 +75,7 @@ class Connection:
                     async with self._open_client() as self._client:
                         self._tried.set()
                         await self._closing.wait()
+                    return
                 except Unavailable as error:
                     if self._closing.is_set():
                         return  # closing failed too; what was not released ends with the session
