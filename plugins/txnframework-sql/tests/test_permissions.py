@@ -14,6 +14,7 @@ import pytest
 from txnframework.environment import SystemEnvironment
 from txnframework.model import Expect, Key, Put
 from txnframework_sql import MetadataOptions, open_metadata_store
+from txnframework_sql.sqlite._files import file_system_of
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +71,33 @@ def test_a_private_directory_is_enough(tmp_path: Path, caplog: pytest.LogCapture
     tmp_path.chmod(0o700)
     asyncio.run(use(path))
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/data/txn.db", "ext4"),
+        ("/mnt/share/a/txn.db", "nfs4"),
+        ("/mnt/shared/txn.db", "ext4"),
+        ("/mnt/two words/txn.db", "cifs"),
+    ],
+)
+def test_the_file_system_of_a_path(path: str, kind: str) -> None:
+    """The innermost mount decides, and the later one of two at the same place."""
+    mounts = (
+        "none / overlay rw 0 0\n/dev/a / ext4 rw 0 0\nhost:/a /mnt/share nfs4 rw 0 0\n"
+        "//host/b /mnt/two\\040words cifs rw 0 0\n"
+    )
+    assert file_system_of(Path(path), mounts) == kind
+
+
+def test_a_network_file_system_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file on a network file system is opened, and one warning says what can happen."""
+    monkeypatch.setattr("txnframework_sql.sqlite._files.file_system_of", lambda *_: "nfs4")
+    for _ in range(2):
+        asyncio.run(use(tmp_path / "data" / "txn.db"))
+    (warning,) = caplog.messages
+    assert "network file system (nfs4)" in warning
+    assert "use a local disk" in warning

@@ -17,7 +17,14 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from txnframework.errors import Unavailable
 from txnframework_sql.schema import counters
 from txnframework_sql.sqlite._errors import DATABASE_ERRORS, is_locked, locked
-from txnframework_sql.sqlite._files import WriterFairness, make_directory, make_file, open_files, warn_if_others_read
+from txnframework_sql.sqlite._files import (
+    WriterFairness,
+    make_directory,
+    make_file,
+    open_files,
+    warn_if_others_read,
+    warn_if_remote,
+)
 from txnframework_sql.sqlite._location import Location
 from txnframework_sql.sqlite._presence import Presence
 from txnframework_sql.sqlite._statements import CompiledStatement
@@ -120,6 +127,7 @@ class SqliteConnection:
                 with suppress(OSError):
                     make_file(location.path)
                 warn_if_others_read(location.path, location.shown_url)
+                warn_if_remote(location.path, location.shown_url)
                 # Before SQLite opens the log and its index: no process removes them afterwards.
                 _sleep_until(self._presence.enter, time.monotonic() + lock_timeout_ms / 1000)
                 connection = engine.connect()

@@ -102,6 +102,8 @@ _READ_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 _ENTERED_BY_OTHERS = stat.S_IXGRP | stat.S_IXOTH
 
 _warned: set[Path] = set()
+_warned_remote: set[Path] = set()
+_REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "fuse.sshfs", "glusterfs"})
 
 
 def make_directory(path: Path) -> None:
@@ -143,6 +145,30 @@ def warn_if_others_read(path: Path, shown_url: str) -> None:
         return
     _warned.add(path)
     _LOG.warning("%s can be read by other users of this machine; run 'chmod 600' on it and on its -wal file", shown_url)
+
+
+def warn_if_remote(path: Path, shown_url: str) -> None:
+    """Warn once in each process that a database is on a network file system."""
+    try:
+        kind = file_system_of(path, Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace"))
+    except OSError:  # not Linux
+        return
+    if path in _warned_remote or kind not in _REMOTE:
+        return
+    _warned_remote.add(path)
+    _LOG.warning("%s is on a network file system (%s), which can lose messages; use a local disk", shown_url, kind)
+
+
+def file_system_of(path: Path, mounts: str) -> str:
+    """Return the type of the file system that an absolute path is on, from the text of ``/proc/self/mounts``."""
+    found = ("", "")
+    for line in mounts.splitlines():
+        _, mounted, kind, *_ = line.split(" ")
+        where = mounted.replace("\\040", " ")
+        # Of two mounts at one place, the later one is visible.
+        if path.is_relative_to(where) and len(where) >= len(found[0]):
+            found = where, kind
+    return found[1]
 
 
 def mode_beside(database: Path) -> int:
