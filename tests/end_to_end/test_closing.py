@@ -280,3 +280,17 @@ def test_a_dispatch_that_opens_while_the_host_closes(memory: Stores, monkeypatch
             assert not (await client.host.metadata.scan(leases_range("dispatch "), 10)).records
 
     memory.run(work())
+
+
+def test_open_consumers_leave_no_tasks(memory: Stores) -> None:
+    """A program need not close its consumers before the client; also not if two clients share a subscription."""
+
+    async def work() -> None:
+        async with memory.open() as client, memory.open() as other:
+            await client.create_topic("orders", segments=4)
+            await client.consumer("orders", "billing", type="shared")
+            await other.consumer("orders", "billing", type="shared")
+            await run_ready()
+        assert await tasks_left() == []
+
+    memory.run(work())

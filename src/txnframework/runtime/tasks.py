@@ -73,13 +73,17 @@ class RetryingTasks:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def stop(self) -> None:
-        """Cancel all tasks except the caller's own, and wait for their end."""
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Cancel all tasks except the caller's own, and return them."""
         current = asyncio.current_task()
         tasks = [task for task in self._tasks if task is not current]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        return tasks
+
+    async def stop(self) -> None:
+        """Cancel all tasks except the caller's own, and wait for their end."""
+        await asyncio.gather(*self.cancel(), return_exceptions=True)
 
     async def _run(self, work: Work) -> None:
         failures = 0

@@ -261,4 +261,6 @@ class Membership:
 
     def _failed(self, error: Exception) -> None:
         self.error = self.error or error
+        if self._host.closing:
+            self._tasks.cancel()  # a program need not close its consumers before the client
         self._wake_consumer()
