@@ -12,7 +12,7 @@ import pytest
 import txnframework
 from txnframework import Message, State, blocking
 from txnframework.client import LoopThread
-from txnframework.errors import Closed, InvalidInput, ReceiveTimeout, TransactionHasFailedOperations
+from txnframework.errors import Closed, InvalidInput, ReceiveTimeout, TransactionHasFailedOperations, Unavailable
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -148,3 +148,30 @@ def test_running_a_blocking_handler(stores: Stores) -> None:
                     run(unawaited)  # type: ignore[arg-type]
         with client.reader("invoices") as reader:
             assert [one.value for one in reader] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("kind", ["failover", "key_shared"])
+@pytest.mark.parametrize("method", ["run", "run_batches"])
+def test_stopping_a_blocking_handler_keeps_the_order(stores: Stores, method: str, kind: str) -> None:
+    """A message that waits for another attempt at the time of the stop is not overtaken."""
+    values = [b"1", b"2", b"3"]
+    with stores.open_blocking() as client:
+        client.create_topic("orders")
+        orders = client.producer("orders")
+        for value in values:
+            orders.send(value, key=b"k")
+        handled: list[bytes | None] = []
+        with client.consumer("orders", "billing", type=kind, start="earliest") as consumer:
+
+            def fail(_received: object) -> None:
+                consumer.stop()
+                raise Unavailable("for a moment")
+
+            def handle(received: Message | tuple[Message, ...]) -> None:
+                handled.extend(one.value for one in (received if isinstance(received, tuple) else (received,)))
+                if len(handled) == len(values):
+                    consumer.stop()
+
+            getattr(consumer, method)(fail, concurrency=2)
+            getattr(consumer, method)(handle, concurrency=2)
+        assert handled == values

@@ -337,7 +337,7 @@ def test_redelivery_is_delayed_more_and_more(memory: Stores) -> None:
     memory.run(work())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["shared", "key_shared"])
 def test_stopping_waits_for_handlers_for_a_while(memory: Stores, kind: str) -> None:
     """Then they are cancelled, their transactions are aborted, and their messages come again uncounted."""
     clock = memory.environment = VirtualEnvironment()
@@ -370,6 +370,32 @@ def test_stopping_waits_for_handlers_for_a_while(memory: Stores, kind: str) -> N
                 assert sorted((one.value, one.redelivery_count) for one in rest) == [(b"b1", 0), (b"c1", 0)]
 
     memory.run(work())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_handler_begins_after_a_stop(stores: Stores, kind: str) -> None:
+    """What was received and not begun comes again uncounted, in its order."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await prepared(client, b"a1", b"a2", b"a3")
+            begun: list[bytes | None] = []
+            async with await joined(client, kind) as consumer:
+                # So that the first one is handled alone, in front of a batch of the others.
+                await consumer.receive()
+                await consumer.redeliver_unacknowledged()
+                await run_ready()
+
+                async def bill(orders: tuple[Message, ...], txn: Transaction) -> None:
+                    begun.extend(order.value for order in orders)
+                    consumer.stop()
+
+                await consumer.run_batches(bill)
+                assert begun == [b"a1"]
+                rest = [await consumer.receive() for _ in range(2)]
+                assert [(one.value, one.redelivery_count) for one in rest] == [(b"a2", 0), (b"a3", 0)]
+
+    stores.run(work())
 
 
 def test_a_second_stop_does_not_wait(memory: Stores) -> None:

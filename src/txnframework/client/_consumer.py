@@ -20,7 +20,7 @@ from txnframework.client._planned import PlannedAck
 from txnframework.client._seek_positions import Target
 from txnframework.client._subscription.acknowledgments import Acked, ConsumerAcks, check_acked
 from txnframework.client._subscription.delivery_records import DeliveryRecorder
-from txnframework.client._subscription.feed import Inbox
+from txnframework.client._subscription.inbox import Inbox
 from txnframework.client._subscription.membership import Membership
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import Targets

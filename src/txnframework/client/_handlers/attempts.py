@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from txnframework.broker import Host
 from txnframework.client._base import RetryPolicy
-from txnframework.client._handlers.handler_functions import HandlerFunction
+from txnframework.client._handlers.handler_functions import HandlerFunction, HandlerMisuse
+from txnframework.client._handlers.plan import Hindrance
 from txnframework.client._handlers.transactions import HandlerTransactions
 from txnframework.client._messages import Message
 from txnframework.client._planned import PlannedAck, take_planned
 from txnframework.client._transact import transact_planned
 from txnframework.client._transaction import TransactionPart, part_of
-from txnframework.errors import InvalidInput
+from txnframework.errors import Closed, InvalidInput, Unavailable
 
 Attempt = Callable[[tuple[Message[Any], ...]], Awaitable[None]]
 """Handles and acknowledges messages, or raises."""
@@ -43,18 +45,32 @@ class HandlerAttempts:
         """Call the handler, then send what it returned and acknowledge, as ``Client.transact`` does."""
         sends = self._handler.sends_of(await self._handler.call(messages))
         operations = take_planned(self._host, (*sends, self._consumer.acknowledging(*messages)))
-        await transact_planned(self._host, operations, transactions.request, lambda _: transactions.open())
+        try:
+            await transact_planned(self._host, operations, transactions.request, lambda _: transactions.open())
+        except Unavailable as error:
+            raise Hindrance from error
 
     async def in_transaction(
         self, begin: Callable[[], AbstractAsyncContextManager[Any]], messages: tuple[Message[Any], ...]
     ) -> None:
         """Call the handler in a transaction, and acknowledge in it."""
-        acknowledged = False
-        async with begin() as given:
-            txn = part_of(given if isinstance(given, TransactionPart) else getattr(given, "txn", given), self._host)
-            self._handler.refuse_sends(await self._handler.call(messages, given))
-            await self._consumer.ack(*messages, txn=txn)
-            acknowledged = True
+        began = handled = acknowledged = False
+        try:
+            async with begin() as given:
+                txn = part_of(given if isinstance(given, TransactionPart) else getattr(given, "txn", given), self._host)
+                began = True
+                self._handler.refuse_sends(await self._handler.call(messages, given))
+                handled = True
+                await self._consumer.ack(*messages, txn=txn)
+                acknowledged = True
+        except BaseException as error:
+            if handled and isinstance(error, Unavailable):
+                raise Hindrance from error
+            if not began and isinstance(error, InvalidInput):
+                raise HandlerMisuse(f"a transaction for {self._handler} cannot begin: {error}") from error
+            if not began and not _ends_the_loop(error):
+                raise Hindrance from error
+            raise
         if not acknowledged:
             raise InvalidInput("the context manager of the transaction suppressed the handler's error")
 
@@ -63,3 +79,11 @@ class HandlerAttempts:
         arguments = (None,) if self._handler.takes_transaction else ()
         self._handler.refuse_sends(await self._handler.call(messages, *arguments))
         await self._retry.run(lambda: self._consumer.ack(*messages))
+
+
+def _ends_the_loop(error: BaseException) -> bool:
+    """Return whether a transaction did not begin because the task is cancelled, the client closed, or so."""
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return isinstance(error, Closed) or not isinstance(error, Exception)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from txnframework.client._handlers.attempts import Attempt
 from txnframework.client._handlers.handler_functions import HandlerMisuse
+from txnframework.client._handlers.hindered_jobs import HinderedJobs
 from txnframework.client._handlers.messages import HandledMessages
-from txnframework.client._handlers.plan import LoopOptions, NextStep, groups, next_step, order_key
+from txnframework.client._handlers.plan import LoopOptions, NextStep, groups, is_hindered, next_step
 from txnframework.client._messages import Message, MessageID
+from txnframework.client._subscription.inbox import OrderKey
 from txnframework.environment import Environment
 from txnframework.errors import InvalidInput, Unavailable
 from txnframework.runtime.backoff import Backoff
@@ -35,22 +37,27 @@ class _Job:
     """
     Messages that were received together.
 
-    ``left``: those that are not finished. ``keys``: what they must keep in order. ``after``: the earlier jobs that
-    share a key with this one.
+    ``left``: those that are neither finished nor given back. ``keys``: the keys that the job holds.
     """
 
     left: dict[MessageID, Message[Any]]
-    keys: frozenset[Hashable]
-    after: tuple[_Job, ...]
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    keys: set[OrderKey]
+
+
+class _Stopped(Exception):
+    """The loop was stopped, so the job ends."""
 
 
 class HandlerLoop:
     """
     Handles messages until it is stopped or cancelled; ``run`` is called once.
 
-    A message whose handling failed is given back. With an order, its key stays blocked until then, and later messages
-    of the key are given back with it.
+    No message is handled while an earlier one of its key is unfinished. Two rules are enough for this:
+
+    * A job holds the keys of its messages, and no other message of these keys is received. It handles the messages of
+      a key in their order.
+    * If a message is not finished, whatever the reason, it is given back together with all later messages of its key
+      (``_return``). Only then is the key freed, at once or after a delay.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class HandlerLoop:
         environment: Environment,
         delays: LoopDelays,
         options: LoopOptions,
+        name: str,
     ) -> None:
         self._receive = receive
         self._messages = messages
@@ -73,10 +81,12 @@ class HandlerLoop:
         self._changed = asyncio.Event()
         self._receiving: asyncio.Future[Sequence[Message[Any]]] | None = None
         self._jobs: dict[_Job, asyncio.Task[None]] = {}
+        self._timers: set[asyncio.Task[None]] = set()
+        self._hindered = HinderedJobs(environment, name)
         self._failure: Exception | None = None
 
     def stop(self) -> None:
-        """Take no more messages, and let ``run`` return after the running handlers; a second call cancels these."""
+        """Begin no handler any more, and let ``run`` return after the running ones; a second call cancels these."""
         if self._stopping.is_set():
             self._hurried.set()
         self._stopping.set()
@@ -86,13 +96,15 @@ class HandlerLoop:
 
     async def run(self) -> None:
         """Handle messages until ``stop``; an error of receiving is raised."""
+        self._messages.follow_keys()
         try:
             while not self._stopping.is_set():
                 if await self._has_room():
                     self._begin(await self._next())
             await self._drain()
         finally:
-            await self._cancel_jobs()
+            await self._cancel_tasks()
+            self._messages.forget_keys()
         if self._failure is not None:
             raise self._failure
 
@@ -115,7 +127,7 @@ class HandlerLoop:
             return await receiving
         except asyncio.CancelledError:
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
-                self._messages.give_back(receiving.result())
+                self._give_back(receiving.result())
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -127,15 +139,15 @@ class HandlerLoop:
         if not received:
             return
         if self._stopping.is_set():
-            self._messages.give_back(received)
+            self._give_back(received)
             return
-        keys = frozenset(key for one in received if (key := self._key(one)) is not None)
-        after = tuple(one for one in self._jobs if not keys.isdisjoint(one.keys))
-        job = _Job({one.id: one for one in received}, keys, after)
+        job = self._job(received)
+        self._messages.hold(job.keys)
         self._jobs[job] = start_task(self._process(job))
 
-    def _key(self, message: Message[Any]) -> Hashable | None:
-        return order_key(self._messages.ordering, message)
+    def _job(self, messages: Iterable[Message[Any]]) -> _Job:
+        left = {one.id: one for one in messages}
+        return _Job(left, {key for one in left.values() if (key := self._messages.key(one)) is not None})
 
     # -- ending ---------------------------------------------------------------------------------------
 
@@ -148,9 +160,9 @@ class HandlerLoop:
                 return
             await first_completed(self._changed.wait(), self._hurried.wait(), deadline.passed())
 
-    async def _cancel_jobs(self) -> None:
+    async def _cancel_tasks(self) -> None:
         self._stopping.set()
-        running = tuple(self._jobs.values())
+        running = (*self._jobs.values(), *self._timers)
         for task in running:
             task.cancel()
         if running:
@@ -160,52 +172,53 @@ class HandlerLoop:
 
     async def _process(self, job: _Job) -> None:
         try:
-            for earlier in job.after:
-                await earlier.ended.wait()
             for some in groups(tuple(job.left.values())):
                 await self._handle(job, some)
-        except asyncio.CancelledError:
-            pass  # by _cancel_jobs, which only waits
+        except (asyncio.CancelledError, _Stopped):
+            pass  # cancelled by _cancel_tasks, which only waits
         except Exception as error:  # not of the handler: raised by ``run``
             self._failure = self._failure or error
             self.stop()
         finally:
             # Whatever ended the job: what is not finished is delivered again, and was not at fault.
-            self._messages.give_back(job.left.values())
+            self._hindered.discard(job)
+            self._end(job)
             del self._jobs[job]
-            job.ended.set()
             self._changed.set()
 
     async def _handle(self, job: _Job, messages: tuple[Message[Any], ...]) -> None:
         """Handle messages together, as often as ``next_step`` says."""
-        failures = 0
+        failures = hindrances = 0
         while messages := self._still_here(job, messages):
-            if self._stopping.is_set() and (failures or self._hurried.is_set()):
-                return
             error = await self._try(messages)
+            if is_hindered(error):
+                hindrances += 1
+                self._hindered.add(job, error)
+            else:
+                hindrances = 0
+                self._hindered.discard(job)
             if error is None:
                 self._finish(job, messages)
                 return
-            failures += 1
+            failures += not hindrances
             step = next_step(error, len(messages), failures, self._options.retries_max)
-            _LOG.warning("handling %s failed; %s", _named(messages), step.value, exc_info=error)
+            if not hindrances:
+                _LOG.warning("handling %s failed; %s", _named(messages), step.value, exc_info=error)
             if step is NextStep.SPLIT:
                 await self._follow_up(job, messages)
                 for one in messages:
-                    await self._handle_alone(job, one)
+                    await self._handle(job, (one,))
                 return
             if step is NextStep.GIVE_BACK:
-                await self._give_back(job, messages[0])
+                await self._give_back_failed(job, messages[0])
                 return
-            await self._pause(self._delays.retry, failures)
+            await self._pause(self._delays.retry, hindrances or failures)
             await self._follow_up(job, messages)
-
-    async def _handle_alone(self, job: _Job, message: Message[Any]) -> None:
-        if not self._stopping.is_set():
-            await self._handle(job, (message,))
 
     async def _try(self, messages: tuple[Message[Any], ...]) -> BaseException | None:
         """Handle messages, and return the error if that failed."""
+        if self._stopping.is_set():
+            raise _Stopped
         try:
             await self._attempt(messages)
         except asyncio.CancelledError as error:
@@ -220,48 +233,47 @@ class HandlerLoop:
         return None
 
     def _still_here(self, job: _Job, messages: Iterable[Message[Any]]) -> tuple[Message[Any], ...]:
-        """Return the messages that this loop still has; the others were finished, or are delivered again."""
-        found = {one.id: one for one in messages if one.id in job.left and self._messages.has(one)}
-        self._finish(job, [one for one in messages if one.id not in found])
-        return tuple(found.values())
+        """
+        Return the messages that this loop still has; the others were finished, or are delivered again.
+
+        They may be delivered again behind later ones of their keys, so these are given back, too.
+        """
+        gone = [one for one in messages if one.id in job.left and not self._messages.has(one)]
+        self._leave(job, gone)
+        return tuple([one for one in messages if one.id in job.left])
 
     def _finish(self, job: _Job, messages: Iterable[Message[Any]]) -> None:
         for one in messages:
             job.left.pop(one.id, None)
 
-    # -- after a failure ------------------------------------------------------------------------------
+    # -- what is not finished -------------------------------------------------------------------------
 
-    async def _give_back(self, job: _Job, message: Message[Any]) -> None:
+    async def _give_back_failed(self, job: _Job, message: Message[Any]) -> None:
         """Let a message that failed be delivered again after a delay, in its order."""
         await self._follow_up(job, (message,))
         if message.id not in job.left:
             return  # a transaction held it, and has ended
-        failures = message.redelivery_count + 1
-        key = self._key(message)
+        delay_ms = self._delays.redelivery.delay_ms(message.redelivery_count + 1)
+        key = self._messages.key(message)
         if key is None:
             del job.left[message.id]
-            self._messages.give_back_later(message, self._delays.redelivery.delay_ms(failures))
-            return
-        # The key stays blocked during the delay, because this job is not over.
-        await self._pause(self._delays.redelivery, failures)
-        del job.left[message.id]
-        self._messages.give_back_in_order(message.id.segment, self._withdrawn({key}), (message,))
+            self._messages.give_back_later(message, delay_ms)
+        else:
+            self._return(job, key, (message,), delay_ms)
 
     async def _follow_up(self, job: _Job, messages: tuple[Message[Any], ...]) -> None:
         """
         With an order: wait for the end of the transaction that holds the messages, as after a commit that failed, or a
         block of the application that failed behind the acknowledgments.
 
-        They are then finished, or delivered again. Later messages of their keys are given back, so that they do not
-        overtake them. The same if the transaction has ended already, and they wait for their redelivery.
+        They are then finished, or delivered again. The same if the transaction has ended already, and they wait for
+        their redelivery.
         """
         pending = [
             one
             for one in messages
-            if self._key(one) is not None and (self._messages.is_held(one) or not self._messages.has(one))
+            if self._messages.key(one) is not None and (self._messages.is_held(one) or not self._messages.has(one))
         ]
-        if not pending:
-            return
         failures = 0
         while any(map(self._messages.is_held, pending)):
             failures += 1
@@ -270,21 +282,45 @@ class HandlerLoop:
                 await self._messages.refresh(pending)
             except Unavailable:
                 continue
-        self._finish(job, pending)
-        keys = {self._key(one) for one in pending}
-        for segment in sorted({one.id.segment for one in pending}):
-            withdrawn = self._withdrawn({key for key in keys if key is not None}, segment)
-            self._messages.give_back_in_order(segment, withdrawn)
+        self._leave(job, pending)
 
-    def _withdrawn(self, keys: set[Hashable], segment: str | None = None) -> list[Message[Any]]:
-        """Remove the messages with these keys from all jobs, and return them; none of them is being handled."""
-        found: list[Message[Any]] = []
-        for job in self._jobs:
-            for one in tuple(job.left.values()):
-                if self._key(one) in keys and segment in (None, one.id.segment):
-                    del job.left[one.id]
-                    found.append(one)
-        return found
+    def _leave(self, job: _Job, gone: Iterable[Message[Any]]) -> None:
+        """Forget messages that are finished, or delivered again; later ones of their keys must not overtake them."""
+        self._finish(job, gone)
+        for key in {self._messages.key(one) for one in gone}:
+            if key in job.keys:
+                self._return(job, key)
+
+    def _end(self, job: _Job) -> None:
+        """Give back all that a job has left."""
+        if not job.left:
+            self._messages.free(job.keys)
+            return
+        for key in tuple(job.keys):
+            self._return(job, key)
+        self._messages.give_back(None, job.left.values())
+
+    def _give_back(self, received: Sequence[Message[Any]]) -> None:
+        """Give back messages that were received, and of which no job has begun."""
+        self._end(self._job(received))
+
+    def _return(self, job: _Job, key: OrderKey, failed: Iterable[Message[Any]] = (), delay_ms: int = 0) -> None:
+        """Give back all that a job has left of a key, and free the key, after a delay if a message ``failed``."""
+        rest = [one for one in job.left.values() if self._messages.key(one) == key]
+        self._finish(job, rest)
+        self._messages.give_back(key, rest, failed)
+        job.keys.discard(key)
+        if not delay_ms:
+            self._messages.free((key,))
+            return
+        timer = start_task(self._free_later(key, delay_ms))
+        self._timers.add(timer)
+        timer.add_done_callback(self._timers.discard)
+
+    async def _free_later(self, key: OrderKey, delay_ms: int) -> None:
+        # The key uses no room of ``concurrency`` meanwhile.
+        await self._environment.sleep(delay_ms)
+        self._messages.free((key,))
 
     async def _pause(self, delays: Backoff, failures: int) -> None:
         """Wait before the next attempt, or until the loop is stopped."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from txnframework.broker import SegmentDispatch
+from txnframework.client._handlers.plan import order_key
 from txnframework.client._messages import Message, by_segment
-from txnframework.client._subscription.feed import Feed
+from txnframework.client._subscription.inbox import Inbox, OrderKey, Source
 from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.model.dispatch import Ordering
 
@@ -19,9 +20,34 @@ class HandledMessages:
     Every method is a plain function except ``refresh``. So no message is lost if the loop is cancelled.
     """
 
-    def __init__(self, segments: FollowedSegments, ordering: Ordering) -> None:
-        self.ordering = ordering
+    def __init__(self, segments: FollowedSegments, inbox: Inbox, ordering: Ordering, wake: Callable[[], None]) -> None:
+        self._ordering = ordering
         self._segments = segments
+        self._inbox = inbox
+        self._wake = wake
+
+    def follow_keys(self) -> None:
+        """Let the inbox keep messages whose key is held, until ``forget_keys``."""
+        self._inbox.ready = self._may_be_handled
+        self._inbox.order_key = None if self._ordering is Ordering.NONE else self.key
+
+    def forget_keys(self) -> None:
+        """Let the inbox return all messages in their order."""
+        self._inbox.ready = None
+        self._inbox.forget_keys()
+
+    def key(self, message: Message[Any]) -> OrderKey | None:
+        """Return the key of a message; None: it may overtake any message."""
+        return order_key(self._ordering, message)
+
+    def hold(self, keys: Iterable[OrderKey]) -> None:
+        """Let no further message of these keys be received."""
+        self._inbox.hold(keys)
+
+    def free(self, keys: Iterable[OrderKey]) -> None:
+        """Let messages of these keys be received again."""
+        self._inbox.free(keys)
+        self._wake()
 
     def has(self, message: Message[Any]) -> bool:
         """Return whether the consumer has this delivery: not acknowledged, not given back, under the same lease."""
@@ -51,31 +77,25 @@ class HandledMessages:
             if dispatch is not None:
                 await dispatch.refresh()
 
-    def give_back(self, messages: Iterable[Message[Any]], failed: Iterable[Message[Any]] = ()) -> None:
-        """Let messages be delivered again, at once; only the delivery of the ``failed`` ones counts."""
+    def give_back(
+        self, key: OrderKey | None, messages: Iterable[Message[Any]], failed: Iterable[Message[Any]] = ()
+    ) -> None:
+        """
+        Let messages of a key be delivered again, before all later ones; only the delivery of ``failed`` ones counts.
+
+        Messages of the key that the loop has not received yet are withdrawn: they would overtake these. With None, the
+        messages have no key.
+        """
         counted = {one.id for one in failed}
-        for segment, some in by_segment((*messages, *failed)).items():
+        given_back = by_segment(messages)
+        for segment in given_back if key is None else (key.segment,):
             feed = self._segments.feeds.get(segment)
             if feed is None or feed.attached is None:
                 continue
-            positions = {one.id.position for one in some if self.has(one)}
-            failing = {one.id.position for one in some if one.id in counted} & positions
-            feed.attached.give_back(failing, positions - failing)
-
-    def give_back_in_order(
-        self, segment: str, messages: Iterable[Message[Any]], failed: Iterable[Message[Any]] = ()
-    ) -> None:
-        """
-        Let messages of a segment be delivered again, before all later ones.
-
-        Messages that the loop has not received yet are withdrawn: they would overtake these.
-        """
-        feed = self._segments.feeds.get(segment)
-        if feed is None or feed.attached is None:
-            return
-        unseen = feed.withdraw()
-        self.give_back(messages, failed)
-        feed.attached.give_back((), unseen)
+            unseen = frozenset() if key is None else feed.withdraw(key)
+            had = [one for one in given_back.get(segment, ()) if self.has(one)]
+            failing = {one.id.position for one in had if one.id in counted}
+            feed.attached.give_back(failing, {one.id.position for one in had} - failing | unseen)
 
     def give_back_later(self, message: Message[Any], delay_ms: int) -> None:
         """Let a message be delivered again after a delay; its delivery counts."""
@@ -83,14 +103,14 @@ class HandledMessages:
         if feed is not None and feed.attached is not None and self.has(message):
             feed.attached.return_later((message.id.position,), delay_ms, feed.unseen)
 
-    def may_be_handled(self, feed: Feed) -> bool:
+    def _may_be_handled(self, feed: Source) -> bool:
         """
         Return whether the messages of a segment may be handled now.
 
         With an order, this is after everything in its ancestors is acknowledged. A message of an ancestor that fails is
         then not overtaken.
         """
-        if self.ordering is Ordering.NONE:
+        if self._ordering is Ordering.NONE:
             return True
         return all(one.done for one in self._segments.ancestors(feed.place.segment))
 

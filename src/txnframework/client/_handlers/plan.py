@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from txnframework.client._messages import Message
+from txnframework.client._subscription.inbox import OrderKey
 from txnframework.errors import (
     BacklogQuotaExceeded,
     InvalidTransactionState,
@@ -51,6 +52,14 @@ class LoopOptions:
     drain_timeout_ms: int
 
 
+class Hindrance(Exception):
+    """
+    Messages were not handled for a reason that they have nothing to do with, such as a database that is away.
+
+    The handler did not begin, or has done its work. The cause is the reason.
+    """
+
+
 class NextStep(Enum):
     """What follows a failed attempt."""
 
@@ -66,19 +75,19 @@ def next_step(error: BaseException, messages: int, failures: int, retries_max: i
     """
     Return what follows after ``failures`` failed attempts at these messages, of which the last raised ``error``.
 
-    While a backlog quota refuses what the handler sends, the messages wait. Redeliveries would make them dead letters,
-    although nothing is wrong with them.
+    While something hinders every message, they wait. Redeliveries would make them dead letters, although nothing is
+    wrong with them.
     """
-    if is_refused_by_quota(error) or (failures <= retries_max and is_temporary(error)):
+    if is_hindered(error) or (failures <= retries_max and is_temporary(error)):
         return NextStep.RETRY
     return NextStep.SPLIT if messages > 1 else NextStep.GIVE_BACK
 
 
-def is_refused_by_quota(error: BaseException | None) -> bool:
-    """Return whether a topic accepted no message because a subscription of it is too far behind."""
+def is_hindered(error: BaseException | None) -> bool:
+    """Return whether messages wait for something else: a hindrance, or room in a topic that a quota limits."""
     if isinstance(error, TransactionHasFailedOperations):
         error = error.__cause__
-    return isinstance(error, BacklogQuotaExceeded)
+    return isinstance(error, Hindrance | BacklogQuotaExceeded)
 
 
 def is_temporary(error: BaseException | None) -> bool:
@@ -121,10 +130,10 @@ def groups(messages: Iterable[Message[Any]]) -> list[tuple[Message[Any], ...]]:
     return found
 
 
-def order_key(ordering: Ordering, message: Message[Any]) -> Hashable | None:
-    """Return what a message shares with those that it must not overtake; None: it may overtake any message."""
+def order_key(ordering: Ordering, message: Message[Any]) -> OrderKey | None:
+    """Return the messages that must not overtake a message, and that it must not overtake; None: there are none."""
     if ordering is Ordering.SEGMENT:
-        return message.id.segment
+        return OrderKey(message.id.segment, None)
     if ordering is Ordering.KEY and message.key is not None:
-        return message.id.segment, message.key
+        return OrderKey(message.id.segment, message.key)
     return None

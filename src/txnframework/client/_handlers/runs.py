@@ -22,7 +22,7 @@ from txnframework.client._handlers.signals import signals_of, stopping_at
 from txnframework.client._handlers.transactions import EarlyTransaction, HandlerTransactions
 from txnframework.client._messages import Message
 from txnframework.client._planned import PlannedAck
-from txnframework.client._subscription.feed import Inbox
+from txnframework.client._subscription.inbox import Inbox
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.client._transaction import Transaction, TransactionPart
@@ -67,6 +67,10 @@ class HandlerRuns(ABC, Generic[T_co]):
     @abstractmethod
     def acknowledging(self, *messages: Any) -> PlannedAck:
         """Return acknowledgments for ``Client.transact``."""
+
+    @abstractmethod
+    def notice(self) -> None:
+        """Let a call of ``receive_many`` look again."""
 
     @abstractmethod
     def _require_open(self) -> None:
@@ -129,9 +133,13 @@ class HandlerRuns(ABC, Generic[T_co]):
 
         If the handler raises, nothing takes effect, and the message is redelivered after a delay, which grows with each
         delivery. A temporary error (Unavailable, OutcomeUnknown, TransactionConflict, InvalidTransactionState; a
-        deadlock or a lost connection of your database) is tried again first, without a redelivery. While a backlog
-        quota refuses what the handler sends, it is tried again until it succeeds. If the subscription type keeps an
-        order, later messages of the key or segment wait meanwhile. Failures are logged.
+        deadlock or a lost connection of your database) is tried again first, without a redelivery. If the subscription
+        type keeps an order, later messages of the key or segment wait meanwhile, and others do not. Failures are
+        logged.
+
+        An error before the handler begins, as when a database refuses the connection, is tried again until it has
+        passed. So are Unavailable after the handler, and a backlog quota that refuses what it sends. Meanwhile the
+        message waits, and no delivery counts.
 
         If the caller is cancelled, the running handlers are cancelled, their transactions are aborted, and their
         messages are redelivered. The consumer stays open.
@@ -151,8 +159,8 @@ class HandlerRuns(ABC, Generic[T_co]):
         :param stop_on_signals: signals that call ``stop``, such as SIGTERM; default: none. The earlier handlers of the
             signals are restored in the end.
         :raises InvalidInput: an option is invalid, the handler does not accept one or two arguments, is not a coroutine
-            function or returned what is not to be sent, the consumer runs a handler already, or the topics have no
-            transactions of one family.
+            function or returned what is not to be sent, ``transaction`` yields no transaction, the consumer runs a
+            handler already, or the topics have no transactions of one family.
         :raises LeaseLost: as in ``receive``.
         """
         await self._run(
@@ -238,7 +246,7 @@ class HandlerRuns(ABC, Generic[T_co]):
 
     def stop(self) -> None:
         """
-        Let ``run`` take no further messages and return when the running handlers have ended.
+        Let ``run`` call no further handler, and return when the running handlers have ended.
 
         A second call cancels these handlers. Without a run in progress, nothing happens.
         """
@@ -258,13 +266,13 @@ class HandlerRuns(ABC, Generic[T_co]):
         signals = signals_of(options.get("stop_on_signals", ()))
         if self._loop is not None:
             raise InvalidInput(f"this consumer of subscription {self._options.subscription} runs a handler already")
-        messages = HandledMessages(self._segments, self._options.type.ordering)
+        messages = HandledMessages(self._segments, self._inbox, self._options.type.ordering, self.notice)
         environment, first_ms = self._host.environment, self._host.config.subscriptions.redelivery_delay_ms
         redelivery = Backoff(environment, first_ms, max(first_ms, bounds.delay_ms_max))
         delays = LoopDelays(backoff_of(environment, self._host.config.client), redelivery)
-        loop = self._loop = HandlerLoop(self._receive_for_loop, messages, attempt, environment, delays, bounds)
+        name = f"the handler of subscription {self._options.subscription}"
+        loop = self._loop = HandlerLoop(self._receive_for_loop, messages, attempt, environment, delays, bounds, name)
         self._transactions = own
-        self._inbox.ready = messages.may_be_handled
         try:
             with stopping_at(signals, loop.stop):
                 await loop.run()
@@ -272,7 +280,7 @@ class HandlerRuns(ABC, Generic[T_co]):
             if not self._closed:
                 raise
         finally:
-            self._loop = self._inbox.ready = self._transactions = None
+            self._loop = self._transactions = None
             if own is not None:
                 own.give_up()
 
@@ -308,7 +316,7 @@ class HandlerRuns(ABC, Generic[T_co]):
         return HandlerTransactions(
             lambda domain: EarlyTransaction(host, retry, request, (domain, ""), False),
             self._shared_domain,
-            lambda: min(bounds.concurrency, -(-len(self._inbox) // bounds.messages_max)),
+            lambda: min(bounds.concurrency, -(-self._inbox.count_free() // bounds.messages_max)),
             host.environment,
             request,
         )

@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 from txnframework.broker import AttachRequest, Host, RetryingTasks, SubscriptionRef, dispatching_lease
-from txnframework.client._subscription.feed import Feed, Inbox
+from txnframework.client._subscription.feed import Feed
+from txnframework.client._subscription.inbox import Inbox
 from txnframework.client._subscription.lost_messages import LostLeaseMessages
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments, TopicSegment

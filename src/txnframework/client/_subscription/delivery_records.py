@@ -6,7 +6,7 @@ import asyncio
 
 from txnframework.broker import Host, NumberedDelivery, first_completed
 from txnframework.client._base import backoff_of, client_closed
-from txnframework.client._subscription.feed import Feed
+from txnframework.client._subscription.inbox import Source
 from txnframework.client._subscription.segments import FollowedSegments
 from txnframework.errors import OutcomeUnknown, ReceiveTimeout, Unavailable
 from txnframework.runtime.deadline import Deadline
@@ -25,7 +25,7 @@ class DeliveryRecorder:
         self._recording: asyncio.Task[None] | None = None
 
     async def record(
-        self, feed: Feed, deliveries: tuple[NumberedDelivery, ...], timeout_ms: int | None, deadline: Deadline | None
+        self, feed: Source, deliveries: tuple[NumberedDelivery, ...], timeout_ms: int | None, deadline: Deadline | None
     ) -> None:
         """
         Record deliveries, or wait for the record of an earlier call; then look again at what may be received.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
-from itertools import islice
 
 from txnframework.broker import (
     Attachment,
@@ -16,100 +14,10 @@ from txnframework.broker import (
     SubscriptionRef,
 )
 from txnframework.client._messages import Message, received
+from txnframework.client._subscription.inbox import Inbox, OrderKey
 from txnframework.client._subscription.lost_messages import LostLeaseMessages
 from txnframework.errors import LeaseLost, Unavailable
 from txnframework.model.positions import Position
-
-
-class Inbox:
-    """Delivered messages of all segments that were not received yet, in the order of delivery."""
-
-    def __init__(self) -> None:
-        self.paused = False
-        """Whether the consumer is paused: segments that are attached now deliver nothing."""
-        self.ready: Callable[[Feed], bool] | None = None
-        """Whether messages of a segment may be taken now; None: all may. The others stay in their places."""
-        self.unrecorded: tuple[Feed, tuple[NumberedDelivery, ...]] | None = None
-        """The deliveries that must be recorded before ``take`` returns them; it returned none."""
-        self._waiting: deque[tuple[Feed, Message, int]] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def put(self, feed: Feed, message: Message, number: int) -> None:
-        """Add the delivery with this number."""
-        self._waiting.append((feed, message, number))
-
-    def take(self, messages_max: int) -> tuple[Message, ...]:
-        """Remove and return the first messages, without those that were withdrawn in the meantime."""
-        taken: list[Message] = []
-        passed: list[tuple[Feed, Message, int]] = []
-        asked: Feed | None = None
-        is_ready = True
-        self.unrecorded = None
-        stopped: tuple[Feed, Message, int] | None = None
-        while self._waiting and len(taken) < messages_max:
-            feed, message, number = self._waiting[0]
-            if feed is not asked:
-                if feed.follows is not None and not feed.follows():
-                    break  # an ancestor's messages were withdrawn, and these will be withdrawn too
-                is_ready = self.ready is None or self.ready(feed)
-            asked = feed
-            self._waiting.popleft()
-            if not is_ready:
-                passed.append((feed, message, number))
-                continue
-            counting = feed.counting
-            if counting is not None and self._stops_at(counting, message.id.position, number, bool(taken)):
-                stopped = feed, message, number
-                break
-            if feed.take(message, number):
-                taken.append(message)
-                if counting is not None and message.id.position in counting.suspects:
-                    break
-        if stopped is not None:
-            if not taken:
-                self.unrecorded = stopped[0], self._unrecorded(stopped, messages_max)
-            passed.append(stopped)
-        self._waiting.extendleft(reversed(passed))
-        return tuple(taken)
-
-    def _stops_at(self, counting: DurableCounts, position: Position, number: int, has_taken: bool) -> bool:
-        """Return whether a delivery must be recorded first, or is that of a suspect, which is received alone."""
-        return counting.must_record(position, number) or (has_taken and position in counting.suspects)
-
-    def _unrecorded(self, first: tuple[Feed, Message, int], messages_max: int) -> tuple[NumberedDelivery, ...]:
-        """Return the deliveries to record before the next ones are taken: one suspect, or several other ones."""
-        feed, message, number = first
-        counting = feed.counting
-        found = [(message.id.position, number)]
-        if counting is None or message.id.position in counting.suspects:
-            return tuple(found)
-        for owner, later, its_number in islice(self._waiting, messages_max - 1):
-            position = later.id.position
-            if owner is not feed or position in counting.suspects or not counting.must_record(position, its_number):
-                break
-            found.append((position, its_number))
-        return tuple(found)
-
-    def positions(self, feed: Feed) -> frozenset[Position]:
-        """Return the positions of the messages of one segment."""
-        return frozenset(message.id.position for owner, message, _ in self._waiting if owner is feed)
-
-    def purge(self, feed: Feed) -> frozenset[Position]:
-        """Remove the messages of one segment, and return their positions."""
-        positions = self.positions(feed)
-        if positions:
-            self._waiting = deque(one for one in self._waiting if one[0] is not feed)
-        return positions
-
-    def purge_all(self) -> dict[Feed, frozenset[Position]]:
-        """Remove all messages, and return their positions; ``purge`` of each segment looks at all messages."""
-        found: dict[Feed, set[Position]] = {}
-        for feed, message, _ in self._waiting:
-            found.setdefault(feed, set()).add(message.id.position)
-        self._waiting.clear()
-        return {feed: frozenset(positions) for feed, positions in found.items()}
 
 
 class Feed:
@@ -227,11 +135,22 @@ class Feed:
             self.pause()
         self.missed.begin_at(attached.dispatch.incarnation)
 
-    def take(self, message: Message, number: int) -> bool:
-        """Return whether the user gets this delivery; in either case the dispatch may deliver another message."""
+    def permit_more(self) -> None:
+        """Let the dispatch deliver another message, because one that was delivered waits for its key."""
+        if self.attached is not None:
+            self.attached.permit(1)
+
+    def take(self, message: Message, number: int, *, is_replaced: bool = False) -> bool:
+        """
+        Return whether the user gets this delivery; in either case the dispatch may deliver another message.
+
+        ``is_replaced``: ``permit_more`` was called for it.
+        """
         if self.attached is None:
             return False
         at = message.id.position
+        if is_replaced:
+            self.attached.permit(-1)
         if not self.attached.hand_out(at, number):
             return False
         if self.missed.messages:
@@ -297,12 +216,16 @@ class Feed:
         """Return the positions of the messages that the user has not received."""
         return self._inbox.positions(self)
 
-    def withdraw(self) -> frozenset[Position]:
-        """Remove the messages that the user has not received, permit others instead, and return the positions."""
-        positions = self._inbox.purge(self)
+    def withdraw(self, key: OrderKey | None = None) -> frozenset[Position]:
+        """
+        Remove the messages that the user has not received, permit others instead, and return the positions.
+
+        :param key: remove those of this key only.
+        """
+        removed = self._inbox.remove(self, key)
         if self.attached is not None:
-            self.attached.permit(len(positions))
-        return positions
+            self.attached.permit(sum(not one.is_replaced for one in removed))
+        return frozenset(one.message.id.position for one in removed)
 
     def _deliver(self, held: HeldMessage, incarnation: int, tenure: object) -> None:
         place = self.place

@@ -10,7 +10,7 @@ from functools import partial
 from txnframework.broker import Host, RetryingTasks
 from txnframework.client._subscription.attachments import TOGETHER_MAX, SegmentAttachments
 from txnframework.client._subscription.division import Division
-from txnframework.client._subscription.feed import Inbox
+from txnframework.client._subscription.inbox import Inbox
 from txnframework.client._subscription.moves import CursorMoves
 from txnframework.client._subscription.options import ConsumerOptions
 from txnframework.client._subscription.segments import FollowedSegments, Targets, TopicSegment
