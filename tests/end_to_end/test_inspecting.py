@@ -152,7 +152,7 @@ def test_leases_are_listed_in_pages(stores: Stores) -> None:
                 dispatching = [one for one in whole if one.name.startswith("dispatch billing of segment://")]
                 process = client.host.environment.process_name()
                 holder = f"on {process} in {client.host.metadata.session}"
-                assert len([one for one in dispatching if one.holder == f"worker {holder}"]) >= 3
+                assert len([one for one in dispatching if one.holder == f"worker {holder} as exclusive"]) >= 3
                 (session,) = await client.leases("session ")
                 assert session.name.startswith(f"session {process}/")
                 assert session.holder == holder

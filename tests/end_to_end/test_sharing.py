@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from txnframework import Client, Consumer, Message
-from txnframework.errors import ReceiveTimeout, TransactionConflict
+from txnframework.errors import Conflict, ReceiveTimeout, TransactionConflict
 from txnframework.testing.clock import VirtualEnvironment, run_ready
 
 if TYPE_CHECKING:
@@ -394,8 +394,70 @@ def test_who_dispatches_what(memory: Stores, clock: VirtualEnvironment) -> None:
             (first,), (second,) = dispatched(one), dispatched(two)
             process = one.host.environment.process_name()
             assert await two.dispatchers("orders", "billing") == {
-                first: f"worker-1 on {process} in {one.host.metadata.session}",
-                second: f"on {process} in {two.host.metadata.session}",
+                first: f"worker-1 on {process} in {one.host.metadata.session} as shared",
+                second: f"on {process} in {two.host.metadata.session} as shared",
             }
+
+    memory.run(work())
+
+
+ONE_TYPE = "uses subscription billing as {}; open the consumer with type='{}', or after all others have left"
+
+
+@pytest.mark.parametrize("balance", [True, False])
+@pytest.mark.parametrize(
+    ("used", "other"),
+    [("key_shared", "shared"), ("shared", "key_shared"), ("failover", "shared"), ("shared", "exclusive")],
+)
+def test_another_type_is_refused(memory: Stores, used: str, other: str, balance: bool) -> None:
+    """In this process and in another one, while there are consumers. After these have left, the type may change."""
+
+    async def work() -> None:
+        async with memory.open() as one, memory.open() as two, memory.open() as three:
+            await one.create_topic("orders", segments=4)
+            first = await join(one, used, balance=balance)
+            for client in (one, two):
+                with pytest.raises(Conflict, match=ONE_TYPE.format(used, used)):
+                    await join(client, other, balance=balance, stand_by=True)
+            second = await join(three, used, balance=balance, stand_by=True)
+            await first.close()
+            with pytest.raises(Conflict, match=ONE_TYPE.format(used, used)):
+                await join(two, other, balance=balance, stand_by=True)
+            await second.close()
+            await (await join(two, other, balance=balance)).close()
+
+    memory.run(work())
+
+
+def test_of_two_types_at_the_same_time_one_is_refused(memory: Stores) -> None:
+    """At most one of two processes that open a consumer at the same time is accepted."""
+
+    async def work() -> None:
+        async with memory.open() as one, memory.open() as two:
+            await one.create_topic("orders", segments=4)
+            await one.subscribe("orders", "billing")
+            opened = await asyncio.gather(join(one, "shared"), join(two, "key_shared"), return_exceptions=True)
+            refused = [found for found in opened if isinstance(found, Conflict)]
+            assert len(refused) >= 1
+            for found in opened:
+                if isinstance(found, Consumer):
+                    await found.close()
+            for client, kind in ((one, "shared"), (two, "key_shared")):
+                await (await join(client, kind)).close()
+
+    memory.run(work())
+
+
+def test_a_namesake_of_another_type_is_replaced(memory: Stores) -> None:
+    """A process that was restarted under its consumer's name, with another type, need not wait for the earlier one."""
+
+    async def work() -> None:
+        async with memory.open() as one, memory.open() as two:
+            await one.create_topic("orders", segments=2)
+            await join(one, "shared", name="worker")
+            later = await join(two, "key_shared", name="worker")
+            producer = await one.producer("orders")
+            await producer.send(b"order", key=b"key")
+            assert (await later.receive(timeout_ms=60_000)).value == b"order"
 
     memory.run(work())

@@ -134,26 +134,30 @@ class Holder:
 
     As text it is ``CONSUMER on PROCESS in SESSION``. Without a consumer that has a name, the text begins with ``on``.
     A text that was written without a process has only the session, or ``CONSUMER in SESSION``. A process name has an
-    ``@`` and no white space.
+    ``@`` and no white space. The lease of a subscription also names the type with which it is used: the text ends with
+    ``as TYPE``.
     """
 
     consumer: str
     process: str
     session: str
+    subscription_type: str = ""
 
     def __str__(self) -> str:
         """Return the text, which ``parse`` reads back."""
-        place = f"on {self.process} in {self.session}"
+        used = f" as {self.subscription_type}" if self.subscription_type else ""
+        place = f"on {self.process} in {self.session}{used}"
         return f"{self.consumer} {place}" if self.consumer else place
 
     @classmethod
     def parse(cls, text: str) -> Holder:
         """Return the holder that a text names; every text names one."""
-        named, _, session = text.rpartition(" in ")
+        named, _, place = text.rpartition(" in ")
+        session, _, used = place.partition(" as ")
         consumer, on, process = f" {named}".rpartition(" on ")
         if not on or "@" not in process or " " in process:
-            return cls(named, "", session)
-        return cls(consumer.removeprefix(" "), process, session)
+            return cls(named, "", session, used)
+        return cls(consumer.removeprefix(" "), process, session, used)
 
 
 def holder_of(lease: Record) -> str:

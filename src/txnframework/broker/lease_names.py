@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from txnframework.model.names import PERSISTENT, SEGMENT, TopicName
+from txnframework.errors import InvalidName
+from txnframework.model.names import PERSISTENT, SEGMENT, TopicName, topic_of
 
 
 def dispatching_lease(segment: str, subscription: str) -> str:
@@ -31,6 +32,17 @@ def member_of(lease: str, topic: TopicName, subscription: str) -> str | None:
     session = lease.removeprefix(_members(topic, subscription))
     # Names may contain spaces, and sessions contain none.
     return None if session == lease or " " in session else session
+
+
+def is_lease_of(lease: str, topic: TopicName, subscription: str) -> bool:
+    """Return whether a lease is that of a member, or of a segment that is dispatched to the subscription."""
+    if member_of(lease, topic, subscription) is not None:
+        return True
+    prefix = dispatching_lease("", subscription)
+    try:
+        return lease.startswith(prefix) and topic_of(lease.removeprefix(prefix)) == topic
+    except InvalidName:
+        return False  # it is a member of a longer name
 
 
 def _members(topic: TopicName, subscription: str) -> str:

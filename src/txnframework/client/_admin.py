@@ -315,8 +315,8 @@ class SubscriptionOperations(ClientOperations):
         """
         Return, by segment, the process that dispatches a subscription's messages now; other segments are left out.
 
-        A process is named as in ``on CLIENT@HOST:PID in SESSION``. If its consumer has a name of its own, the name
-        comes first: ``worker-1 on CLIENT@HOST:PID in SESSION``.
+        A process is named as in ``on CLIENT@HOST:PID in SESSION as TYPE``. If its consumer has a name of its own,
+        the name comes first: ``worker-1 on CLIENT@HOST:PID in SESSION as TYPE``.
 
         :raises TopicNotFound: the topic does not exist.
         """

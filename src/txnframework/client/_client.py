@@ -173,6 +173,8 @@ class Client(
         :param dead_letter: where to move messages that would be redelivered too often. Default: such messages are
             redelivered without limit.
         :param serializer: decodes ``Message.content`` (``txnframework.serializers``); default: contents are bytes.
+        :raises Conflict: other consumers use the subscription with another type. After these have left, the type may
+            change; a process that died has left at the end of its session.
         :raises ConsumerBusy: the type allows one consumer only, and the subscription already has one.
         :raises InvalidInput: a subscription or consumer name is not valid (``model.names.check_new_name``).
         :raises SubscriptionOwnedElsewhere: another process dispatches the subscription.

@@ -10,7 +10,7 @@ import pytest
 
 from txnframework.broker.dispatch.subscription_shares import view_of
 from txnframework.broker.division import divide
-from txnframework.broker.lease_names import dispatching_lease, member_lease, member_of
+from txnframework.broker.lease_names import dispatching_lease, is_lease_of, member_lease, member_of
 from txnframework.model import Record
 from txnframework.model.names import TopicName
 from txnframework.model.paths import lease_key
@@ -85,5 +85,9 @@ def test_what_the_leases_say() -> None:
     # The earlier process with a consumer called worker-1 is replaced by the later one.
     assert view.holders == {names[0]: "s2", names[1]: "s1", names[2]: "spark s9"}
     assert view.divided(names, frozenset({names[0]})) == {names[0]: "s2", names[1]: "s1"}
+    assert all(is_lease_of(one, TOPIC, "billing") for one in leases)
     other = member_lease(TopicName("topic", "public", "default", "invoices"), "billing of x", "s3")
     assert member_of(other, TOPIC, "billing") is None
+    longer = TopicName("persistent", "public", "default", "orders-2")
+    for one in (other, member_lease(longer, "billing", "s1"), dispatching_lease(str(longer), "billing")):
+        assert not is_lease_of(one, TopicName("persistent", "public", "default", "orders"), "billing")

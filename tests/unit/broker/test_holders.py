@@ -14,6 +14,8 @@ from txnframework.broker.coordination import Holder
         Holder("worker-1", "billing@web-1:42", "s1"),
         Holder("on call in May", "billing@web-1:42", "s1"),
         Holder(" on ", "billing@web-1:42", "s1"),
+        Holder(" in s1 as shared", "billing@web-1:42", "s2", "key_shared"),
+        Holder("", "billing@web-1:42", "s1", "key_shared"),
     ],
 )
 def test_read_back(holder: Holder) -> None:

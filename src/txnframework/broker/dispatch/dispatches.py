@@ -14,12 +14,12 @@ from txnframework.broker.dispatch.attachments import Attachment, SubscriptionRef
 from txnframework.broker.dispatch.consumers import AttachRequest, Listener
 from txnframework.broker.dispatch.delivery_counts import DeliveryCountCache
 from txnframework.broker.dispatch.segment_dispatch import DispatchParts, SegmentDispatch
+from txnframework.broker.dispatch.subscription_types import require_type
 from txnframework.broker.events import Event, log_event
 from txnframework.broker.lease_names import dispatching_lease
 from txnframework.broker.stores import HostContext
 from txnframework.errors import (
     Closed,
-    Conflict,
     LeaseHeld,
     LedgerNotFound,
     OutcomeUnknown,
@@ -75,7 +75,7 @@ class Dispatches:
         :raises LedgerNotFound: the segment does not exist, or belongs to another life of the topic.
         :raises ConsumerBusy: the type allows one consumer only, and the subscription has one.
         :raises LeaseLost: the lease was lost before the consumer was attached.
-        :raises Conflict: the subscription is used with another type in this process.
+        :raises Conflict: a consumer, in this process or in another one, uses the subscription with another type.
         :raises UnknownPlugin: no installed plugin provides the subscription type.
         """
         return await self._steps.finish(
@@ -125,11 +125,8 @@ class Dispatches:
             try:
                 if not dispatch.is_of(ref.life):
                     raise LedgerNotFound(ref.segment)
-                if dispatch.subscription_type != ref.subscription_type:
-                    raise Conflict(
-                        f"subscription {ref.subscription} is used as {dispatch.subscription_type} here, "
-                        f"not as {ref.subscription_type}"
-                    )
+                used = Holder("", self._process, self._store.session, dispatch.subscription_type)
+                require_type(ref.subscription, ref.subscription_type, used)
                 if request.counts_durably:
                     await dispatch.count_durably()
                 attached = Attachment(ref, dispatch, dispatch.attach(request, listener))
@@ -152,9 +149,10 @@ class Dispatches:
         parts = await self._parts(ref)
         key = ref.key
         try:
-            lease = await self._hold(key, request)
+            lease = await self._hold(ref, request)
         except LeaseHeld as held:
             self._note_holder(key, held)
+            require_type(ref.subscription, ref.subscription_type, Holder.parse(held.holder))
             raise SubscriptionOwnedElsewhere(ref.segment, ref.subscription, held.holder) from None
         except (OutcomeUnknown, asyncio.CancelledError):
             self._releasing.start(partial(self._release_unused, key))
@@ -187,7 +185,7 @@ class Dispatches:
         elif request.shares:
             log_event(INFO, Event.SEGMENT_TAKEN, f"{sentence}, which it shares with others", **facts)
 
-    async def _hold(self, key: tuple[str, str], request: AttachRequest) -> ILease:
+    async def _hold(self, ref: SubscriptionRef, request: AttachRequest) -> ILease:
         """
         Take the lease; replace an earlier consumer of the same name if ``request`` says so.
 
@@ -195,8 +193,9 @@ class Dispatches:
         lease's record that it was replaced. A replaced consumer does not replace its successor. So of two live
         consumers, the later one dispatches.
         """
-        lease, session = dispatching_lease(*key), self._store.session
-        holder = str(Holder(request.name if request.named else "", self._process, session))
+        key, session = ref.key, self._store.session
+        lease = dispatching_lease(*key)
+        holder = str(Holder(request.name if request.named else "", self._process, session, ref.subscription_type))
         try:
             return await self._store.acquire_lease(lease, holder)
         except LeaseHeld as held:

@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from txnframework.broker.coordination import Holder, holder_of
+from txnframework.broker.coordination import Holder, held_leases, holder_of
+from txnframework.broker.dispatch.subscription_types import require_type
 from txnframework.broker.division import divide
-from txnframework.broker.lease_names import dispatching_lease, dispatching_leases, member_lease, member_of
+from txnframework.broker.lease_names import dispatching_lease, dispatching_leases, is_lease_of, member_lease, member_of
 from txnframework.broker.rosters import HeldLeases, Roster
 from txnframework.environment import Environment
-from txnframework.errors import Closed, LeaseLost, OutcomeUnknown, TxnFrameworkError, Unavailable
+from txnframework.errors import Closed, Conflict, LeaseLost, OutcomeUnknown, TxnFrameworkError, Unavailable
 from txnframework.interfaces import IMetadataStore
 from txnframework.model.key_hashes import key_hash
 from txnframework.model.names import TopicName
@@ -53,9 +54,13 @@ class SharingView:
         return self.holders.get(segment, self.session) == self.session
 
 
-def view_of(topic: TopicName, subscription: str, session: str, leases: HeldLeases) -> SharingView:
+def view_of(
+    topic: TopicName, subscription: str, session: str, leases: HeldLeases, subscription_type: str = ""
+) -> SharingView:
     """
     Return what the held leases say.
+
+    A process that uses the subscription with another type is no member: it is about to be refused.
 
     A process that was restarted under its consumer's name has the place of the process before it. So the segments that
     the earlier process still holds are counted as held by the later one.
@@ -66,8 +71,10 @@ def view_of(topic: TopicName, subscription: str, session: str, leases: HeldLease
     for name, record in leases.items():
         member = member_of(name, topic, subscription)
         if member is not None:
-            members.append(member)
             holder = Holder.parse(holder_of(record))
+            if holder.subscription_type not in ("", subscription_type):
+                continue
+            members.append(member)
             processes[member] = holder.process or member
             if holder.consumer:
                 names[holder.consumer] = member
@@ -98,7 +105,9 @@ class SubscriptionShare:
         topic: TopicName,
         subscription: str,
         name: str | None,
+        subscription_type: str,
     ) -> None:
+        self.subscription_type = subscription_type
         self.view: SharingView | None = None
         self.changed: dict[Callable[[], None], None] = {}
         """Called whenever ``view`` may have changed, one for each consumer, in the order in which they joined."""
@@ -135,11 +144,12 @@ class SubscriptionShare:
 
     @property
     def _holder(self) -> str:
-        return str(Holder(self._name or "", self._process, self._store.session))
+        return str(Holder(self._name or "", self._process, self._store.session, self.subscription_type))
 
     async def _participate(self) -> None:
         try:
             await self._enter()
+            self._require_type(await self._roster.leases())
             await self._roster.take_part(self._lease, self._holder, self._look, lambda: None)
         except TxnFrameworkError as error:
             if not self._seen.done():
@@ -171,8 +181,19 @@ class SubscriptionShare:
             and Holder.parse(holder_of(record)).consumer == self._name
         }
 
+    def _require_type(self, leases: HeldLeases) -> None:
+        """Raise Conflict if another process uses the subscription with another type."""
+        require_one_type(self._topic, self._subscription, self._name, self.subscription_type, leases)
+
     async def _look(self, leases: HeldLeases) -> None:
-        view = view_of(self._topic, self._subscription, self._store.session, leases)
+        if not self._seen.done():
+            # Of two processes that register at the same time, each may have looked before the other one registered.
+            try:
+                self._require_type(leases)
+            except Conflict as error:
+                self._seen.set_exception(error)  # the caller of ``start`` leaves
+                raise
+        view = view_of(self._topic, self._subscription, self._store.session, leases, self.subscription_type)
         if self._store.session not in view.members:
             # Lost, or broken by a later process with a consumer of this name; only the record shows that.
             raise LeaseLost(self._lease)
@@ -184,6 +205,17 @@ class SubscriptionShare:
         self.view = view
         for changed in tuple(self.changed):
             changed()
+
+
+def require_one_type(
+    topic: TopicName, subscription: str, name: str | None, subscription_type: str, leases: HeldLeases
+) -> None:
+    """Raise Conflict if a lease shows another type; leases of consumers with this ``name`` are about to be replaced."""
+    for lease, record in leases.items():
+        holder = Holder.parse(holder_of(record))
+        is_namesake = name is not None and holder.consumer == name
+        if not is_namesake and is_lease_of(lease, topic, subscription):
+            require_type(subscription, subscription_type, holder)
 
 
 class SubscriptionShares:
@@ -198,22 +230,40 @@ class SubscriptionShares:
         self._leaving = RetryingTasks(environment, lambda _: None)
 
     async def join(
-        self, topic: TopicName, subscription: str, name: str | None, changed: Callable[[], None]
+        self,
+        topic: TopicName,
+        subscription: str,
+        name: str | None,
+        subscription_type: str,
+        changed: Callable[[], None],
     ) -> SubscriptionShare:
         """
         Register this process, unless it is; ``changed`` is called whenever the share's view may have changed.
 
         If it fails or is cancelled, call ``leave``.
+
+        :raises Conflict: a consumer, in this process or in another one, uses the subscription with another type.
         """
         key = topic, subscription
         async with self._changing.hold(key):
             share = self._opened.get(key)
             if share is None:
-                share = SubscriptionShare(self._store, self._environment, self._process, topic, subscription, name)
+                share = SubscriptionShare(
+                    self._store, self._environment, self._process, topic, subscription, name, subscription_type
+                )
                 self._opened[key] = share
+            used = Holder("", self._process, self._store.session, share.subscription_type)
+            require_type(subscription, subscription_type, used)
             share.changed[changed] = None
             await share.start()
             return share
+
+    async def require_one_type(
+        self, topic: TopicName, subscription: str, name: str | None, subscription_type: str
+    ) -> None:
+        """Raise Conflict if a process uses the subscription with another type, for a consumer that does not share."""
+        leases = await held_leases(self._store, dispatching_leases(topic, subscription))
+        require_one_type(topic, subscription, name, subscription_type, leases)
 
     async def leave(self, topic: TopicName, subscription: str, changed: Callable[[], None]) -> None:
         """Leave after the last consumer; without the store, later. A call for a consumer that did not join is fine."""

@@ -73,7 +73,8 @@ class Division:
     async def _register(self, topic: TopicName) -> None:
         self._registered[topic] = None
         name = self._options.name if self._options.named else None
-        share = await self._host.shares.join(topic, self._options.subscription, name, self._changed.set)
+        kind = self._options.type.name
+        share = await self._host.shares.join(topic, self._options.subscription, name, kind, self._changed.set)
         self._shares[topic] = share
 
     async def divide(self) -> None:

@@ -75,6 +75,7 @@ class Membership:
             Not raised for a consumer that stands by.
         :raises ConsumerBusy: the type allows one consumer only, and the subscription has one. Not raised for a consumer
             that stands by.
+        :raises Conflict: other consumers use the subscription with another type.
         """
         try:
             for topic in self.segments.topics:
@@ -83,6 +84,8 @@ class Membership:
                 self._tasks.start(partial(self._at_layout_changes, topic, watch))
             if self._division is not None:
                 await self._division.join()
+            else:
+                await self._require_one_type()
             await self._load_layouts()
             if self._division is not None:
                 await self._division.divide()
@@ -91,6 +94,12 @@ class Membership:
             await self.leave()
             raise
         self._tasks.start(self._keep_up)
+
+    async def _require_one_type(self) -> None:
+        options = self._options
+        name = options.name if options.named else None
+        for topic in self.segments.topics:
+            await self._host.shares.require_one_type(topic, options.subscription, name, options.type.name)
 
     async def leave(self) -> None:
         """
