@@ -17,7 +17,7 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework.model import Expect, Key, Put, Record
 from txnframework_sql import MetadataOptions, SqlMetadataStore, open_metadata_store
-from txnframework_sql.sqlite._connection import SqliteConnection
+from txnframework_sql.sqlite._connection import SqliteConnection, log_bytes
 from txnframework_sql.steps.records import get_record
 from txnframework_sql.steps.statements import Steps, rows
 
@@ -142,6 +142,43 @@ def test_lost_commit_that_cannot_be_decided(url: str, tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(main())
+
+
+def test_a_full_disk_is_no_lost_commit(url: str) -> None:
+    """A commit that does not fit on the disk did not take effect, and reads go on although no write is possible."""
+
+    class Kind(FailingSync):
+        def commit(self) -> None:
+            if self.cannot_write:
+                self.rollback()
+                error = sqlite3.OperationalError("database or disk is full")
+                error.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise error
+            super().commit()
+
+        def begin_write(self) -> None:
+            SqliteConnection.begin_write(self)
+
+    async def main() -> None:
+        store = await opened(url, Kind)
+        Kind.cannot_write = True
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="no disk space"):
+                await store.put(Put(KEY, b"", Expect.ABSENT))
+            assert await store.get(KEY) is None
+        Kind.cannot_write = False
+        await store.put(Put(KEY, b"", Expect.ABSENT))
+        await store.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "expected"), [(1 << 40, 16 << 20), (64 << 20, 4 << 20), (0, 256 << 10)], ids=["large", "small", "0"]
+)
+def test_the_log_leaves_space_for_the_file(free_bytes: int, expected: int) -> None:
+    """On a small disk, checkpoints come earlier, because they need space that the log must not take."""
+    assert log_bytes(free_bytes) == expected
 
 
 def test_reads_after_an_error_have_a_view(url: str) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from shutil import disk_usage
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import Executable, NullPool, bindparam, create_engine, update
@@ -67,13 +68,17 @@ _PRAGMAS = (
     "PRAGMA foreign_keys = ON",
     # This class waits itself: SQLite's own wait sleeps up to 100 ms between attempts, and whole seconds in some builds.
     "PRAGMA busy_timeout = 0",
-    # The log shrinks again after a burst.
-    "PRAGMA journal_size_limit = 67108864",
     "PRAGMA cache_size = -16384",
     "PRAGMA temp_store = MEMORY",
 )
 # A checkpoint copies frequently changed pages into the file once per this many bytes of the log.
 _LOG_BYTES = 16 << 20
+# On a small disk, the log takes at most this part of what is free when the file is opened. A log that fills the disk
+# leaves no space for the file, and no checkpoint could ever end.
+_LOG_SHARE = 16
+_LOG_BYTES_MIN = 256 << 10
+# After a burst, the log shrinks to this many times its bytes.
+_BURST = 4
 # Statements that stay prepared: more than all steps have, with several numbers of rows for an INSERT.
 _STATEMENTS_MAX = 512
 _FIRST_WAIT_S = 0.0002
@@ -99,6 +104,11 @@ class FileContents:
     names: frozenset[str]
     application_id: int
     encoding: str
+
+
+def log_bytes(free_bytes: int) -> int:
+    """Return how long the log may become before a checkpoint, on a disk with this much free space."""
+    return max(_LOG_BYTES_MIN, min(_LOG_BYTES, free_bytes // _LOG_SHARE))
 
 
 class SqliteConnection:
@@ -151,7 +161,9 @@ class SqliteConnection:
         try:
             for pragma in _PRAGMAS:
                 self._when_unlocked(pragma)
-            self._when_unlocked(f"PRAGMA wal_autocheckpoint = {_LOG_BYTES // self._one('PRAGMA page_size')}")
+            bytes_ = log_bytes(disk_usage(location.path.parent).free)
+            self._when_unlocked(f"PRAGMA journal_size_limit = {bytes_ * _BURST}")
+            self._when_unlocked(f"PRAGMA wal_autocheckpoint = {bytes_ // self._one('PRAGMA page_size')}")
         except BaseException:
             self.close()
             raise

@@ -32,6 +32,11 @@ def is_locked(error: BaseException) -> bool:
     return sqlite_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_full(error: BaseException) -> bool:
+    """Return whether a write did not fit on the disk."""
+    return sqlite_code(error) == sqlite3.SQLITE_FULL
+
+
 def locked() -> sqlite3.OperationalError:
     """Return the driver's error for a lock that another connection holds."""
     error = sqlite3.OperationalError("database is locked")
@@ -60,7 +65,7 @@ def translated(error: BaseException, shown_url: str) -> TxnFrameworkError:
         return Corrupt(f"{shown_url} is damaged: a value in its column {not_text['column']!r} is not valid text")
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return Unavailable(f"{shown_url} cannot be opened for writing: {reason}; file and directory must be writable")
-    if code == sqlite3.SQLITE_FULL:
+    if is_full(error):
         return Unavailable(f"no disk space is left for {shown_url} ({reason})")
     if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH):
         return Corrupt(f"{shown_url} is inconsistent: {reason}")

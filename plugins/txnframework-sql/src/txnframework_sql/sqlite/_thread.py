@@ -24,7 +24,7 @@ from time import monotonic
 from txnframework.errors import OutcomeUnknown, Unavailable
 from txnframework_sql._error_copies import copy_error
 from txnframework_sql.sqlite._connection import SqliteConnection
-from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, translated
+from txnframework_sql.sqlite._errors import DATABASE_ERRORS, commit_lost, is_full, translated
 from txnframework_sql.sqlite._jobs import IJob, Outcome, RepeatedJob, RepeatedWrite, attempt, deliver, failed
 from txnframework_sql.steps.statements import Change, Observer
 
@@ -310,9 +310,10 @@ class DatabaseThread:
             connection.commit()
             self.commits += 1
         except DATABASE_ERRORS as error:
-            # Still in the transaction: COMMIT did not begin, and a rollback makes that certain. Otherwise the log may
-            # hold the commit, and may or may not keep it through a crash.
-            surely_undone = connection.in_transaction and self._undo(connection)
+            # Still in the transaction: COMMIT did not begin, and a rollback makes that certain. On a full disk, the
+            # commit is not in the log, because it is in the last frame. Otherwise the log may hold the commit, and may
+            # or may not keep it through a crash.
+            surely_undone = (connection.in_transaction or is_full(error)) and self._undo(connection)
             raised = (
                 translated(error, connection.shown_url) if surely_undone else commit_lost(error, connection.shown_url)
             )
