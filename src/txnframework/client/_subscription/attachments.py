@@ -140,7 +140,7 @@ class SegmentAttachments:
         """
         Detach from a segment whose lease was lost or is given up.
 
-        The user may still handle what it received, and nobody was at fault: no delivery counts.
+        The user may still handle what it received, so no delivery counts.
         """
         feed.lose()
         await self.detach(feed, frozenset() if feed.attached is None else feed.attached.delivered())
