@@ -17,7 +17,7 @@ from txnframework.cli._groups import LoadedPlugins
 from txnframework.cli._options import CONFIG_FILE, CONFIG_VARIABLE, ConfigPath
 from txnframework.cli._statuses import STATUS_FAILED
 from txnframework.cli.output import duration_of, output_option, print_change, print_json, print_records
-from txnframework.cli.stores import connection_notice, notice_if_slow
+from txnframework.cli.stores import connection_notice, note_left_out, notice_if_slow
 from txnframework.config import (
     BacklogQuotaSection,
     Config,
@@ -106,9 +106,8 @@ def check(ctx: click.Context, loaded: LoadedPlugins, file: Path, connect: bool) 
     store cannot be used; standard error has one sentence for each.
     """
     config = load_config(file)
-    if loaded.errors:
-        raise loaded.errors[0]  # a program that opens this configuration would fail with it too
     check_config(config, loaded.registry, str(file))
+    note_left_out(loaded)
     click.echo(f"{file} is valid.")
     click.echo(f"  metadata    {redact_url(config.metadata.url)}")
     click.echo(f"  ledger      {redact_url(config.ledger.url)}")

@@ -69,14 +69,13 @@ def doctor(ctx: click.Context, loaded: LoadedPlugins, config: Path | None, outpu
     findings = list(versions())
     findings += [Finding("plugins", _sentence(one), entry_of(type(one)).advice) for one in loaded.errors]
     settings = None
-    if not loaded.errors:
-        try:
-            settings = settings_of(loaded, config)
-            source = config or (CONFIG_FILE if Path(CONFIG_FILE).exists() else "no file, so the defaults")
-            findings.append(Finding("configuration", f"{source}: valid"))
-        except TxnFrameworkError as error:
-            remedy = "correct the file; 'txnframework init' writes one that lists all settings"
-            findings.append(Finding("configuration", _sentence(error), remedy))
+    try:
+        settings = settings_of(loaded, config)
+        source = config or (CONFIG_FILE if Path(CONFIG_FILE).exists() else "no file, so the defaults")
+        findings.append(Finding("configuration", f"{source}: valid"))
+    except TxnFrameworkError as error:
+        remedy = "correct the file; 'txnframework init' writes one that lists all settings"
+        findings.append(Finding("configuration", _sentence(error), remedy))
     if settings is not None:
         findings += asyncio.run(_of_stores(loaded, settings))
     if output == "json":

@@ -39,9 +39,10 @@ class SafeStream:
     def __init__(self, stream: TextIO) -> None:
         self.wrapped = stream
 
-    def write(self, text: str) -> int:
-        """Write text with its control characters escaped."""
-        self.wrapped.write(escape_controls(text))
+    def write(self, text: str | bytes) -> int:
+        """Write text with its control characters escaped; click writes the completions of a shell as bytes."""
+        decoded = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
+        self.wrapped.write(escape_controls(decoded))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

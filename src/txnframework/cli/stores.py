@@ -32,10 +32,15 @@ _CONNECT_TIMEOUT = "connect_timeout_ms"
 """The option that plugins have for the time to wait for a server."""
 
 
+def note_left_out(loaded: LoadedPlugins) -> None:
+    """Print why plugins were left out; a command fails only if the configuration names one of them."""
+    for error in loaded.errors:
+        click.echo(f"Note: a plugin is left out: {error}", err=True)
+
+
 def settings_of(loaded: LoadedPlugins, config: Path | None) -> Config:
     """Return the configuration of a command, checked against the installed plugins."""
-    if loaded.errors:
-        raise loaded.errors[0]
+    note_left_out(loaded)
     source = config or (Path(CONFIG_FILE) if Path(CONFIG_FILE).exists() else None)
     settings = load_config(source)
     check_config(settings, loaded.registry, None if source is None else str(source))

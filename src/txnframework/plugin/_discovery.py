@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -27,6 +28,7 @@ from txnframework.plugin._providers import (
 )
 from txnframework.plugin._registry import PluginRegistry, Registered, RegisteredCommand, RegisteredServer
 
+_LOG = logging.getLogger("txnframework.plugin")
 _NAME = re.compile(r"[a-z][a-z0-9_.-]*")
 
 
@@ -39,14 +41,17 @@ def load_plugins(
     ``extra`` holds modules or objects with hook implementations, like the target of an entry point; one that is
     installed as well is loaded once.
 
-    :param on_error: called with the error of each plugin that cannot be used, which is then left out; by default the
-        first error is raised. Used for listings and help texts, which one broken plugin should not prevent.
-    :raises PluginError: a plugin cannot be imported, has an unknown hook, or uses a name that another plugin has.
-    :raises PluginContractError: a plugin's class does not keep the contract of its role.
+    An installed plugin that cannot be used is left out with a warning, because the program may not need it. If the
+    program does, the registry raises the reason when the name is requested. A name of two plugins is neither's.
+
+    :param on_error: called with the error of each plugin that cannot be used, also of one in ``extra``; nothing is
+        raised and no warning is logged.
+    :raises PluginError: a plugin in ``extra`` has an unknown hook, or uses a name that another plugin has.
+    :raises PluginContractError: the class of a plugin in ``extra`` does not keep the contract of its role.
     """
     loading = _Loading(on_error, commands_only=False)
     loading.run(extra)
-    return PluginRegistry(loading.providers, loading.commands, loading.servers)
+    return PluginRegistry(loading.providers, loading.commands, loading.servers, loading.left_out, loading.contested)
 
 
 def load_commands(
@@ -56,9 +61,7 @@ def load_commands(
     Return the commands of the same plugins by their full names, without calling any other hook.
 
     Used for listings and help texts, which thus import no store and no driver. A plugin whose other hooks are broken
-    fails only in ``load_plugins``.
-
-    :raises PluginError: as in ``load_plugins``.
+    fails only in ``load_plugins``. Errors are handled as there.
     """
     loading = _Loading(on_error, commands_only=True)
     loading.run(extra)
@@ -72,6 +75,9 @@ class _Loading:
         self.providers: dict[Role, dict[str, Registered]] = {} if commands_only else {role: {} for role in Role}
         self.commands: dict[str, RegisteredCommand] = {}
         self.servers: dict[str, RegisteredServer] = {}
+        self.left_out: list[PluginError] = []
+        self.contested: dict[tuple[str, str], PluginError] = {}
+        """The names of a role that two plugins claim."""
         self._commands_only = commands_only
         self._on_error = on_error
         self._entry_points: dict[str, Origin] = {}
@@ -81,17 +87,18 @@ class _Loading:
         # Not pluggy's load_setuptools_entrypoints: of two distributions with one entry-point name it silently skips the
         # second, and it does not say which plugin's import failed.
         for entry_point in sorted(entry_points(group=_hooks.GROUP), key=lambda one: one.name):
-            self.attempt(partial(self.add_entry_point, entry_point))
+            self.attempt(partial(self.add_entry_point, entry_point), self._on_error or _warn)
         for plugin in extra:
-            self.attempt(partial(self.add, plugin, origin_of_object(plugin)))
+            self.attempt(partial(self.add, plugin, origin_of_object(plugin)), self._on_error)
 
-    def attempt(self, step: Callable[[], None]) -> None:
+    def attempt(self, step: Callable[[], None], on_error: Callable[[PluginError], None] | None) -> None:
         try:
             step()
         except PluginError as exc:
-            if self._on_error is None:
+            if on_error is None:
                 raise
-            self._on_error(exc)
+            self.left_out.append(exc)
+            on_error(exc)
 
     def add_entry_point(self, entry_point: EntryPoint) -> None:
         origin = origin_of_entry_point(entry_point)
@@ -117,15 +124,15 @@ class _Loading:
         for new in providers:
             kept = self.providers[new.role].get(new.provider.name)
             if kept is not None:
-                raise _twice(f"{new.role} {new.provider.name!r}", new.origin, kept.origin)
+                raise self.twice(new.role, new.provider.name, new.origin, kept.origin)
         for command in commands:
             brought = self.commands.get(command.command.full_name)
             if brought is not None:
-                raise _twice(f"command {command.command.full_name!r}", command.origin, brought.origin)
+                raise self.twice("command", command.command.full_name, command.origin, brought.origin)
         for server in servers:
             offered = self.servers.get(server.server.name)
             if offered is not None:
-                raise _twice(f"{SERVER_ROLE} {server.server.name!r}", server.origin, offered.origin)
+                raise self.twice(SERVER_ROLE, server.server.name, server.origin, offered.origin)
         self._plugins.append(plugin)
         for new in providers:
             self.providers[new.role][new.provider.name] = new
@@ -134,9 +141,14 @@ class _Loading:
         for server in servers:
             self.servers[server.server.name] = server
 
+    def twice(self, role: str, name: str, new: Origin, kept: Origin) -> PluginError:
+        error = new.error(f"and {kept} both provide the {role} {name!r}; uninstall one of them")
+        self.contested[role, name] = error
+        return error
 
-def _twice(what: str, new: Origin, kept: Origin) -> PluginError:
-    return new.error(f"and {kept} both provide the {what}; uninstall one of them")
+
+def _warn(error: PluginError) -> None:
+    _LOG.warning("a plugin is left out: %s", error)
 
 
 def _hooks_of(plugin: object, origin: Origin) -> pluggy.HookRelay:

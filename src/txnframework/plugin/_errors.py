@@ -47,9 +47,13 @@ def origin_of_object(plugin: object) -> Origin:
     return Origin(None, None, str(getattr(plugin, "__name__", type(plugin).__name__)))
 
 
-def unknown_plugin(role: str, name: str, installed: Iterable[str]) -> UnknownPlugin:
+def unknown_plugin(
+    role: str, name: str, installed: Iterable[str], left_out: Iterable[PluginError] = ()
+) -> UnknownPlugin:
     """
     Return the error for ``name``, with the nearest name and, if known, the distribution that provides it.
+
+    ``left_out`` has the errors of installed plugins, one of which may provide the name.
 
     A distribution is named only from the list of this release, never derived from the given name. A misspelt name could
     lead to a malicious distribution.
@@ -57,13 +61,15 @@ def unknown_plugin(role: str, name: str, installed: Iterable[str]) -> UnknownPlu
     names = set(installed)
     distributions = _distributions(role)
     meant = name.lower() if name.lower() in distributions else nearest(name, names | set(distributions))
+    broken = {error.distribution: f"; left out: {error}" for error in left_out}
+    reasons = "".join(broken.values())
     if meant is None:
-        return UnknownPlugin(role, name, names, "; 'txnframework plugins' lists all that is installed")
+        return UnknownPlugin(role, name, names, reasons or "; 'txnframework plugins' lists all that is installed")
     guess = "" if meant == name else f"; did you mean {meant!r}?"
-    if meant in names:
-        return UnknownPlugin(role, name, names, guess)
+    if meant in names or distributions[meant] in broken:
+        return UnknownPlugin(role, name, names, guess + reasons)
     brought = f"{'; it' if not guess else ' It'} comes with: pip install {distributions[meant]}"
-    return UnknownPlugin(role, name, names, guess + brought, distributions[meant])
+    return UnknownPlugin(role, name, names, guess + brought + reasons, distributions[meant])
 
 
 def _distributions(role: str) -> dict[str, str]:

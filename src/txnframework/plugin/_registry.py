@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from txnframework.errors import PluginContractError
+from txnframework.errors import PluginContractError, PluginError
 from txnframework.model.dispatch import SubscriptionType
 from txnframework.plugin._contract import declared_interfaces, verify_provider
 from txnframework.plugin._errors import Origin, unknown_plugin
@@ -84,8 +84,9 @@ class PluginRegistry:
     """
     Providers by role and name, commands by their full names, and embedded servers.
 
-    A request for a name that is not installed raises UnknownPlugin, which gives the nearest known name and the
-    distribution to install. The registry opens nothing by itself and keeps no opened object.
+    A request for a name that is not installed raises UnknownPlugin, which gives the nearest known name, the
+    distribution to install, and why installed plugins were left out. A request for a name in ``contested``, by role and
+    name, raises its error. The registry opens nothing by itself and keeps no opened object.
     """
 
     def __init__(
@@ -93,10 +94,14 @@ class PluginRegistry:
         providers: Mapping[Role, Mapping[str, Registered]],
         commands: Mapping[str, RegisteredCommand],
         servers: Mapping[str, RegisteredServer] = MappingProxyType({}),
+        left_out: Sequence[PluginError] = (),
+        contested: Mapping[tuple[str, str], PluginError] = MappingProxyType({}),
     ) -> None:
         self._providers = {role: dict(providers.get(role, {})) for role in Role}
         self._commands = dict(commands)
         self._servers = dict(servers)
+        self._left_out = tuple(left_out)
+        self._contested = dict(contested)
         self._verified: set[tuple[Role, type, tuple[object, ...]]] = set()
 
     def metadata_store(self, name: str) -> Provider[StoreContext, IMetadataStore]:
@@ -138,10 +143,7 @@ class PluginRegistry:
 
     def embedded_server(self, name: str) -> EmbeddedServer:
         """Return the embedded server ``name``, or raise UnknownPlugin."""
-        try:
-            return self._servers[name].server
-        except KeyError:
-            raise unknown_plugin(SERVER_ROLE, name, self._servers) from None
+        return self._find(SERVER_ROLE, name, self._servers).server
 
     def names(self, role: Role) -> tuple[str, ...]:
         """Return the installed names of a role, in order."""
@@ -194,10 +196,14 @@ class PluginRegistry:
         return tuple(lines)
 
     def _provider(self, role: Role, name: str) -> Provider[Any, Any]:
-        try:
-            return self._providers[role][name].provider
-        except KeyError:
-            raise unknown_plugin(role, name, self._providers[role]) from None
+        return self._find(role, name, self._providers[role]).provider
+
+    def _find(self, role: str, name: str, installed: Mapping[str, R]) -> R:
+        if (contested := self._contested.get((role, name))) is not None:
+            raise contested
+        if (found := installed.get(name)) is None:
+            raise unknown_plugin(role, name, installed, self._left_out)
+        return found
 
     def _registered(self, provider: Provider[Any, Any]) -> Registered:
         for role in Role:

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from txnframework.errors import PluginContractError, PluginError
+from txnframework.errors import PluginContractError, PluginError, UnknownPlugin
 from txnframework.plugin import Command, hookimpl, load_commands, load_plugins
+from txnframework.plugin._errors import unknown_plugin
 
 COMMANDS = """
 from txnframework.plugin import Command, hookimpl
@@ -50,6 +51,14 @@ def txnframework_dispatchers():
 """
 
 
+def left_out() -> PluginError:
+    """Return the error of the only installed plugin of a test that cannot be used."""
+    errors: list[PluginError] = []
+    load_plugins(on_error=errors.append)
+    (error,) = (one for one in errors if (one.distribution or "").startswith("zz"))
+    return error
+
+
 def returning(value: Any) -> SimpleNamespace:
     @hookimpl
     def txnframework_commands() -> Any:
@@ -69,20 +78,18 @@ def test_one_name_claimed_twice_names_both(install: Any) -> None:
     """Neither plugin wins by the order of installation."""
     install("zz-first", COMMANDS.format(name="zz-run"))
     install("zz-second", COMMANDS.format(name="zz-run"), version="4.5")
-    with pytest.raises(PluginError) as caught:
-        load_plugins()
-    assert str(caught.value) == (
-        "zz-second 4.5 and zz-first 1.2.3 both provide the command 'zz-run'; uninstall one of them"
-    )
-    assert (caught.value.distribution, caught.value.version) == ("zz-second", "4.5")
+    error = left_out()
+    assert str(error) == "zz-second 4.5 and zz-first 1.2.3 both provide the command 'zz-run'; uninstall one of them"
+    assert (error.distribution, error.version) == ("zz-second", "4.5")
 
 
 def test_a_server_that_two_plugins_offer_names_both(install: Any) -> None:
     """As for every other name; the commands of both can be listed all the same."""
     install("zz-first", SERVERS)
     install("zz-second", SERVERS)
+    plugins = load_plugins()
     with pytest.raises(PluginError, match="both provide the embedded server 'zz-server'; uninstall one of them"):
-        load_plugins()
+        plugins.embedded_server("zz-server")
     load_commands()
 
 
@@ -90,30 +97,55 @@ def test_one_entry_point_name_in_two_distributions_names_both(install: Any) -> N
     """The second is not skipped silently, as pluggy by itself would."""
     install("zz-first", COMMANDS.format(name="zz-run"), entry_point="zz_same")
     install("zz-second", COMMANDS.format(name="zz-walk"), entry_point="zz_same")
-    with pytest.raises(PluginError, match="both have the entry point 'zz_same'; uninstall one of them") as caught:
-        load_plugins()
-    assert "zz-first 1.2.3" in str(caught.value)
-    assert "zz-second 1.2.3" in str(caught.value)
+    message = str(left_out())
+    assert "both have the entry point 'zz_same'; uninstall one of them" in message
+    assert "zz-first 1.2.3" in message
+    assert "zz-second 1.2.3" in message
 
 
 def test_failing_import_names_distribution_and_keeps_its_cause(install: Any) -> None:
     """A missing driver is the commonest reason: its name must be in the sentence."""
     install("zz-broken", "import zz_driver_that_is_missing")
-    with pytest.raises(PluginError) as caught:
-        load_plugins()
-    assert str(caught.value) == (
+    error = left_out()
+    assert str(error) == (
         "zz-broken 1.2.3 cannot be loaded: importing its entry point 'zz_broken' (zz_broken) failed with "
         "ModuleNotFoundError: No module named 'zz_driver_that_is_missing'"
     )
-    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
+    assert isinstance(error.__cause__, ModuleNotFoundError)
+
+
+def test_a_broken_installed_plugin_fails_only_where_it_is_needed(
+    install: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Programs that do not use it are warned and go on; a name that it may provide is refused with the reason."""
+    install("zz-broken", "import zz_driver_that_is_missing")
+    install("zz-good", COMMANDS.format(name="zz-run"))
+    plugins = load_plugins()
+    assert "zz-run" in plugins.commands()
+    (warned,) = [one for one in caplog.records if "zz-broken" in one.getMessage()]
+    assert warned.levelname == "WARNING"
+    with pytest.raises(UnknownPlugin, match=r"left out: zz-broken 1\.2\.3 cannot .*zz_driver_that_is_missing"):
+        plugins.metadata_store("zz")
+    with pytest.raises(PluginError, match="'hopeless'"):
+        load_plugins([SimpleNamespace(__name__="hopeless")])
+
+
+def test_a_broken_distribution_is_not_to_be_installed_again() -> None:
+    """It is installed and provides the name, so the error gives its reason and no command for pip."""
+    reason = PluginError("txnframework-nats 1.0 cannot be loaded", "txnframework-nats", "1.0")
+    error = unknown_plugin("metadata store", "nats", (), [reason])
+    assert "left out: txnframework-nats 1.0 cannot be loaded" in str(error)
+    assert "pip install" not in str(error)
+    other = unknown_plugin("metadata store", "nats", (), [PluginError("zz-other is broken", "zz-other", "1.0")])
+    assert "pip install txnframework-nats" in str(other)
 
 
 def test_broken_contract_names_distribution_and_method(install: Any) -> None:
     """The class is verified when it is loaded, before anything is opened."""
     install("zz-async", ASYNC_DISPATCHER)
-    with pytest.raises(PluginContractError) as caught:
-        load_plugins()
-    assert str(caught.value) == (
+    error = left_out()
+    assert isinstance(error, PluginContractError)
+    assert str(error) == (
         "zz-async 1.2.3 does not keep the contract of IDispatcher.assign: it is 'async def'; it has to be a plain 'def'"
     )
 
