@@ -33,6 +33,9 @@ _AGAIN = frozenset(
     {
         "40001",  # serialization_failure
         "40P01",  # deadlock_detected
+        "42P07",  # duplicate_table, in these three cases because another process creates the same
+        "42710",  # duplicate_object
+        "42723",  # duplicate_function
         UNIQUE_VIOLATION,  # a row that was absent when it was read; permanent only in a damaged database
     }
 )

@@ -13,7 +13,7 @@ name can have those types.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha256
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -21,12 +21,13 @@ from typing import Final, NamedTuple
 from txnframework.errors import Corrupt, InvalidInput
 from txnframework_sql._revisions import Schema, refuse_older, schema_of, upgrade_script
 from txnframework_sql.postgresql._connection import PINNED_PATH, SCHEMA, Connection, qualify, quote_schema
+from txnframework_sql.postgresql._errors import RetryableConflict
 from txnframework_sql.postgresql._payloads import channel_of
 from txnframework_sql.schema import VERSION_TABLE
 
-# The numbers of the advisory locks: any numbers that other programs are unlikely to lock. If several processes open a
-# new database at the same time, one of them creates the tables, and one the functions.
-_TABLES_LOCK, _FUNCTIONS_LOCK = 7_291_604_151, 7_291_604_150
+# Several processes may open a new database at the same time. No lock excludes them that any login could hold: whoever
+# creates a table or a function of the same name second waits for the first one, then fails, and looks again.
+_ATTEMPTS_MAX = 8
 # Read from the catalog tables: to_regproc may return a result that was cached before the wait for the lock. Trusted
 # owners are the owner of the tables, this user, and superusers.
 _FOUND = """
@@ -37,7 +38,7 @@ SELECT f.proname, oidvectortypes(f.proargtypes), f.prosrc, r.rolname,
 FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace JOIN pg_roles r ON r.oid = f.proowner
 WHERE n.nspname = $1 AND f.proname = ANY ($2)
 """
-_LOCK = "SELECT pg_advisory_xact_lock($1)"
+_LOCK_TABLES = f"LOCK TABLE {SCHEMA}.{VERSION_TABLE} IN SHARE ROW EXCLUSIVE MODE"
 _ARGUMENTS = re.compile(r"CREATE FUNCTION [\w.{}]+\((.*?)\) RETURNS", re.DOTALL)
 _BODY = re.compile(r"AS (\$\w+\$)(.*?)\1", re.DOTALL)
 
@@ -96,13 +97,27 @@ async def ensure_functions(connection: Connection, shown_url: str) -> None:
 
     :raises InvalidInput: another login has created a function of such a name, or changed its body.
     """
-    if not await _missing(connection, shown_url):
-        return
-    async with connection.transaction():
-        # If several processes start at the same time, one of them creates the functions.
-        await connection.write(_LOCK, _FUNCTIONS_LOCK)
-        for function in await _missing(connection, shown_url):
-            await connection.script(function.text)
+
+    async def create() -> None:
+        missing = await _missing(connection, shown_url)
+        if missing:
+            async with connection.transaction():
+                for function in missing:
+                    await connection.script(function.text)
+
+    await _until_alone(create)
+
+
+async def _until_alone(create: Callable[[], Awaitable[None]]) -> None:
+    """Create what is missing; look again if another process has created it meanwhile."""
+    for attempt in range(1, _ATTEMPTS_MAX + 1):
+        try:
+            await create()
+        except RetryableConflict as error:
+            if attempt == _ATTEMPTS_MAX:
+                raise error.final_error from error
+        else:
+            return
 
 
 async def _missing(connection: Connection, shown_url: str) -> list[Function]:
@@ -182,11 +197,17 @@ async def upgrade(connection: Connection, new_identity: str, shown_url: str) -> 
 
     :param new_identity: the identity of a store that this call creates.
     """
+    await _until_alone(lambda: _upgrade_tables(connection, new_identity, shown_url))
+    await ensure_functions(connection, shown_url)
+
+
+async def _upgrade_tables(connection: Connection, new_identity: str, shown_url: str) -> None:
     # Rendered before the transaction, which the server would end if it were idle for long.
     revision = await stored_revision(connection)
     script = upgrade_script(revision)
     async with connection.transaction():
-        await connection.read(_LOCK, _TABLES_LOCK)
+        if revision is not None:
+            await connection.script(_LOCK_TABLES)
         schema = await found_schema(connection, shown_url)
         if schema is not Schema.CURRENT:
             if (found := await stored_revision(connection)) != revision:
@@ -199,7 +220,6 @@ async def upgrade(connection: Connection, new_identity: str, shown_url: str) -> 
             )
         if schema is Schema.NONE:
             await connection.change(_ADD_IDENTITY, new_identity)
-    await ensure_functions(connection, shown_url)
 
 
 async def stored_channel(connection: Connection, shown_url: str) -> str:

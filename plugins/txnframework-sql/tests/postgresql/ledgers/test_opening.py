@@ -13,23 +13,36 @@ import pytest
 
 from txnframework.errors import InvalidInput
 from txnframework.model import EARLIEST, Append, EntryRange, Limit
-from txnframework_sql.postgresql import _schema
 from txnframework_sql.postgresql._connection import Connection
+from txnframework_sql.postgresql._schema import APPLY_BATCHES, FUNCTIONS
+from txnframework_sql.schema import VERSION_TABLE
 
 if TYPE_CHECKING:
     from conftest import Ledgers
 
 
-@pytest.mark.parametrize("lock", ["tables", "functions"])
-def test_one_of_several_makes_what_is_missing(ledgers: Ledgers, lock: str) -> None:
-    """Of several openings, one creates the tables, or the functions; the waiting ones find them."""
-    numbers = {"tables": _schema._TABLES_LOCK, "functions": _schema._FUNCTIONS_LOCK}
+@pytest.mark.parametrize(
+    "creating",
+    [
+        f"CREATE TABLE public.{VERSION_TABLE} (version_num int)",
+        f"CREATE FUNCTION public.{APPLY_BATCHES.name}({', '.join(APPLY_BATCHES.types)}) RETURNS int LANGUAGE sql"
+        " AS 'SELECT 1'",
+    ],
+    ids=["tables", "functions"],
+)
+def test_one_of_several_makes_what_is_missing(ledgers: Ledgers, creating: str) -> None:
+    """
+    Of several openings, one creates the tables, or the functions; the waiting ones find them.
+
+    They wait for no advisory lock, which every login of the database could hold.
+    """
 
     async def test() -> None:
         async with AsyncExitStack() as opened:
-            async with ledgers.held(f"SELECT pg_advisory_xact_lock({numbers[lock]})") as hold:
+            async with ledgers.held(creating) as hold:
                 opening = [asyncio.create_task(opened.enter_async_context(ledgers.opened())) for _ in range(3)]
                 await hold.waiting(3)
+                assert not await hold.looking.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
                 await hold.let_go()
                 stores = await asyncio.gather(*opening)
             assert len({store.identity for store in stores}) == 1
@@ -97,7 +110,7 @@ def test_user_who_makes_nothing(ledgers: Ledgers) -> None:
                 (found,) = await ledger.read(EntryRange(EARLIEST, appended.position), Limit(10))
                 assert found.data == b"x"
             async with ledgers.session() as session:
-                for function in _schema.FUNCTIONS:
+                for function in FUNCTIONS:
                     await session.execute(f"DROP FUNCTION {function.name}")
             with pytest.raises(InvalidInput, match="denies this user a required right"):
                 async with users.opened():
