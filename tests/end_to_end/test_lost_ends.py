@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from restored_pair import DatabasePair, Pair
 
+import txnframework
 from txnframework import Client, DeadLetter
 from txnframework.broker import Restored, RestoreRequest
 from txnframework.broker.topics.layouts import StoredLayouts
@@ -108,6 +109,31 @@ def test_a_producer_is_refused_on_postgresql(postgresql: ServerStores, tmp_path:
     """The same where the ledger store failed over to a standby that lagged behind."""
     pair = DatabasePair(postgresql, tmp_path, subscriptions={"redelivery_delay_ms": 0})
     pair.run(require_refused_producer(of_family(pair, topic), topic))
+
+
+def test_a_failover_under_an_open_client(postgresql: ServerStores, tmp_path: Path) -> None:
+    """
+    A process that goes on sending notices that its messages get positions at which it has sent before.
+
+    The client repeats what meets the connections that the failover ended.
+    """
+    pair = DatabasePair(postgresql, tmp_path)
+
+    async def after(client: Client) -> None:
+        async with client.producer("orders") as producer:
+            for number in range(3):
+                await producer.send(b"%d" % number)
+            pair.put_back("ledger")
+            with pytest.raises(StoreMismatch, match=REMEDY):
+                await producer.send(b"swallowed")
+
+    async def work() -> None:
+        await pair.play(created)
+        pair.back_up("ledger")
+        async with txnframework.open(pair.config(), registry=pair.registry) as client:  # real time, to connect again
+            await after(client)
+
+    pair.run(work())
 
 
 def test_acknowledgments_that_no_cursor_has_yet(pair: Pair) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from txnframework.broker.coordination import scan_records
 from txnframework.broker.cursors import StoredCursor
-from txnframework.errors import LedgerNotFound, StoreMismatch
+from txnframework.errors import LedgerNotFound, lost_end, lost_segment
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import index_keys, layout, paths, records
 from txnframework.model.cursor import Cursor, from_record
@@ -31,10 +31,6 @@ from txnframework.runtime.concurrency import for_each
 
 SEGMENTS_TOGETHER_MAX = 16
 """The most segments that are checked at the same time."""
-_OLDER = (
-    "the ledger store is older than the metadata store, as after a restore from a backup or a failover that lost its"
-    " end; stop every process that uses the stores, and run 'txnframework restore --restored ledger'"
-)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,16 +84,6 @@ async def verify_all_segments(store: IMetadataStore, ledgers: ILedgerStore) -> N
                 await _verify_whole(store, ledgers, found, segment_id)
 
             await for_each(found.made(), verify, SEGMENTS_TOGETHER_MAX)
-
-
-def lost_segment(name: str) -> StoreMismatch:
-    """Return the error for a segment that a topic has, and whose ledger does not exist."""
-    return StoreMismatch(f"{name} belongs to a topic, and has no ledger: {_OLDER}")
-
-
-def lost_end(what: str, segment: str, end: Position) -> StoreMismatch:
-    """Return the error for a segment that ends before a position that was known; ``what`` names the position."""
-    return StoreMismatch(f"{what} of {segment}, which ends at {end}: {_OLDER}")
 
 
 async def _verify_whole(store: IMetadataStore, ledgers: ILedgerStore, found: Layout, segment_id: int) -> None:

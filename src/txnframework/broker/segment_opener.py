@@ -10,11 +10,11 @@ from txnframework.broker.domains import DomainPlugins, NoPlugins, plugins_of
 from txnframework.broker.histories import Histories
 from txnframework.broker.metrics import measured_pending_acks
 from txnframework.broker.non_transactional import NonTransactionalBuffer, NonTransactionalPendingAcks
-from txnframework.broker.segment_ends import is_there, lost_segment, verify_cursor, verify_segment
+from txnframework.broker.segment_ends import is_there, verify_cursor, verify_segment
 from txnframework.broker.segments import OpenSegment, SegmentSubscription
 from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.layouts import StoredLayouts
-from txnframework.errors import ConfigurationError, LedgerNotFound
+from txnframework.errors import ConfigurationError, LedgerNotFound, lost_segment
 from txnframework.interfaces import (
     IAdoptingBuffer,
     ICommitOrderBuffer,

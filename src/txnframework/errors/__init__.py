@@ -57,6 +57,8 @@ from txnframework.errors._store_conflicts import (
     LedgerSealed,
     SequenceStored,
     StoreMismatch,
+    lost_end,
+    lost_segment,
 )
 from txnframework.errors._stored_data import (
     Corrupt,
@@ -132,6 +134,8 @@ __all__ = [
     "ascii_safe",
     "entry_named",
     "excerpt",
+    "lost_end",
+    "lost_segment",
 ]
 
 for _name in __all__:

@@ -56,6 +56,12 @@ class SequenceStored(Conflict):
         super().__init__(f"{name} already has a sequence of {producer} up to {last}")
 
 
+_LEDGER_OLDER = (
+    "the ledger store is older than the metadata store, as after a restore from a backup or a failover that lost its"
+    " end; stop every process that uses the stores, and run 'txnframework restore --restored ledger'"
+)
+
+
 class StoreMismatch(Conflict):
     """
     Metadata store and ledger do not belong together: they never did, or one of them is older than the other.
@@ -75,6 +81,16 @@ class StoreMismatch(Conflict):
     def sentence(self, reason: str) -> str:
         """Return the message."""
         return f"metadata store and ledger do not belong together: {reason}"
+
+
+def lost_end(what: str, segment: str, end: object) -> StoreMismatch:
+    """Return the error for a segment that ends before a known position; ``what`` names the position."""
+    return StoreMismatch(f"{what} of {segment}, which ends at {end}: {_LEDGER_OLDER}")
+
+
+def lost_segment(segment: str) -> StoreMismatch:
+    """Return the error for a segment that a topic has, and whose ledger does not exist."""
+    return StoreMismatch(f"{segment} belongs to a topic, and has no ledger: {_LEDGER_OLDER}")
 
 
 class DeploymentClosed(StoreMismatch):

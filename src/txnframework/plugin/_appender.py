@@ -11,11 +11,11 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from txnframework.environment import Environment
-from txnframework.errors import LedgerClosed, TransactionConflict, Unavailable
+from txnframework.errors import LedgerClosed, TransactionConflict, Unavailable, lost_end
 from txnframework.interfaces import IManagedLedger
 from txnframework.model.ids import Branch
 from txnframework.model.ledger import Append, Appended
-from txnframework.model.positions import Position
+from txnframework.model.positions import EARLIEST, Position
 from txnframework.model.reads import Visibility
 
 Resolve = Callable[[Branch, Position], Awaitable[Visibility]]
@@ -114,6 +114,7 @@ class SegmentAppender:
         self._resolve = resolve
         self._retention = retention
         self._attempts_max = attempts_max
+        self._furthest = EARLIEST
         self._locks: WeakValueDictionary[Branch, asyncio.Lock] = WeakValueDictionary()
 
     async def append(self, entries: tuple[Append, ...]) -> tuple[Appended, ...]:
@@ -151,11 +152,28 @@ class SegmentAppender:
         for start in range(0, len(rest), step):
             some = rest[start : start + step]
             asked_ms = self._retention.monotonic_ms()
+            furthest = self._furthest
             answers = await self._append_to(tuple([entry for _, entry in some]), ledger_id)
+            self._require_later(answers, furthest)
             done.update({at: answer for (at, _), answer in zip(some, answers, strict=True) if not answer.duplicate})
             for (at, entry), answer in zip(some, answers, strict=True):
                 if answer.duplicate:
                     done[at] = await self._judge(entry, answer, ledger_id, asked_ms)
+
+    def _require_later(self, answers: tuple[Appended, ...], furthest: Position) -> None:
+        """
+        Refuse entries that were appended at or before ``furthest``, where this process had appended before.
+
+        The ledger store lost its end meanwhile, as in a failover to a standby that lagged behind. Subscriptions may
+        have acknowledged these positions, so the entries would never be delivered.
+
+        :raises StoreMismatch: the ledger store lost its end; the entries are stored, and must not be confirmed.
+        """
+        for answer in answers:
+            if not answer.duplicate:
+                if answer.position <= furthest:
+                    raise lost_end(f"this process has appended {furthest}", self._ledger.name, answer.position)
+                self._furthest = max(self._furthest, answer.position)
 
     async def _was_sent(self, entry: Append) -> bool:
         """Return whether an entry has an earlier copy."""

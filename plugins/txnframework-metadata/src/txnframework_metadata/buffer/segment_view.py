@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from txnframework.errors import StoreMismatch
+from txnframework.errors import lost_end
 from txnframework.interfaces import ILedgerStore, IManagedLedger, IMetadataStore
 from txnframework.model import index_keys
 from txnframework.model.ids import TxnID
@@ -130,10 +130,7 @@ class SegmentView:
         furthest = max([*bounds, *([] if recorded is None else [recorded])], default=EARLIEST)
         end = (await self._ledger.tail()).end
         if furthest > end:
-            raise StoreMismatch(
-                f"metadata store {self._store.identity} speaks of {furthest} in {self.segment}, but in ledger store"
-                f" {self._ledgers.identity} it ends at {end}; one of them was restored from a backup"
-            )
+            raise lost_end(f"an announced write or an abort record names {furthest}", self.segment, end)
 
     async def refresh(self, following: Following | None = None) -> SegmentSnapshot:
         """
