@@ -203,6 +203,8 @@ def _is_of(item: pytest.Item, others: set[str]) -> bool:
         return True
     if "without_server" in names and item.callspec.params["shared"] in SERVERS:  # type: ignore[attr-defined]
         return True
+    if "in_memory" in names and item.callspec.params["stores"][0] != "memory":  # type: ignore[attr-defined]
+        return True
     return bool(others & (names & OF_STORES or {"memory"}))
 
 
@@ -249,6 +251,11 @@ def shared(request: pytest.FixtureRequest, registry: PluginRegistry, tmp_path: P
 @pytest.fixture
 def one_database(shared: Stores) -> None:
     """Named by tests of stores whose records and messages are in one database; the others are left out of those."""
+
+
+@pytest.fixture
+def in_memory(stores: Stores) -> None:
+    """Named by tests of both families that need virtual time; stores that are not in memory are left out of those."""
 
 
 @pytest.fixture

@@ -178,7 +178,8 @@ class CoCommitTransaction(Transaction):
         except InvalidTransactionState:
             await super()._decide(end)  # it is committed; this compares the branches
             return
-        except Unavailable as error:
+        except (Unavailable, OutcomeUnknown) as error:
+            self._host.own_transactions.abort_soon(end.txn_id)
             raise OutcomeUnknown(f"transaction {end.txn_id} may be committed, with its rows; {error}") from error
         self._ended(end.txn_id, State.ABORTED)
         reason = "the reply to its COMMIT was lost, and its rows were rolled back"
@@ -191,7 +192,7 @@ class CoCommitTransaction(Transaction):
         except InvalidTransactionState as decided:
             error.add_note(f"transaction {self.id} is {decided.actual.value} nevertheless, with its rows")
         except TxnFrameworkError as failed:
-            error.add_note(f"transaction {self.id} could not be aborted ({failed}); it times out")
+            error.add_note(f"transaction {self.id} could not be aborted yet, which is retried: {failed}")
 
     def _abort_request(self) -> End:
         return End(self.id, Action.ABORT, self.principal)

@@ -157,6 +157,9 @@ class Transaction(TransactionPart):
     takes effect everywhere even without this process.
     """
 
+    _ends_with_block = False
+    """Whether nobody can repeat a commit that failed; the transaction is then aborted unless it is committed."""
+
     def __init__(
         self, host: Host, retry: RetryPolicy, request: Begin, place: tuple[str, str], outlives_client: bool
     ) -> None:
@@ -211,9 +214,15 @@ class Transaction(TransactionPart):
 
     async def _forget(self, begun: Begun) -> None:
         """Abort a transaction that began for a cancelled caller."""
-        coordinator = await self._host.coordinator(*self._place)
-        await self._retry.run(coordinator.end, End(begun.txn_id, Action.ABORT, self.principal))
-        self._host.own_transactions.settle_soon(begun.txn_id)
+        own = self._host.own_transactions
+        own.abort_in_time(begun)
+        try:
+            coordinator = await self._host.coordinator(*self._place)
+            await self._retry.run(coordinator.end, End(begun.txn_id, Action.ABORT, self.principal))
+        except TxnFrameworkError:
+            own.abort_soon(begun.txn_id)
+            raise
+        own.settle_soon(begun.txn_id)
 
     async def commit(self, branches: Iterable[int] = ()) -> None:
         """
@@ -251,9 +260,11 @@ class Transaction(TransactionPart):
         """
         Abort the transaction without waiting for operations in flight; repeating the abort succeeds.
 
-        If the caller is cancelled, the abort is still carried out.
+        If the caller is cancelled, the abort is still carried out. If the stores are unavailable, this process retries
+        the abort in the background, until the transaction times out.
 
         :raises InvalidTransactionState: the transaction was committed.
+        :raises Unavailable: the transaction is still open.
         :raises OutcomeUnknown: the transaction may still be open; ``Client.outcome`` returns its state.
         """
         txn_id = self.id
@@ -279,6 +290,10 @@ class Transaction(TransactionPart):
             raise
         except InvalidTransactionState as error:
             self._ended(end.txn_id, error.actual)
+            raise
+        except TxnFrameworkError:
+            if end.action is Action.ABORT or self._ends_with_block:
+                self._host.own_transactions.abort_soon(end.txn_id)
             raise
         self._ended_by(end, ended.state)
 
@@ -309,9 +324,15 @@ class Transaction(TransactionPart):
         try:
             await self.abort()
         except TxnFrameworkError as failed:
-            reason.add_note(f"transaction {self.id} could not be aborted ({failed}); it times out")
+            reason.add_note(f"transaction {self.id} could not be aborted yet, which is retried: {failed}")
         if caught is not None:
             raise caught
+
+
+class BlockTransaction(Transaction):
+    """A transaction that its block ends: no program has it afterwards, and could repeat a commit that failed."""
+
+    _ends_with_block = True
 
 
 class JoinedTransaction(TransactionPart):

@@ -11,7 +11,7 @@ from txnframework.client._co_commit import CoCommitTransaction
 from txnframework.client._messages import MessageID
 from txnframework.client._planned import PlannedAck, PlannedSend, take_planned
 from txnframework.client._transact import transact_planned
-from txnframework.client._transaction import JoinedTransaction, Transaction
+from txnframework.client._transaction import BlockTransaction, JoinedTransaction, Transaction
 from txnframework.errors import InvalidInput, excerpt
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.names import TRANSACTION_DOMAINS, check_namespace, check_new_name
@@ -108,7 +108,7 @@ class TransactionOperations(ClientOperations):
         check_principal(principal)
         request = Begin(timeout, principal)
         return await transact_planned(
-            self.host, planned, request, lambda place: Transaction(self.host, self._retry, request, place, False)
+            self.host, planned, request, lambda place: BlockTransaction(self.host, self._retry, request, place, False)
         )
 
     def join(self, txn_id: TxnID | str, *, principal: str = "") -> JoinedTransaction:

@@ -7,12 +7,12 @@ None of this is needed for correctness. If something here is lost, the sweeps of
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
+from txnframework.broker.coordinators.deadlines import Deadlines
 from txnframework.config import TransactionsSection
 from txnframework.environment import Environment
 from txnframework.errors import TransactionNotFound, TxnFrameworkError
@@ -20,12 +20,8 @@ from txnframework.interfaces import ITransactionCoordinator
 from txnframework.model.ids import Branch, TxnID
 from txnframework.model.transactions import State, Transaction
 from txnframework.runtime.deadline import Deadline
-from txnframework.runtime.tasks import BackgroundTask, first_completed, start_task
+from txnframework.runtime.tasks import first_completed, start_task
 
-AT_ONCE_MAX = 16
-"""The most overdue transactions that are aborted concurrently."""
-STALE_MAX = 1_000
-"""The most timers of ended transactions that are kept, in addition to the number of live timers."""
 OUTCOMES_MAX = 10_000
 """The number of branches whose outcomes a host remembers."""
 
@@ -65,6 +61,14 @@ class OwnTransactions:
         """At its deadline, abort a transaction, unless ``settle_soon`` is called for it earlier."""
         self.deadlines.set(begun.txn_id, begun.deadline_ms + self._clock_skew_ms_max)
 
+    def abort_soon(self, txn_id: TxnID) -> None:
+        """
+        Abort a transaction in the background, because its abort failed, and retry until its deadline.
+
+        Do nothing without a timer: the sweeps then abort it at its deadline.
+        """
+        self.deadlines.hasten(txn_id)
+
     def on_end(self, txn_id: TxnID, listener: EndListener) -> bool:
         """
         Call ``listener`` when an open transaction ends through this process, which began it.
@@ -95,9 +99,12 @@ class OwnTransactions:
     async def _abort_overdue(self, txn_id: TxnID) -> None:
         try:
             await self._abort(txn_id)
-        finally:
-            # Also after a failure. There is no timer any more, and perhaps the transaction ended elsewhere.
-            self._report_end(txn_id)
+        except BaseException:
+            # Without a timer, this is the last attempt, and perhaps the transaction ended elsewhere.
+            if not self.deadlines.has(txn_id):
+                self._report_end(txn_id)
+            raise
+        self.end_settled(txn_id)
 
     def _report_end(self, txn_id: TxnID) -> None:
         for listener in self._listeners.pop(txn_id, ()):
@@ -106,83 +113,6 @@ class OwnTransactions:
     async def _settle(self, txn_id: TxnID) -> None:
         for coordinator in self._coordinators_of(txn_id):
             await coordinator.settle(txn_id)
-
-
-class Deadlines:
-    """
-    Aborts each transaction at its deadline, unless the transaction ended before and its timer was cancelled.
-
-    At most ``timers_max`` timers are kept. The elected sweep finds further transactions, and those that could not be
-    aborted in time.
-    """
-
-    def __init__(self, environment: Environment, timers_max: int, abort: Callable[[TxnID], Awaitable[None]]) -> None:
-        self._environment = environment
-        self._timers_max = timers_max
-        self._abort = abort
-        self._due_ms: dict[TxnID, int] = {}
-        self._queue: list[tuple[int, TxnID]] = []
-        self._sooner = asyncio.Event()
-        self._work = BackgroundTask(self._run)
-
-    def __len__(self) -> int:
-        return len(self._due_ms)
-
-    def has(self, txn_id: TxnID) -> bool:
-        """Return whether a timer is set for the transaction."""
-        return txn_id in self._due_ms
-
-    def set(self, txn_id: TxnID, due_ms: int) -> None:
-        """Set a timer that aborts a transaction at ``due_ms``."""
-        if len(self._due_ms) >= self._timers_max:
-            return
-        if not self._queue or due_ms < self._queue[0][0]:
-            self._sooner.set()
-        self._due_ms[txn_id] = due_ms
-        heapq.heappush(self._queue, (due_ms, txn_id))
-
-    def cancel(self, txn_id: TxnID) -> None:
-        """Cancel the timer of a transaction that has ended."""
-        if self._due_ms.pop(txn_id, None) is not None and len(self._queue) > 2 * len(self._due_ms) + STALE_MAX:
-            self._queue = [(due_ms, one) for one, due_ms in self._due_ms.items()]
-            heapq.heapify(self._queue)
-
-    def start(self) -> None:
-        """Start the timers; a second call does nothing."""
-        self._work.start()
-
-    async def stop(self) -> None:
-        """Stop; a running abort is cancelled, which is safe at any point."""
-        await self._work.stop()
-
-    async def _run(self) -> None:
-        while True:
-            self._sooner.clear()
-            if not self._queue:
-                await self._sooner.wait()
-            elif self._queue[0][0] > self._environment.now_ms():
-                await first_completed(self._environment.sleep_until(self._queue[0][0]), self._sooner.wait())
-            else:
-                await asyncio.gather(*(self._end(txn_id) for txn_id in self._take_overdue()))
-
-    def _take_overdue(self) -> list[TxnID]:
-        """Return some overdue transactions, and drop their timers."""
-        now_ms = self._environment.now_ms()
-        overdue: list[TxnID] = []
-        while self._queue and self._queue[0][0] <= now_ms and len(overdue) < AT_ONCE_MAX:
-            _, txn_id = heapq.heappop(self._queue)
-            if self._due_ms.pop(txn_id, None) is not None:
-                overdue.append(txn_id)
-        return overdue
-
-    async def _end(self, txn_id: TxnID) -> None:
-        try:
-            await self._abort(txn_id)
-        except TxnFrameworkError:
-            return  # the elected sweep finds it
-        except Exception as error:
-            report = {"message": f"transaction {txn_id} was not aborted at its deadline", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(report)
 
 
 class SettlingQueue:

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 
 from txnframework.client._base import require_open
-from txnframework.client._transaction import Transaction
+from txnframework.client._transaction import BlockTransaction, Transaction
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
 from txnframework.model.transactions import Begin
@@ -21,7 +21,7 @@ EARLY_MS_MAX = 1_000
 """The greatest age of a transaction that began early, when a handler begins to use it."""
 
 
-class EarlyTransaction(Transaction):
+class EarlyTransaction(BlockTransaction):
     """A transaction that may begin before a caller waits for it."""
 
     # The step of ``begin_early``, until ``begin`` or ``give_up_begin`` takes it.

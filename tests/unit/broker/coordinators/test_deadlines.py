@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
-from txnframework.broker.coordinators.own_transactions import AT_ONCE_MAX, STALE_MAX, Deadlines
+from txnframework.broker.coordinators.deadlines import AT_ONCE_MAX, RETRY_MS_MAX, STALE_MAX, Deadlines
 from txnframework.errors import Unavailable
 from txnframework.model import TxnID
 from txnframework.testing.clock import START_MS, VirtualEnvironment, run_ready
@@ -38,6 +39,40 @@ def test_timers_end_what_is_overdue() -> None:
         await deadlines.stop()
         await clock.advance(60_000)
         assert len(ended) == 2 + 3 * AT_ONCE_MAX
+
+    asyncio.run(run())
+
+
+def test_a_hastened_abort_is_retried_until_it_works() -> None:
+    """After a failed abort, the next ones follow soon; one that works ends them, and so does the deadline."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        attempts: dict[int, list[int]] = {1: [], 2: []}
+        available_ms = 10_000
+
+        async def abort(txn_id: TxnID) -> None:
+            at_ms = clock.now_ms() - START_MS
+            attempts[txn_id.number].append(at_ms)
+            if txn_id.number == 2 or at_ms < available_ms:
+                raise Unavailable("the store is away")
+            deadlines.cancel(txn_id)
+
+        deadlines = Deadlines(clock, 100, abort)
+        deadlines.start()
+        deadlines.hasten(TxnID(0, 3))  # it has no timer
+        for number in attempts:
+            deadlines.set(TxnID(0, number), START_MS + 60_000)
+            deadlines.hasten(TxnID(0, number))
+            deadlines.hasten(TxnID(0, number))
+        await clock.advance(200_000)
+        for tries in attempts.values():
+            assert len(tries) == len(set(tries))
+            assert all(later - earlier <= RETRY_MS_MAX for earlier, later in pairwise((0, *tries)))
+        assert attempts[1][-2] < available_ms <= attempts[1][-1]
+        assert attempts[2][-1] == 60_000
+        assert not any(deadlines.has(TxnID(0, number)) for number in attempts)
+        await deadlines.stop()
 
     asyncio.run(run())
 

@@ -47,3 +47,34 @@ def test_each_listener_is_called_once(fails: bool) -> None:
         await own.finish(0)
 
     asyncio.run(run())
+
+
+def test_a_listener_is_called_after_the_abort_that_works() -> None:
+    """While a failed abort is retried, the transaction is open, and reports no end."""
+
+    async def run() -> None:
+        clock = VirtualEnvironment()
+        ended: list[TxnID] = []
+        attempts = 0
+
+        async def abort(_: TxnID) -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts < 3:
+                raise Unavailable("the store is away")
+
+        own = OwnTransactions(clock, TransactionsSection(), lambda _: (), abort)
+        own.deadlines.start()
+        own.abort_in_time(Transaction(ONE, State.OPEN, deadline_ms=START_MS + 60_000, created_ms=START_MS))
+        assert own.on_end(ONE, ended.append)
+        own.abort_soon(ONE)
+        while attempts < 3:
+            assert not ended
+            await clock.advance(10)
+        assert ended == [ONE]
+        await clock.advance(100_000)
+        assert (attempts, ended) == (3, [ONE])
+        await own.deadlines.stop()
+        await own.finish(0)
+
+    asyncio.run(run())
