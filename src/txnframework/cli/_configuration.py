@@ -92,9 +92,10 @@ def _options(registry: PluginRegistry) -> dict[str, dict[str, type[msgspec.Struc
 @click.command()
 @click.argument("file", type=ConfigPath(), default=CONFIG_FILE, envvar=CONFIG_VARIABLE)
 @click.option("--connect", is_flag=True, help="Then open each store, and check that they belong together.")
+@output_option
 @click.pass_obj
 @click.pass_context
-def check(ctx: click.Context, loaded: LoadedPlugins, file: Path, connect: bool) -> None:
+def check(ctx: click.Context, loaded: LoadedPlugins, file: Path, connect: bool, output: str) -> None:
     """
     Validate a configuration file.
 
@@ -108,40 +109,62 @@ def check(ctx: click.Context, loaded: LoadedPlugins, file: Path, connect: bool) 
     config = load_config(file)
     check_config(config, loaded.registry, str(file))
     note_left_out(loaded)
-    click.echo(f"{file} is valid.")
-    click.echo(f"  metadata    {redact_url(config.metadata.url)}")
-    click.echo(f"  ledger      {redact_url(config.ledger.url)}")
-    for domain in ("segment", "persistent"):
-        click.echo(f"  {domain:<11} {domain_summary(config.domain('', domain), loaded.registry)}")
-        for namespace in config.namespaces:
-            if (chosen := config.domain(namespace, domain)) != config.domain("", domain):
-                click.echo(f"{'':13} in {namespace}: {domain_summary(chosen, loaded.registry)}")
-    for rule in retention_summary(config):
-        click.echo(f"  retention   {rule}")
-    for rule in quota_summary(config):
-        click.echo(f"  backlogs    {rule}")
-    if connect and not _connected(config, loaded.registry):
+    facts = _facts(config, loaded.registry)
+    if output == "table":
+        click.echo(f"{file} is valid.")
+        for name, found in facts.items():
+            for line in [found] if isinstance(found, str) else found:
+                click.echo(f"  {name:<11} {line}")
+    probes = _probed(config, loaded.registry) if connect else ()
+    if output == "json":
+        print_json({"file": str(file), **facts, "probes": [_probe_facts(one) for one in probes]})
+    else:
+        for one in probes:
+            _print_probe(one)
+    if any(one.took_ms is None for one in probes):
         ctx.exit(STATUS_FAILED)
 
 
-def _connected(config: Config, registry: PluginRegistry) -> bool:
-    """Print for each store whether it answers; return whether all do, and belong together."""
+def _facts(config: Config, registry: PluginRegistry) -> dict[str, str | list[str]]:
+    """Return what a configuration names: the stores, what serves each domain, and the rules that delete or refuse."""
+    facts: dict[str, str | list[str]] = {
+        "metadata": redact_url(config.metadata.url),
+        "ledger": redact_url(config.ledger.url),
+    }
+    for domain in ("segment", "persistent"):
+        usual = config.domain("", domain)
+        facts[domain] = [domain_summary(usual, registry)] + [
+            f"in {namespace}: {domain_summary(chosen, registry)}"
+            for namespace in config.namespaces
+            if (chosen := config.domain(namespace, domain)) != usual
+        ]
+    return facts | {"retention": [*retention_summary(config)], "backlogs": [*quota_summary(config)]}
+
+
+def _probed(config: Config, registry: PluginRegistry) -> tuple[StoreProbe, ...]:
+    """Return for each store whether it answers, and whether they belong together."""
 
     async def work() -> tuple[StoreProbe, ...]:
         environment = SystemEnvironment()
         async with notice_if_slow(connection_notice(config, registry), environment):
             return await probe_stores(config, registry, environment)
 
-    probes = asyncio.run(work())
-    for one in probes:
-        if one.error is not None:
-            report(one.error)
-        elif one.took_ms is None:
-            what = "Whether the stores belong together" if one.store == "pair" else f"The {one.store}"
-            click.echo(f"{what} was not checked.", err=True)
-        else:
-            click.echo("The stores belong together." if one.store == "pair" else f"The {one.store} answers.")
-    return all(one.took_ms is not None for one in probes)
+    return asyncio.run(work())
+
+
+def _print_probe(one: StoreProbe) -> None:
+    if one.error is not None:
+        report(one.error)
+    elif one.took_ms is None:
+        what = "Whether the stores belong together" if one.store == "pair" else f"The {one.store}"
+        click.echo(f"{what} was not checked.", err=True)
+    else:
+        click.echo("The stores belong together." if one.store == "pair" else f"The {one.store} answers.")
+
+
+def _probe_facts(one: StoreProbe) -> dict[str, object]:
+    error = None if one.error is None else " ".join(str(one.error).split())
+    return {"store": one.store, "took_ms": one.took_ms, "error": error}
 
 
 def domain_summary(section: DomainSection, registry: PluginRegistry) -> str:

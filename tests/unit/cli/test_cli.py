@@ -266,6 +266,20 @@ def test_check_places_what_is_wrong(invoke: Any, tmp_path: Path) -> None:
     )
 
 
+def test_check_prints_json_for_programs(invoke: Any, tmp_path: Path) -> None:
+    """The same facts as for people; with --connect also what each store answered, and the status tells success."""
+    path = tmp_path / "txn.toml"
+    path.write_text(
+        f'[metadata]\nurl = "memory://{tmp_path.name}"\n[ledger]\nurl = "memory://{tmp_path.name}"\n'
+        "[retention]\ntime_ms = 60000\n"
+    )
+    checked = invoke("check", str(path), "--output", "json")
+    found = json.loads(checked.out)
+    assert checked.status == 0
+    assert (found["file"], found["metadata"], found["probes"]) == (str(path), f"memory://{tmp_path.name}", [])
+    assert len(found["retention"]) == 1
+
+
 def test_a_table_twice_is_named(invoke: Any, tmp_path: Path) -> None:
     """As when the tables of two plugins are taken from the file that init writes."""
     file = tmp_path / "twice.toml"

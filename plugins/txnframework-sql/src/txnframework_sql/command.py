@@ -106,7 +106,8 @@ def upgrade(config: Path | None, url: str | None, dry_run: bool, output: str) ->
 @click.option(
     "--commits-only", is_flag=True, help="Only the rights that a connection of an application needs for commit_with."
 )
-def grants(role: str, config: Path | None, url: str | None, commits_only: bool) -> None:
+@output_option
+def grants(role: str, config: Path | None, url: str | None, commits_only: bool, output: str) -> None:
     """
     Print the statements that grant ROLE its rights in PostgreSQL.
 
@@ -116,9 +117,12 @@ def grants(role: str, config: Path | None, url: str | None, commits_only: bool) 
     urls = [each for each in _urls(config, url) if is_postgresql(each)]
     if not urls:
         raise InvalidInput("SQLite has no logins: who may open the file may do everything with it")
-    for each in urls:
-        for statement in asyncio.run(_grants(each, role, commits_only)):
-            click.echo(statement)
+    statements = [one for each in urls for one in asyncio.run(_grants(each, role, commits_only))]
+    if output == "json":
+        print_json(statements)
+        return
+    for statement in statements:
+        click.echo(statement)
 
 
 async def _grants(url: str, role: str, commits_only: bool) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ def test_what_is_granted_is_enough(stores: Stores) -> None:
 
     stores.run(create)
     name = f"Txn test {secrets.token_hex(4)}"
+    arguments = (name, "--url", stores.url)
+    assert json.loads("".join(printed(*arguments, "--output", "json"))) == printed(*arguments)
     with login(stores, name) as url:
 
         async def use() -> None:
