@@ -125,7 +125,6 @@ def test_what_does_not_exist_is_found(loaded: LoadedPlugins, arguments: tuple[st
 
 SERVING = {"console", "metrics", "pipeline run", "serve pulsar", "server", "simulate", "torture"}
 """What runs until it is stopped, or prints as it goes."""
-"""What changes nothing, and prints sentences or statements for people."""
 
 
 def leaves(command: click.Command, context: click.Context, path: str = "") -> Iterator[tuple[str, click.Command]]:
