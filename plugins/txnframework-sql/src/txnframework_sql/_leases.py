@@ -209,9 +209,12 @@ class LeaseSession:
         self._told_until_ms = max(self._told_until_ms, expires_ms - self._ttl_ms // MARGIN)
 
     async def _heartbeat(self) -> None:
-        """Write a new expiry time every third of the session's lifetime."""
+        """Write a new expiry time every third of the session's lifetime, immediately after one that took longer."""
+        began_ms = self._environment.monotonic_ms()
         while True:
-            await self._environment.sleep(self._ttl_ms // HEARTBEATS)
+            left_ms = began_ms + self._ttl_ms // HEARTBEATS - self._environment.monotonic_ms()
+            await self._environment.sleep(max(0, left_ms))
+            began_ms = self._environment.monotonic_ms()
             try:
                 await self._renew()
             except Closed:

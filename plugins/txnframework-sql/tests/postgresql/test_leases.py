@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from txnframework.environment import SystemEnvironment
 from txnframework.errors import LeaseHeld
 from txnframework.interfaces import ILease, IMetadataStore
 from txnframework.model import Append, Batch, Expect, Key, Put
+from txnframework.testing.servers.proxy import Proxy, Side, Tap
 from txnframework_sql import LedgerOptions, MetadataOptions, open_ledger_store, open_metadata_store
 from txnframework_sql.postgresql._connection import Connection
 from txnframework_sql.postgresql._executor import _answer
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     Begin = Callable[[IMetadataStore, asyncpg.Connection[asyncpg.Record]], Awaitable[list[asyncio.Task[object]]]]
 
 HOUR_MS = 3_600_000
+HEARTBEAT = re.compile(rb"UPDATE \S*sessions\S* SET")
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
@@ -163,5 +166,39 @@ def test_kept_while_records_are_locked(stores: Stores, begin: Begin) -> None:
             lost.cancel()
         await other.close()
         await raw.close()
+
+    stores.run(test)
+
+
+class HeartbeatTap(Tap):
+    """A connection that no reply passes after its first heartbeat, if it was the first one of ``seen``."""
+
+    def __init__(self, seen: list[HeartbeatTap], beats: asyncio.Event) -> None:
+        self._seen = seen
+        self._beats = beats
+
+    def passes(self, sender: Side, data: bytes) -> bytes:
+        if sender is Side.CLIENT and HEARTBEAT.search(data) and self not in self._seen:
+            self._seen.append(self)
+            if len(self._seen) > 1:
+                self._beats.set()
+        return b"" if self in self._seen[:1] else data
+
+
+def test_a_heartbeat_connection_that_hangs(stores: Stores) -> None:
+    """Heartbeats go on over another connection within the time of a session, whatever a statement may take."""
+
+    async def test() -> None:
+        seen: list[HeartbeatTap] = []
+        beats = asyncio.Event()
+        async with Proxy(("127.0.0.1", stores.server.port), lambda: HeartbeatTap(seen, beats)) as proxy:
+            url = stores.server.url_of(stores.database, proxy.address[1])
+            async with stores.metadata(url, session_ttl_ms=1_500, statement_timeout_ms=HOUR_MS) as store:
+                going_on = asyncio.create_task(beats.wait())
+                while not going_on.done():
+                    lease = await store.acquire_lease("name", "one")
+                    lost = asyncio.create_task(lease.lost())
+                    await asyncio.wait((lost, going_on), return_when=asyncio.FIRST_COMPLETED)
+                    lost.cancel()
 
     stores.run(test)

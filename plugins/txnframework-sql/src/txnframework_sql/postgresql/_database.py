@@ -16,7 +16,7 @@ from txnframework_sql._watch import Watches
 from txnframework_sql.application._postgresql import PostgresqlJoins
 from txnframework_sql.postgresql._entries import PostgresqlEntries
 from txnframework_sql.postgresql._executor import PostgresqlExecutor
-from txnframework_sql.postgresql._leases import PostgresqlLeaseSession
+from txnframework_sql.postgresql._leases import PostgresqlLeaseSession, reply_timeout_s
 from txnframework_sql.postgresql._listener import ListenerWakeUps
 from txnframework_sql.postgresql._pool import Pool
 from txnframework_sql.postgresql._records import PostgresqlRecords
@@ -119,7 +119,7 @@ class PostgresqlDatabase(PostgresqlExecutor):
 
     def lease_session(self, environment: Environment, name: str, ttl_ms: int, clock: Clock) -> LeaseSession:
         """Return a new session, which the event loop renews over a connection of its own."""
-        heartbeats = PostgresqlExecutor(self.pool.apart())
+        heartbeats = PostgresqlExecutor(self.pool.apart(reply_timeout_s(ttl_ms)))
         self._apart.append(heartbeats.pool)
         return PostgresqlLeaseSession(self, heartbeats, environment, name, ttl_ms, clock)
 

@@ -8,9 +8,21 @@ from contextlib import suppress
 from txnframework.environment import Environment
 from txnframework.errors import TxnFrameworkError
 from txnframework.runtime.tasks import start_task
-from txnframework_sql._leases import LeaseSession
+from txnframework_sql._leases import MARGIN, LeaseSession
 from txnframework_sql.steps.leases import Clock, extend_alone
 from txnframework_sql.steps.statements import Executor
+
+_REPLY_S_MIN = 1.0
+"""A heartbeat waits so long for a reply, also of a short session: a loaded server is not away."""
+
+
+def reply_timeout_s(ttl_ms: int) -> float:
+    """
+    Return how long a heartbeat waits for a reply.
+
+    A later one would not extend the session, and the next heartbeat needs another connection if this one hangs.
+    """
+    return max(_REPLY_S_MIN, (ttl_ms - ttl_ms // MARGIN) / 1_000)
 
 
 class PostgresqlLeaseSession(LeaseSession):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import asyncpg
 import msgspec
@@ -59,10 +60,17 @@ class Pool:
     """
 
     def __init__(
-        self, server: Server, environment: Environment, options: PostgresqlOptions, source: Pool | None = None
+        self,
+        server: Server,
+        environment: Environment,
+        options: PostgresqlOptions,
+        source: Pool | None = None,
+        reply_timeout_s: float = math.inf,
     ) -> None:
         # The pool that makes the connections, with its schema and its log.
         self._source = source or self
+        # The time limit for a reply, if it is shorter than that of the options.
+        self._reply_timeout_s = reply_timeout_s
         self.server = server
         self.shown_url = server.shown_url
         self._environment = environment
@@ -108,10 +116,14 @@ class Pool:
         """The schema of the tables, which the first connection decides."""
         return self._schema
 
-    def apart(self) -> Pool:
-        """Return a pool of one other connection, for what may not wait for this one; the caller closes it before."""
+    def apart(self, reply_timeout_s: float) -> Pool:
+        """
+        Return a pool of one other connection, for what may not wait for this one; the caller closes it before.
+
+        :param reply_timeout_s: the connection is given up without a reply in this time.
+        """
         options = msgspec.structs.replace(self._options, connections_max=1)
-        return Pool(self.server, self._environment, options, self._source)
+        return Pool(self.server, self._environment, options, self._source, reply_timeout_s)
 
     def notify_on(self, channel: str) -> None:
         """Notify changes on the schema's channel, and listen on it."""
@@ -209,14 +221,20 @@ class Pool:
             with suppress(*POSTGRESQL_ERRORS):
                 await asyncio.wait_for(self._pool.close(), _CLOSE_S)
 
-    async def _connect_for_pool(self, *_: object, **arguments: Any) -> Driver:
+    async def _connect_to_source(self, *_: object, **arguments: Any) -> _PooledDriver:
+        driver = await self._source._connect_for_pool(**arguments)
+        driver.connection.reply_timeout_s = min(driver.connection.reply_timeout_s, self._reply_timeout_s)
+        return driver
+
+    async def _connect_for_pool(self, **arguments: Any) -> _PooledDriver:
         connection = await self.connect(**arguments)
         self.listener.retry_now()
         # The first connection decides. A schema with the user's name that is created later would come first in the
         # search path.
         self._schema = connection.schema = self._schema or connection.schema
-        connection.driver.connection = connection  # type: ignore[attr-defined]
-        return connection.driver
+        driver = cast(_PooledDriver, connection.driver)
+        driver.connection = connection
+        return driver
 
     async def _take(self) -> _LentConnection:
         self.require_open()
@@ -238,7 +256,7 @@ class Pool:
             self._pool = await asyncpg.create_pool(
                 min_size=0,
                 max_size=self._options.connections_max,
-                connect=self._source._connect_for_pool,
+                connect=self._connect_to_source,
                 connection_class=_PooledDriver,
                 reset=_skip_reset,
             )
