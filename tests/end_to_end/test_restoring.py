@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from restored_pair import RETENTION_MS, Pair
 
-from txnframework import Client, State
-from txnframework.broker import Restored, RestoreReport, RestoreRequest
+from txnframework import Client, DeadLetter, State
+from txnframework.broker import DurableCounts, Restored, RestoreReport, RestoreRequest
 from txnframework.broker.restore.reconciliation import Reconciliation
 from txnframework.errors import InvalidInput, StoreMismatch, TransactionNotFound, Unavailable, VersionMismatch
-from txnframework.model import Action, End, Key, paths
+from txnframework.model import Action, End, Key, paths, records
 
 if TYPE_CHECKING:
     from conftest import Stores
@@ -217,6 +217,54 @@ def test_acknowledgments_of_what_is_lost_have_no_effect(pair: Pair) -> None:
         pair.put_back("ledger")
         await pair.restore(RestoreRequest(Restored.LEDGER))
         assert await pair.play(after) == [b"new"]
+
+    pair.run(work())
+
+
+def test_presumed_deaths_of_what_is_lost_have_no_effect(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the record says nothing else: the message that comes next at the same position is delivered first."""
+    rule = DeadLetter(redeliveries_max=1)
+
+    async def before(client: Client) -> None:
+        await client.create_topic("orders")
+        await client.create_topic("orders-billing-DLQ")
+        await client.subscribe("orders", "billing", start="earliest")
+        pair.back_up("ledger")
+        await (await client.producer("orders")).send(b"lost")
+
+    async def die(client: Client) -> None:
+        """Receive the message, and leave what a process leaves that was killed."""
+
+        async def unavailable(*_: object) -> None:
+            raise Unavailable("the process was killed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DurableCounts, "end", unavailable)
+            async with client.consumer("orders", "billing", dead_letter=rule) as consumer:
+                await consumer.receive(timeout_ms=60_000)
+
+    async def leave(client: Client) -> None:
+        """Join and receive nothing; then only the presumed death is recorded."""
+        await (await client.consumer("orders", "billing", dead_letter=rule)).close()
+        key = paths.delivery_counts_key(str((await client.layout("orders")).name_of(0)), "billing")
+        stored = await client.host.metadata.get(key)
+        assert stored is not None
+        found = records.decode(records.DeliveryCountsRecord, stored)
+        assert (found.counts, found.handed_out, bool(found.presumed)) == ({}, [], True)
+
+    async def after(client: Client) -> tuple[bytes | None, int]:
+        await (await client.producer("orders")).send(b"new")
+        async with client.consumer("orders", "billing", dead_letter=rule) as consumer:
+            message = await consumer.receive(timeout_ms=60_000)
+            return message.value, message.redelivery_count
+
+    async def work() -> None:
+        for scene in (before, die, die, leave):
+            await pair.play(scene)
+        pair.put_back("ledger")
+        done = await pair.restore(RestoreRequest(Restored.LEDGER))
+        assert done.counts.cursors_moved == 1
+        assert await pair.play(after) == (b"new", 0)
 
     pair.run(work())
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from msgspec import UNSET
+
 from txnframework.broker.coordination import scan_records
 from txnframework.broker.host import Host
 from txnframework.errors import (
@@ -261,7 +263,8 @@ class Reconciliation:
         if record is None:
             return False
         document = records.decode(records.DeliveryCountsRecord, record)
-        return any(Position.parse(at).entry > end for at in (*document.counts, *document.handed_out))
+        presumed = () if document.presumed is UNSET else document.presumed.values()
+        return any(Position.parse(at).entry > end for at in (*document.counts, *document.handed_out, *presumed))
 
     async def _drop_compaction(self, name: str, end: Position) -> None:
         """Forget the compaction of a segment if it contains messages beyond the end, or if its ledgers are missing."""
