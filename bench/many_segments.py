@@ -32,6 +32,7 @@ from rich.table import Table
 
 import txnframework
 from txnframework import Consumer
+from txnframework.model import OtherType
 
 TOPIC, SUBSCRIPTION = "orders", "s"
 WHAT = ("new", "open", "first", "close", "end")
@@ -70,7 +71,7 @@ def stores(name: str, directory: Path) -> Iterator[Stores]:
 
 async def consume(client: txnframework.Client, subscription: str, subscription_type: str) -> Consumer:
     """Open a consumer, and create its subscription if it does not exist."""
-    return await client.consumer(TOPIC, subscription, type=subscription_type, start="earliest")
+    return await client.consumer(TOPIC, subscription, type=OtherType(subscription_type), start="earliest")
 
 
 async def sample(config: Mapping[str, object], subscription: str, subscription_type: str) -> Sample:

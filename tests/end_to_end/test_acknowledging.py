@@ -199,6 +199,44 @@ def test_two_subscriptions_in_one_transaction(stores: Stores) -> None:
     stores.run(work())
 
 
+def test_a_consumer_of_another_subscription_is_refused(stores: Stores) -> None:
+    """No call takes a message that another subscription received: it would be acknowledged there, and not here."""
+
+    async def work() -> None:
+        async with stores.open() as client:
+            await client.create_topic("orders")
+            await (await client.producer("orders")).send(b"one")
+            async with (
+                client.consumer("orders", "billing", start="earliest") as billing,
+                client.consumer("orders", "shipping", start="earliest") as shipping,
+            ):
+                message = await billing.receive(timeout_ms=60_000)
+                (peeked,) = await client.peek("orders", "billing")
+                async with client.transaction() as txn:
+                    for wrong in (message, peeked):
+                        for call in (
+                            lambda: shipping.ack(wrong),  # noqa: B023
+                            lambda: shipping.ack(wrong, txn=txn),  # noqa: B023
+                            lambda: shipping.ack_cumulative(wrong),  # noqa: B023
+                            lambda: shipping.nack(wrong),  # noqa: B023
+                            lambda: client.transact(shipping.acknowledging(wrong)),  # noqa: B023
+                        ):
+                            with pytest.raises(InvalidInput, match=r"subscription billing, .* of shipping"):
+                                await call()
+                    await txn.abort()
+                lags = [(await client.lag("orders", name)).messages for name in ("billing", "shipping")]
+                assert lags == [1, 1]
+                async with client.reader("orders") as reader:
+                    read = await anext(aiter(reader))
+                assert (message.subscription, peeked.subscription, read.subscription) == ("billing", "billing", "")
+                await billing.ack(message)
+                await shipping.ack(message.id)  # an id is the same in every subscription
+                lags = [(await client.lag("orders", name)).messages for name in ("billing", "shipping")]
+                assert lags == [0, 0]
+
+    stores.run(work())
+
+
 def test_shared_consumers_divide_the_messages(stores: Stores) -> None:
     """Each message goes to one of them; what one leaves behind goes to the other."""
 

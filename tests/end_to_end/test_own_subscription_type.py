@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework.errors import InvalidInput, SubscriptionOwnedElsewhere
-from txnframework.model import Ordering
+from txnframework.errors import InvalidInput, SubscriptionOwnedElsewhere, UnknownPlugin
+from txnframework.model import Ordering, OtherType
 from txnframework.plugin import PluginRegistry, Provider, hookimpl, load_plugins
 
 if TYPE_CHECKING:
@@ -65,6 +65,19 @@ def test_its_consumers_stand_by(relayed: Stores) -> None:
             await first.close()
             assert await values(second, 2) == [b"2", b"3"]
             await second.close()
+
+    relayed.run(work())
+
+
+def test_a_misspelt_type(relayed: Stores) -> None:
+    """The error names the type that was probably meant."""
+
+    async def work() -> None:
+        async with relayed.open() as client:
+            await client.create_topic("orders")
+            for asked, meant in (("keyshared", "key_shared"), ("rely", "relay")):
+                with pytest.raises(UnknownPlugin, match=f"named '{asked}'.*; did you mean '{meant}'"):
+                    await client.consumer("orders", "billing", type=OtherType(asked))
 
     relayed.run(work())
 

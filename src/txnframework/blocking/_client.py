@@ -22,7 +22,7 @@ from txnframework.broker import (
 )
 from txnframework.client import DeadLetter, LoopThread, Message, MessageID, Name, Ping, PlannedAck, PlannedSend
 from txnframework.model.acks import AckStatus
-from txnframework.model.dispatch import DEFAULT_TYPE
+from txnframework.model.dispatch import DEFAULT_TYPE, TypeName
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
 from txnframework.model.reads import Isolation
@@ -145,7 +145,7 @@ class Client:
         topics: Name | Iterable[Name],
         subscription: str,
         *,
-        type: str = DEFAULT_TYPE,
+        type: TypeName = DEFAULT_TYPE,
         start: Start = "latest",
         name: str | None = None,
         priority: int = 0,
@@ -161,7 +161,7 @@ class Client:
         topics: Name | Iterable[Name],
         subscription: str,
         *,
-        type: str = DEFAULT_TYPE,
+        type: TypeName = DEFAULT_TYPE,
         start: Start = "latest",
         name: str | None = None,
         priority: int = 0,
@@ -176,7 +176,7 @@ class Client:
         topics: Name | Iterable[Name],
         subscription: str,
         *,
-        type: str = DEFAULT_TYPE,
+        type: TypeName = DEFAULT_TYPE,
         start: Start = "latest",
         name: str | None = None,
         priority: int = 0,

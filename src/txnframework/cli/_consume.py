@@ -13,7 +13,7 @@ from txnframework.cli.output import output_option, print_json_line, time_of
 from txnframework.cli.stores import LoadedPlugins, config_option, with_client
 from txnframework.client import Client, Consumer, Message
 from txnframework.errors import InvalidInput, ReceiveTimeout
-from txnframework.model.dispatch import DEFAULT_TYPE
+from txnframework.model.dispatch import DEFAULT_TYPE, OtherType
 from txnframework.model.names import SegmentName, parse_name
 
 BATCH_MESSAGES = 1_000
@@ -94,7 +94,9 @@ def consume(
 
     async def receive(client: Client, name: str) -> None:
         nonlocal left
-        async with await client.consumer(topic, name, type=kind or DEFAULT_TYPE, start="earliest") as consumer:
+        async with await client.consumer(
+            topic, name, type=OtherType(kind or DEFAULT_TYPE), start="earliest"
+        ) as consumer:
             while left:
                 try:
                     wait = None if follow else wait_ms

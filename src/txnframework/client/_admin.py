@@ -341,7 +341,7 @@ class SubscriptionOperations(ClientOperations):
         check_subscription(subscription)
         layout = await self.host.topics.layout(name)
         peeked = await self._retry.run(lambda: self.host.backlog.peek(layout, subscription, messages_max))
-        return tuple(received(str(name), one.segment, one.held, 0, one.incarnation) for one in peeked)
+        return tuple(received(str(name), one.segment, subscription, one.held, 0, one.incarnation) for one in peeked)
 
     async def ack_status(self, subscription: str, message: MessageID) -> AckStatus:
         """

@@ -25,7 +25,7 @@ from txnframework.client._subscription.segments import Targets
 from txnframework.client._topic_ends import EndOperations
 from txnframework.client._transaction_admin import TransactionOperations
 from txnframework.errors import InvalidInput, InvalidName, TopicNotFound, excerpt
-from txnframework.model.dispatch import DEFAULT_TYPE
+from txnframework.model.dispatch import DEFAULT_TYPE, TypeName
 from txnframework.model.names import TopicName, check_new_name, check_new_topic
 from txnframework.model.reads import Isolation
 
@@ -98,7 +98,7 @@ class Client(
         topics: Name | Iterable[Name],
         subscription: str,
         *,
-        type: str = DEFAULT_TYPE,
+        type: TypeName = DEFAULT_TYPE,
         start: Start = "latest",
         name: str | None = None,
         priority: int = 0,
@@ -114,7 +114,7 @@ class Client(
         topics: Name | Iterable[Name],
         subscription: str,
         *,
-        type: str = DEFAULT_TYPE,
+        type: TypeName = DEFAULT_TYPE,
         start: Start = "latest",
         name: str | None = None,
         priority: int = 0,
@@ -130,7 +130,7 @@ class Client(
         topics: Name | Iterable[Name],
         subscription: str,
         *,
-        type: str = DEFAULT_TYPE,
+        type: TypeName = DEFAULT_TYPE,
         start: Start = "latest",
         name: str | None = None,
         priority: int = 0,
@@ -158,7 +158,8 @@ class Client(
         :param priority: lower numbers come first among the consumers of one process, if the subscription type uses
             priorities.
         :param type: the subscription type. Its dispatcher (``IDispatcher``) declares what is kept in order and whether
-            the consumers stand by.
+            the consumers stand by. Type checkers know the standard types only; write another one, or a name that is
+            known only at run time, as ``model.OtherType("relay")``.
         :param stand_by: whether to wait instead of raising when another process dispatches, or when the type allows one
             consumer only and this process already has it. A waiting consumer takes over when the other one has left or
             died. Default: as the type declares. A consumer loses its own lease if the store is unavailable for long. It

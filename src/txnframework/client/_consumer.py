@@ -209,7 +209,7 @@ class Consumer(HandlerRuns[T_co]):
         :raises InvalidInput: there are none, or one is something else.
         """
         self._require_open()
-        check_acked(messages)
+        check_acked(messages, self.subscription)
         if not messages:
             raise InvalidInput("acknowledging needs at least one message")
         return PlannedAck(

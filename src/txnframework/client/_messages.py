@@ -117,6 +117,8 @@ class Message(Generic[T_co]):
     _incarnation: int = field(default=0, repr=False, compare=False)
     # The lease under which it was delivered; None if it was not delivered, or only its id is known.
     _tenure: object = field(default=None, repr=False, compare=False)
+    # The subscription that it was delivered to; empty from a reader, or if only its id is known.
+    _subscription: str = field(default="", repr=False, compare=False)
 
     @property
     def content(self) -> T_co:
@@ -156,6 +158,11 @@ class Message(Generic[T_co]):
         The lease under which it was delivered, compared by identity; None from a reader, or if only its id is known.
         """
         return self._tenure
+
+    @property
+    def subscription(self) -> str:
+        """The subscription that it was delivered to; empty from a reader, or if only its id is known."""
+        return self._subscription
 
 
 IS_NULL: Final = "it is a null, which has no content and deletes its key; its value is None"
@@ -221,6 +228,7 @@ def message_of(
     redelivery_count: int = 0,
     incarnation: int = 0,
     tenure: object = None,
+    subscription: str = "",
 ) -> Message:
     """Return a stored message in its public form; ``position`` includes its batch index."""
     return Message(
@@ -238,15 +246,22 @@ def message_of(
         _batch_size=origin.batch_size,
         _incarnation=incarnation,
         _tenure=tenure,
+        _subscription=subscription,
     )
 
 
 def received(
-    topic: str, segment: str, held: HeldMessage, redelivery_count: int, incarnation: int, tenure: object = None
+    topic: str,
+    segment: str,
+    subscription: str,
+    held: HeldMessage,
+    redelivery_count: int,
+    incarnation: int,
+    tenure: object = None,
 ) -> Message:
     """Return a message of a subscription in its public form; ``tenure`` is None if it was only peeked at."""
     origin = EntryOrigin(topic, segment, held.producer, held.branch, held.batch_size)
-    return message_of(origin, held.position, held.message, redelivery_count, incarnation, tenure)
+    return message_of(origin, held.position, held.message, redelivery_count, incarnation, tenure, subscription)
 
 
 def by_segment(messages: Iterable[Message]) -> dict[str, list[Message]]:

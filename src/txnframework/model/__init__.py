@@ -10,7 +10,16 @@ from txnframework.model.colocated import (
     JointAppended,
     LedgerAppend,
 )
-from txnframework.model.dispatch import Assignment, Candidate, ConsumerInfo, Ordering, SubscriptionType
+from txnframework.model.dispatch import (
+    Assignment,
+    Candidate,
+    ConsumerInfo,
+    Ordering,
+    OtherType,
+    StandardType,
+    SubscriptionType,
+    TypeName,
+)
 from txnframework.model.ids import BRANCH_BITS, Branch, TxnID
 from txnframework.model.ledger import (
     Append,
@@ -113,6 +122,7 @@ __all__ = [
     "MessageCount",
     "OpenQuery",
     "Ordering",
+    "OtherType",
     "Outstanding",
     "Part",
     "Participant",
@@ -131,6 +141,7 @@ __all__ = [
     "RememberedSequence",
     "SegmentName",
     "SourceRange",
+    "StandardType",
     "State",
     "StoredEntry",
     "SubscriptionType",
@@ -139,6 +150,7 @@ __all__ = [
     "TopicName",
     "Transaction",
     "TxnID",
+    "TypeName",
     "Visibility",
     "WindowState",
 ]

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final, Literal, NewType
 
 import msgspec
 
 from txnframework.model.positions import Position
 
-DEFAULT_TYPE = "exclusive"
+StandardType = Literal["exclusive", "failover", "shared", "key_shared"]
+"""The names of the standard subscription types."""
+OtherType = NewType("OtherType", str)
+"""The name of a subscription type that another dispatcher brings, as in ``OtherType("relay")``."""
+TypeName = StandardType | OtherType
+
+DEFAULT_TYPE: Final = "exclusive"
 """The subscription type of consumers that do not name one."""
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from txnframework.client import Client
 from txnframework.errors import Conflict
+from txnframework.model.dispatch import StandardType
 from txnframework.model.names import check_new_name
 from txnframework.runtime.tasks import start_task
 from txnframework_pulsar.access import Access
@@ -31,7 +32,7 @@ from txnframework_pulsar.wire import messages_pb2 as pb
 
 _LOG = logging.getLogger(__name__)
 
-TYPES = {
+TYPES: Mapping[int, StandardType] = {
     pb.Subscribe.EXCLUSIVE: "exclusive",
     pb.Subscribe.SHARED: "shared",
     pb.Subscribe.FAILOVER: "failover",

@@ -30,14 +30,19 @@ Acked = Message[Any] | MessageID
 """A message, or its id."""
 
 
-def check_acked(given: Iterable[object]) -> None:
-    """Raise InvalidInput unless all values are messages or their ids."""
+def check_acked(given: Iterable[object], subscription: str) -> None:
+    """Raise InvalidInput unless all values are ids, or messages that another subscription did not receive."""
     for one in given:
         if not isinstance(one, Message | MessageID):
             hint = "; several are given one by one, as in ack(*messages)" if isinstance(one, list | tuple) else ""
             raise InvalidInput(f"a message, or its id, can be acknowledged, not a {type(one).__name__}{hint}")
         if isinstance(one, MessageID):
             check_message_id(one)
+        elif one.subscription not in ("", subscription):
+            raise InvalidInput(
+                f"{one.id} was received by a consumer of subscription {one.subscription}, and this consumer is of "
+                f"{subscription}; acknowledge it with the consumer that received it"
+            )
 
 
 class ConsumerAcks:
@@ -121,7 +126,7 @@ class ConsumerAcks:
     async def resolved(self, messages: Iterable[Acked]) -> list[Message]:
         """Return messages, loading for ids the batch size that an acknowledgment needs."""
         given = tuple(messages)
-        check_acked(given)
+        check_acked(given, self._subscription)
         return [one if isinstance(one, Message) else await self._message(one) for one in given]
 
     def feed(self, segment: str) -> Feed:

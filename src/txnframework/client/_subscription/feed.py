@@ -229,7 +229,8 @@ class Feed:
 
     def _deliver(self, held: HeldMessage, incarnation: int, tenure: object) -> None:
         place = self.place
-        message = received(place.topic, place.segment, held, held.redeliveries, incarnation, tenure)
+        names = place.topic, place.segment, place.subscription
+        message = received(*names, held, held.redeliveries, incarnation, tenure)
         self._inbox.put(self, message, held.delivery)
         self._delivered()
 

@@ -18,6 +18,7 @@ import txnframework
 from txnframework.client import Client
 from txnframework.config import redact_url
 from txnframework.errors import TxnFrameworkError
+from txnframework.model import OtherType
 from txnframework.plugin import Server
 from txnframework_simulation.checkers import check
 from txnframework_simulation.history import (
@@ -109,7 +110,7 @@ async def _unsettled(client: Client, subscriptions: Iterable[Subscribed]) -> str
         if hanging:
             return f"transaction {hanging[0].transaction.txn_id} is still open or has not taken effect everywhere"
         for one in subscriptions:
-            await (await client.consumer(one.topic, one.name, type=one.type)).close()
+            await (await client.consumer(one.topic, one.name, type=OtherType(one.type))).close()
     except TxnFrameworkError as error:
         return str(error)
     return ""

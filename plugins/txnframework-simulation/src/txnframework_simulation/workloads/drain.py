@@ -6,6 +6,7 @@ from typing import Any
 
 from txnframework.client import Client, Message
 from txnframework.errors import ReceiveTimeout, TransactionNotFound, TxnFrameworkError
+from txnframework.model.dispatch import OtherType
 from txnframework.model.positions import Limit
 from txnframework_simulation import history
 from txnframework_simulation.history import MessagePosition, SeenMessage
@@ -80,7 +81,7 @@ async def drain_subscription(recorded: RecordedClient, one: Subscribed) -> None:
     """Receive all messages that a subscription still delivers."""
 
     async def receive() -> tuple[Message, ...]:
-        consumer = await recorded.client.consumer(one.topic, one.name, type=one.type, start="earliest")
+        consumer = await recorded.client.consumer(one.topic, one.name, type=OtherType(one.type), start="earliest")
         received: list[Message] = []
         rounds = 0
         async with consumer:
