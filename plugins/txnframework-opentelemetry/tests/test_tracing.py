@@ -220,6 +220,28 @@ def test_a_step_that_is_refused(processes: Callable[..., tuple[Process, Process]
     run(work())
 
 
+def test_transactions_that_share_a_step(processes: Callable[..., tuple[Process, Process]]) -> None:
+    """The spans of each of them are children of the span in which its caller asked for it, not of another one's."""
+    process, _ = processes()
+
+    async def work() -> None:
+        async with process.open() as client:
+            await client.create_topic("invoices")
+            invoices = await client.producer("invoices")
+
+            async def transact(number: int) -> int:
+                with process.tracer.start_as_current_span(f"request {number}") as request:
+                    await client.transact(invoices.outgoing(b"%d" % number))
+                    return request.get_span_context().span_id
+
+            requests = await asyncio.gather(*map(transact, range(5)))
+        for kind in ("begin", "send", "end"):
+            parents = [one.parent.span_id for one in process.spans(kind) if one.parent is not None]
+            assert sorted(parents) == sorted(requests), kind
+
+    run(work())
+
+
 def test_errors(processes: Callable[..., tuple[Process, Process]]) -> None:
     """The span of a call that fails names the error."""
     process, _ = processes()

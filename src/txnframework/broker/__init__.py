@@ -35,9 +35,9 @@ from txnframework.broker.inspection import (
     SubscriptionPosition,
     TopicDescription,
 )
-from txnframework.broker.joint_steps import WaitingTransaction
+from txnframework.broker.joint_steps import JOINT_REFUSALS, WaitingTransaction
 from txnframework.broker.lease_names import dispatching_lease, dispatching_leases
-from txnframework.broker.observers import JOINT_REFUSALS, Superseded, observing
+from txnframework.broker.observers import Superseded, observing
 from txnframework.broker.probes import StoreProbe, probe_stores
 from txnframework.broker.restore.reconciliation import Counts
 from txnframework.broker.restore.restoration import Restored, RestoreReport, RestoreRequest, restore

@@ -132,7 +132,7 @@ class Host:
             environment, config.transactions, self._coordinators.of, self._abort_overdue
         )
         """The transactions that began or ended here."""
-        self.joint_steps = JointSteps()
+        self.joint_steps = JointSteps(context.observer)
         """Commits transactions whose operations are all known, several in a step."""
         self.sessions = Sessions(
             metadata,

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from txnframework.broker.observers import JOINT_REFUSALS, Superseded
-from txnframework.errors import Unavailable
-from txnframework.interfaces import IJointCoordinator, IJointPendingAcks
+from txnframework.broker.observers import Superseded
+from txnframework.errors import Closed, Conflict, InvalidInput, NotFound, Unavailable
+from txnframework.interfaces import IJointCoordinator, IJointPendingAcks, IObserver
 from txnframework.model.acks import AckRequest
 from txnframework.model.colocated import LedgerAppend
 from txnframework.model.joint import JointAck, JointCommit, JointTransaction
 from txnframework.model.ledger import Append
 from txnframework.model.metadata import Record
+from txnframework.model.observations import SUCCEEDED, ObservedOperation, OperationKind, Outcome
 from txnframework.model.positions import Position
+from txnframework.model.transactions import Action
 from txnframework.runtime.call_groups import Answers, CallGroups, GroupRules
+
+JOINT_REFUSALS = (Conflict, NotFound, Unavailable, InvalidInput)
+"""The errors of ``commit_jointly`` after which nothing is written, now or later, so that the usual steps follow."""
 
 _GROUP_BYTES_MAX = 1 << 20
 _TRANSACTION_BYTES = 1_000
@@ -51,7 +57,8 @@ class JointSteps:
     step, by the acknowledgments of all its transactions.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observer: IObserver | None = None) -> None:
+        self._observer = observer
         self._groups: CallGroups[WaitingTransaction] = CallGroups(
             self._perform,
             GroupRules(
@@ -69,7 +76,9 @@ class JointSteps:
         :raises Superseded: the transaction cannot be one step; nothing was written.
         :raises TxnFrameworkError: as ``IJointCoordinator.commit_jointly``.
         """
-        await self._groups.add(transaction)
+        # Reported here and not by the step, which runs in the context of one of its callers.
+        with _observing(self._observer, transaction):
+            await self._groups.add(transaction)
 
     async def close(self) -> None:
         """Stop; a step that is under way has an unknown outcome."""
@@ -93,6 +102,30 @@ class JointSteps:
         return answers
 
 
+@contextmanager
+def _observing(observer: IObserver | None, waiting: WaitingTransaction) -> Iterator[None]:
+    """Report the beginning and the end of a transaction, unless it is refused."""
+    if observer is None:
+        yield
+        return
+    txn_id, family = waiting.transaction.txn_id, waiting.coordinator.family
+    beginning = observer.begins(ObservedOperation(OperationKind.BEGIN, txn_id=txn_id, family=family))
+    commit = ObservedOperation(OperationKind.END, txn_id=txn_id, family=family, action=Action.COMMIT.value)
+    ending = observer.begins(commit)
+    try:
+        yield
+    except (Superseded, *JOINT_REFUSALS) as error:
+        for one in (beginning, ending):
+            one.ends(Outcome(error, is_superseded=True))
+        raise
+    except BaseException as error:
+        beginning.ends(Outcome(txn_id=txn_id))
+        ending.ends(Outcome(error))
+        raise
+    beginning.ends(Outcome(txn_id=txn_id))
+    ending.ends(SUCCEEDED)
+
+
 async def _commit(waiting: Sequence[WaitingTransaction]) -> None:
     """Plan the moves of all cursors, make the step, and end the plans, whatever came of it."""
     plans: list[tuple[IJointPendingAcks, JointAck]] = []
@@ -100,7 +133,10 @@ async def _commit(waiting: Sequence[WaitingTransaction]) -> None:
     try:
         # In one order, so that two processes never wait for each other's plans.
         for store, requests in _by_cursor(waiting):
-            planned = await store.plan_joint(requests)
+            try:
+                planned = await store.plan_joint(requests)
+            except Closed:
+                planned = None  # the lease was lost, and the usual steps acknowledge past the dispatch
             if planned is None:
                 raise Superseded
             plans.append((store, planned))

@@ -12,19 +12,17 @@ from zope.interface import implementer
 
 from txnframework.config import Config
 from txnframework.environment import Environment
-from txnframework.errors import Conflict, InvalidInput, NotFound, TxnFrameworkError, Unavailable
+from txnframework.errors import TxnFrameworkError
 from txnframework.instruments import Instruments
 from txnframework.interfaces import (
     IApplicationCoordinator,
     ICoCommitCoordinator,
     IDatabaseTransaction,
-    IJointCoordinator,
     IObservation,
     IObserver,
     ITransactionCoordinator,
 )
 from txnframework.model.ids import TxnID
-from txnframework.model.joint import JointCommit, JointCommitted
 from txnframework.model.observations import SUCCEEDED, ObservedOperation, OperationKind, Outcome
 from txnframework.model.transactions import Action, BatchID, Begin, End, State, SweepResult, Transaction
 from txnframework.plugin import ObserverContext, PluginRegistry
@@ -75,10 +73,6 @@ class SeveralObservers:
     def begins(self, operation: ObservedOperation) -> IObservation:
         """Notify all observers."""
         return IObservation(SeveralObservations([one.begins(operation) for one in self._observers]))
-
-
-JOINT_REFUSALS = (Conflict, NotFound, Unavailable, InvalidInput)
-"""The errors of ``commit_jointly`` after which nothing is written, now or later, so that the usual steps follow."""
 
 
 class Superseded(Exception):
@@ -146,32 +140,6 @@ class ObservedCoordinator(ForwardingProxy):
         """Decide a transaction together with rows of the application, and report it."""
         async with self._ending(request):
             return await ICoCommitCoordinator(self._behind).end_with(request, transaction)
-
-    async def commit_jointly(self, request: JointCommit) -> JointCommitted:
-        """Begin and commit transactions in one step, and report beginnings and ends, unless the step is refused."""
-        observations = [self._joint_observations(one.txn_id) for one in request.transactions]
-        try:
-            committed = await IJointCoordinator(self._behind).commit_jointly(request)
-        except JOINT_REFUSALS as error:
-            for _, *both in observations:
-                for one in both:
-                    one.ends(Outcome(error, is_superseded=True))
-            raise
-        except BaseException as error:
-            for txn_id, beginning, ending in observations:
-                beginning.ends(Outcome(txn_id=txn_id))
-                ending.ends(Outcome(error))
-            raise
-        for txn_id, beginning, ending in observations:
-            beginning.ends(Outcome(txn_id=txn_id))
-            ending.ends(SUCCEEDED)
-        return committed
-
-    def _joint_observations(self, txn_id: TxnID) -> tuple[TxnID, IObservation, IObservation]:
-        """Return a transaction with the observations of its beginning and its end."""
-        begin = ObservedOperation(OperationKind.BEGIN, txn_id=txn_id, family=self._family)
-        end = ObservedOperation(OperationKind.END, txn_id=txn_id, family=self._family, action=Action.COMMIT.value)
-        return txn_id, self._observer.begins(begin), self._observer.begins(end)
 
     async def settle(self, txn_id: TxnID) -> SweepResult:
         """Settle a transaction and report it."""

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from zope.interface import implementer
 
+from txnframework.broker import Superseded
 from txnframework.broker.joint_steps import JointSteps, WaitingTransaction
-from txnframework.errors import OutcomeUnknown, Unavailable, VersionMismatch
+from txnframework.errors import Closed, OutcomeUnknown, Unavailable, VersionMismatch
 from txnframework.interfaces import IJointCoordinator
-from txnframework.model import Append, Key, Position, TxnID
+from txnframework.model import AckRequest, Append, Branch, Key, Position, TxnID
 from txnframework.model.colocated import LedgerAppend
 from txnframework.model.joint import JointCommit, JointCommitted, JointTransaction
 from txnframework.testing.clock import run_ready
@@ -47,9 +48,20 @@ class Coordinator:
         return JointCommitted(tuple(positions), ())
 
 
-def transaction(coordinator: Any, number: int, *ledgers: str) -> WaitingTransaction:
+class ClosedAcks:
+    """Acknowledgments of a dispatch that has ended, as after the loss of its lease."""
+
+    segment, subscription = "s", "billing"
+
+    async def plan_joint(self, requests: tuple[AckRequest, ...]) -> None:
+        raise Closed("the pending acknowledgments were closed")
+
+
+def transaction(coordinator: Any, number: int, *ledgers: str, acks: Any = None) -> WaitingTransaction:
     appends = tuple(LedgerAppend(ledger, (Append(b"%d" % number),)) for ledger in ledgers)
-    return WaitingTransaction(coordinator, JointTransaction(TxnID(0, number), ""), appends, ())
+    txn_id = TxnID(0, number)
+    acking = () if acks is None else ((acks, AckRequest(Branch(txn_id), (), 1)),)
+    return WaitingTransaction(coordinator, JointTransaction(txn_id, ""), appends, acking)
 
 
 async def committed(coordinator: Coordinator, *waiting: WaitingTransaction) -> list[BaseException | None]:
@@ -95,6 +107,20 @@ def test_a_refused_step_is_divided() -> None:
         assert [type(one) for one in outcomes] == [type(None), type(None), VersionMismatch, type(None)]
         assert coordinator.steps == [(1,), (2, 3, 4), (2,), (3,), (4,)]
         assert [one.positions is None for one in waiting] == [False, False, True, False]
+
+    asyncio.run(work())
+
+
+def test_a_lease_that_is_lost_before_the_step() -> None:
+    """Only the transaction that acknowledges there is refused, and the usual steps follow; the others are committed."""
+
+    async def work() -> None:
+        coordinator = Coordinator()
+        acking = transaction(coordinator, 3, "a", acks=ClosedAcks())
+        waiting = [transaction(coordinator, 1, "a"), transaction(coordinator, 2, "a"), acking]
+        outcomes = await committed(coordinator, *waiting)
+        assert [type(one) for one in outcomes] == [type(None), type(None), Superseded]
+        assert coordinator.steps == [(1,), (2,)]
 
     asyncio.run(work())
 

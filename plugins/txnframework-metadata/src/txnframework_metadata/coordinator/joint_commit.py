@@ -27,6 +27,8 @@ Crash windows:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from txnframework.environment import Environment
 from txnframework.errors import (
     Closed,
@@ -73,8 +75,7 @@ async def commit_jointly(
         done = await ledgers.append_jointly(JointAppend(request.appends, batch, vacant))
     except OutcomeUnknown as unknown:
         # The step wrote all headers or none, so the first one decides for all.
-        first = request.transactions[0]
-        await _require_committed(store, environment, first, attempts_max, kept_until_ms, unknown)
+        await _require_committed(store, environment, request.transactions, attempts_max, kept_until_ms, unknown)
         return JointCommitted(None, None)
     return JointCommitted(done.positions, done.records[len(headers) :])
 
@@ -97,7 +98,7 @@ def _header_put(transaction: JointTransaction, state: State, created_ms: int, fi
 async def _require_committed(
     store: IMetadataStore,
     environment: Environment,
-    transaction: JointTransaction,
+    transactions: Sequence[JointTransaction],
     attempts_max: int,
     kept_until_ms: int,
     unknown: OutcomeUnknown,
@@ -105,13 +106,16 @@ async def _require_committed(
     """
     Return if the step was applied; otherwise prevent it from being applied later, and raise.
 
-    ``transaction``: one of those of the step. ``kept_until_ms``: the monotonic time from which the header of the step
-    may be collected.
+    ``transactions``: those of the step. ``kept_until_ms``: the monotonic time from which their headers may be
+    collected.
 
     :raises InvalidTransactionState: the transaction is aborted.
     :raises OutcomeUnknown: the store cannot be asked, or the outcome may be forgotten.
     """
-    txn_id = transaction.txn_id
+    txn_id = transactions[0].txn_id
+    which = f"transaction {txn_id}"
+    if len(transactions) > 1:
+        which += f", and each other of the {len(transactions)} transactions of its step,"
     for _ in range(attempts_max):
         try:
             header = await read_header(store, txn_id)
@@ -119,16 +123,16 @@ async def _require_committed(
                 if environment.monotonic_ms() >= kept_until_ms:
                     break
                 now_ms = environment.now_ms()
-                await store.put(_header_put(transaction, State.ABORTED, now_ms, now_ms + FENCE_MS))
+                await store.put(_header_put(transactions[0], State.ABORTED, now_ms, now_ms + FENCE_MS))
                 raise _fenced(txn_id) from unknown
         except (VersionMismatch, OutcomeUnknown):
             continue  # the step's header, or the fence of this call, may be there by now
         except (Unavailable, Closed) as error:
-            raise OutcomeUnknown(f"transaction {txn_id} may be committed; it could not be read: {error}") from unknown
+            raise OutcomeUnknown(f"{which} may be committed; it could not be read: {error}") from unknown
         if header.transaction.state is State.COMMITTED:
             return
         raise _fenced(txn_id) from unknown
-    raise OutcomeUnknown(f"transaction {txn_id} may be committed") from unknown
+    raise OutcomeUnknown(f"{which} may be committed") from unknown
 
 
 def _fenced(txn_id: TxnID) -> InvalidTransactionState:
