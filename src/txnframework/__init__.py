@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         TopicDescription,
         Transaction,
         TransactionPart,
+        UndecidedMessages,
         open,
     )
     from txnframework.errors import (
@@ -115,6 +116,7 @@ __all__ = [
     "TxnFrameworkError",
     "TxnID",
     "Unavailable",
+    "UndecidedMessages",
     "blocking",
     "errors",
     "open",

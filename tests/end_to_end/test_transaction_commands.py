@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def test_an_open_transaction_is_found_and_aborted(cli: Any, shared: Stores) -> None:
     """It is listed with its age, described with its participants, and ended by its id; once more changes nothing."""
     cli("topic", "create", "orders")
+    cli("subscription", "create", "orders", "billing")
     assert cli("transaction", "list").out == "No transaction is open.\n"
 
     async def leave_open() -> str:
@@ -29,6 +30,9 @@ def test_an_open_transaction_is_found_and_aborted(cli: Any, shared: Stores) -> N
     txn_id = asyncio.run(leave_open())
     assert (read := cli("topic", "consume", "orders")).out == ""
     assert read.err.startswith("1 more message waits for an open transaction to end. 'txnframework transaction list'")
+    (waiting,) = json.loads(cli("subscription", "describe", "orders", "billing", "--output", "json").out)["segments"]
+    assert [waiting["lag"], waiting["undecided"], waiting["waits_for"]] == [0, 1, txn_id]
+    assert txn_id in cli("subscription", "describe", "orders", "billing").out
     uncommitted = cli("topic", "consume", "orders", "--isolation", "read_uncommitted")
     assert (uncommitted.out, uncommitted.err) == ("undecided  (not committed)\n", "")
     (listed,) = json.loads(cli("transaction", "list", "--output", "json").out)
@@ -45,6 +49,8 @@ def test_an_open_transaction_is_found_and_aborted(cli: Any, shared: Stores) -> N
     assert json.loads(cli("transaction", "list", "--output", "json").out) == []
     assert json.loads(cli("transaction", "describe", txn_id, "--output", "json").out)["state"] == "ABORTED"
     assert cli("topic", "consume", "orders").out == ""
+    (settled,) = json.loads(cli("subscription", "describe", "orders", "billing", "--output", "json").out)["segments"]
+    assert [settled["undecided"], settled["waits_for"]] == [0, None]
 
 
 def test_the_owner_of_an_aborted_transaction_is_named(cli: Any, shared: Stores) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from txnframework import client as asynchronous
 from txnframework.blocking._handler_runs import HandlerRuns
 from txnframework.blocking._transactions import TransactionPart
-from txnframework.broker import Start
+from txnframework.broker import Start, UndecidedMessages
 from txnframework.client import LoopThread, Message, MessageID, Name, PlannedAck, PlannedSend
 from txnframework.client._arguments import several_values
 from txnframework.client._content_types import T_co, T_contra
@@ -217,6 +217,11 @@ class Reader(Generic[T_co]):
     def __iter__(self) -> Iterator[Message[T_co]]:
         return _iterate(self._loop, self._reader)
 
+    @property
+    def undecided(self) -> tuple[UndecidedMessages, ...]:
+        """What it does not return, by segment, because it waited for an open transaction."""
+        return self._reader.undecided
+
     def close(self) -> None:
         """Release resources and end the iteration."""
         self._loop.run(self._reader.close())
@@ -244,6 +249,11 @@ class Snapshot:
     def topics(self) -> tuple[TopicName, ...]:
         """The topics in it."""
         return self._snapshot.topics
+
+    @property
+    def undecided(self) -> tuple[UndecidedMessages, ...]:
+        """What is not in it, by segment, because it waited for an open transaction."""
+        return self._snapshot.undecided
 
     @overload
     def reader(self, topic: Name, *, serializer: None = None) -> Reader: ...

@@ -60,6 +60,7 @@ from txnframework.broker.stores import HostContext
 from txnframework.broker.topics.migration import MigrationFacts
 from txnframework.broker.topics.subscriptions import Start
 from txnframework.broker.topics.topics import Topics
+from txnframework.broker.undecided_messages import UndecidedMessages, undecided_after
 from txnframework.runtime.proxy import ForwardingProxy
 from txnframework.runtime.tasks import RetryingTasks, first_completed
 
@@ -131,6 +132,7 @@ __all__ = [
     "TopicDescription",
     "TopicStatus",
     "Topics",
+    "UndecidedMessages",
     "WaitingTransaction",
     "ack_status",
     "acks_of",
@@ -151,5 +153,6 @@ __all__ = [
     "probe_stores",
     "reopen",
     "restore",
+    "undecided_after",
     "wait_until_free",
 ]

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnframework.broker.cursors import cursor_on
 from txnframework.broker.dispatch.deliveries import HeldMessage
 from txnframework.broker.segments import OpenSegment, SegmentVisit
+from txnframework.broker.undecided_messages import UndecidedMessages, count_messages, undecided_after
 from txnframework.errors import EntryTrimmed, SubscriptionNotFound
 from txnframework.interfaces import IMetadataStore, IPlannableBuffer
 from txnframework.model.acks import AckState
 from txnframework.model.cursor import Cursor, state_of
 from txnframework.model.entries import EntryView
 from txnframework.model.layout import Layout
-from txnframework.model.positions import EntryRange, Limit, Position
+from txnframework.model.positions import Limit, Position
 from txnframework.model.reads import EntryPage, ReadRequest
 
-COUNT_MAX = 1 << 62
 LEDGERS_PAGE = 100
 OLDEST_ENTRIES = 8
 """The entries that one read returns for the oldest message: most often the first one has it."""
@@ -28,14 +28,15 @@ class SegmentLag:
     """
     The readable messages of one segment that a subscription has not acknowledged.
 
-    Messages that an open transaction wrote are not counted. Messages with a pending acknowledgment are counted. The
-    count reads no messages, so messages of aborted transactions are counted until the subscription has passed them. If
-    there may be such messages, ``exact`` is False and ``messages`` is an upper bound.
+    Messages that wait for an open transaction are in ``undecided`` instead. Messages with a pending acknowledgment are
+    counted. The count reads no messages, so messages of aborted transactions are counted until the subscription has
+    passed them. If there may be such messages, ``exact`` is False and ``messages`` is an upper bound.
     """
 
     segment: str
     messages: int
     exact: bool
+    undecided: UndecidedMessages | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,9 @@ class Backlog:
             # not before it.
             cursor = await cursor_on(self._store, layout, segment_id, subscription)
             async with self._visit(str(layout.name_of(segment_id))) as opened:
-                found.append(await lag_of(opened, cursor))
+                readable = await opened.buffer.max_read_position()
+                lag = await _lag_upto(opened, cursor, readable)
+                found.append(replace(lag, undecided=await undecided_after(opened, readable)))
         return Lag(tuple(found))
 
     async def topic(self, layout: Layout) -> TopicBacklog:
@@ -258,20 +261,16 @@ async def _counts_of(opened: OpenSegment) -> SegmentCounts:
 
 
 async def lag_of(opened: OpenSegment, cursor: Cursor) -> SegmentLag:
-    """Return the backlog behind a cursor that was read before this call."""
-    readable = await opened.buffer.max_read_position()
+    """Return the backlog behind a cursor that was read before this call, without what is undecided."""
+    return await _lag_upto(opened, cursor, await opened.buffer.max_read_position())
+
+
+async def _lag_upto(opened: OpenSegment, cursor: Cursor, readable: Position) -> SegmentLag:
     messages = await count_messages(opened, cursor.mark_delete, readable)
     for first, last in cursor.deleted:
         messages -= await count_messages(opened, Position(first.ledger_id, first.entry_id - 1), min(last, readable))
     messages -= sum(len(indexes) for entry, indexes in cursor.partial.items() if entry <= readable)
     return SegmentLag(opened.name, max(0, messages), await _is_exact(opened, cursor.mark_delete, readable))
-
-
-async def count_messages(opened: OpenSegment, after: Position, upto: Position) -> int:
-    """Return the number of stored messages after one position, up to and including another."""
-    if after >= upto:
-        return 0
-    return (await opened.ledger.count(EntryRange(after, upto), COUNT_MAX)).messages
 
 
 async def _is_exact(opened: OpenSegment, after: Position, upto: Position) -> bool:

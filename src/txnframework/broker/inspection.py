@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from txnframework.broker.backlog import Lag, SegmentLag, count_messages, lag_of
+from txnframework.broker.backlog import Lag, SegmentLag, lag_of
 from txnframework.broker.coordination import held_leases, holder_of, lease_page
 from txnframework.broker.cursors import cursor_on
 from txnframework.broker.dispatch.durable_counts import recovered
 from txnframework.broker.lease_names import dispatching_lease, dispatching_leases
 from txnframework.broker.segment_cache import SegmentCache
 from txnframework.broker.segments import OpenSegment
+from txnframework.broker.undecided_messages import count_messages
 from txnframework.errors import SubscriptionNotFound
 from txnframework.interfaces import IMetadataStore
 from txnframework.model import paths, records

@@ -103,6 +103,7 @@ def describe(loaded: LoadedPlugins, topic: str, name: str, config: Path | None, 
     DISPATCHED BY is the process that delivers the messages, 'on CLIENT@HOST:PID in SESSION', after the name of a
     consumer that has one.
     LAG is the number of readable messages that are not acknowledged ("at most" where aborted messages may be counted).
+    UNDECIDED is the number of messages that may not be read yet: the open transaction in WAITS FOR wrote the first.
     MARK DELETE is the position up to which all messages are acknowledged. ACKNOWLEDGED shows the acknowledgments after
     it: ranges of entries, and indexes within batches. OPEN TRANSACTIONS have acknowledged messages here. MARK DELETE
     stays before the first message that is neither acknowledged nor skipped because its transaction was aborted.
@@ -197,6 +198,7 @@ async def _described(
     cursor = await subscribed.cursor.load()  # last, as when a subscription is opened
     acknowledged = [f"{first}..{last}" if first != last else str(first) for first, last in cursor.deleted]
     acknowledged += [f"{at}[{','.join(map(str, sorted(indexes)))}]" for at, indexes in sorted(cursor.partial.items())]
+    waiting = lag[full_name].undecided
     return {
         "segment": segment.id,
         "range": f"{segment.start:04x}-{segment.end:04x}",
@@ -204,6 +206,8 @@ async def _described(
         "dispatched_by": holders.get(full_name),
         "lag": lag[full_name].messages,
         "lag_is_exact": lag[full_name].exact,
+        "undecided": 0 if waiting is None else waiting.messages,
+        "waits_for": None if waiting is None else str(waiting.txn_id),
         "mark_delete": str(cursor.mark_delete),
         "acknowledged": acknowledged,
         "open_transactions": sorted(map(str, pending.open)),

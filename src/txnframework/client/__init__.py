@@ -15,6 +15,7 @@ from txnframework.broker import (
     SubscriptionDescription,
     SubscriptionPosition,
     TopicDescription,
+    UndecidedMessages,
 )
 from txnframework.client._admin import create_topic
 from txnframework.client._base import Name
@@ -62,6 +63,7 @@ __all__ = [
     "TopicDescription",
     "Transaction",
     "TransactionPart",
+    "UndecidedMessages",
     "create_topic",
     "open",
     "parse_txn_id",

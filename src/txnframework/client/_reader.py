@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self
 
-from txnframework.broker import Host, OpenSegment, first_completed
+from txnframework.broker import Host, OpenSegment, UndecidedMessages, first_completed, undecided_after
 from txnframework.client._base import close_after, open_segment, require_open
 from txnframework.client._content_types import T_co
 from txnframework.client._messages import (
@@ -81,8 +81,10 @@ class Reader(Generic[T_co]):
         hidden: frozenset[TxnID] = frozenset(),
         life: int | None = None,
         serializer: Serializer[T_co] | None = None,
+        undecided: Iterable[UndecidedMessages] = (),
     ) -> None:
         self._serializer = serializer
+        self._undecided = {one.segment: one for one in undecided}
         self._ends, self._hidden, self._wanted_life = ends, hidden, life
         if not isinstance(start, MessageID) and start not in (EARLIEST_START, LATEST_START):
             raise InvalidInput(f"a reader starts at a message, at {EARLIEST_START!r} or at {LATEST_START!r}")
@@ -108,6 +110,16 @@ class Reader(Generic[T_co]):
 
     def __repr__(self) -> str:
         return f"<Reader of {self._only or self._topic}{', closed' if self._closed else ''}>"
+
+    @property
+    def undecided(self) -> tuple[UndecidedMessages, ...]:
+        """
+        What this reader does not return, by segment, because it waited for an open transaction.
+
+        It is found when the reader or its snapshot is opened, and does not change when the transaction ends. Empty with
+        ``follow`` and under ``read_uncommitted``, where the reader leaves out nothing that counts.
+        """
+        return tuple(self._undecided.values())
 
     async def open(self) -> None:
         """Find the start positions and, without ``follow``, the end positions; ``Client.reader`` calls this."""
@@ -259,6 +271,10 @@ class Reader(Generic[T_co]):
         end = None
         if until_now:
             end = await self._readable(opened) if self._ends is None else self._ends[opened.name]
+            if self._ends is None and self._isolation is Isolation.READ_COMMITTED:
+                self._undecided.pop(opened.name, None)
+                if (found := await undecided_after(opened, end)) is not None:
+                    self._undecided[opened.name] = found
         watch = None
         if self._follow and self._isolation is Isolation.READ_UNCOMMITTED:
             watch = await opened.ledger.watch()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from txnframework.broker import Host, OpenSegment
+from txnframework.broker import Host, OpenSegment, UndecidedMessages, undecided_after
 from txnframework.client._base import Name, name_from, open_segment
 from txnframework.client._openings import OpeningCall, opens
 from txnframework.client._reader import Reader, open_reader
@@ -15,7 +15,7 @@ from txnframework.errors import InvalidInput, TopicNotFound, Unavailable
 from txnframework.interfaces import IInPlaceBuffer
 from txnframework.model.ids import TxnID
 from txnframework.model.layout import Layout
-from txnframework.model.names import TopicName
+from txnframework.model.names import TopicName, topic_of
 from txnframework.model.positions import EARLIEST, Limit, Position
 from txnframework.model.reads import Isolation, ReadRequest, Visibility
 
@@ -32,12 +32,14 @@ class Snapshot:
 
     It holds no resources and can be read any number of times, with the same result, until messages are trimmed or a
     topic is deleted. ``ends``: where each segment ends in it. ``hidden``: the transactions that have messages before
-    and after these ends; readers of the snapshot leave out all their messages.
+    and after these ends; readers of the snapshot leave out all their messages. ``undecided``: by segment, what is not
+    in it because it waited for an open transaction.
     """
 
     topics: tuple[TopicName, ...]
     ends: Mapping[str, Position]
     hidden: frozenset[TxnID]
+    undecided: tuple[UndecidedMessages, ...]
     _lives: Mapping[TopicName, int]
     _host: Host
 
@@ -63,8 +65,16 @@ class Snapshot:
         target = name_from(topic)
         if target not in self.topics:
             raise InvalidInput(f"the snapshot contains {', '.join(map(str, self.topics))}, and not {target}")
-        life = self._lives[target]
-        reader = Reader[Any](self._host, target, ends=self.ends, hidden=self.hidden, life=life, serializer=serializer)
+        undecided = [one for one in self.undecided if topic_of(one.segment) == target]
+        reader = Reader[Any](
+            self._host,
+            target,
+            ends=self.ends,
+            hidden=self.hidden,
+            life=self._lives[target],
+            serializer=serializer,
+            undecided=undecided,
+        )
         return await open_reader(self._host, reader)
 
 
@@ -80,6 +90,7 @@ async def take_snapshot(host: Host, topics: tuple[TopicName, ...]) -> Snapshot:
     before = layouts = [await host.topics.finish_changes(topic) for topic in topics]
     segments = await _segments(host, layouts)
     ends = {segment.name: await _end(segment) for segment in segments}
+    waiting = [await undecided_after(segment, ends[segment.name]) for segment in segments]
     # Again, because a segment may have been split meanwhile: its transactions go on in its children. A topic that has
     # migrated meanwhile goes on in a child, too.
     layouts = [await host.topics.finish_changes(topic) for topic in topics]
@@ -90,7 +101,7 @@ async def take_snapshot(host: Host, topics: tuple[TopicName, ...]) -> Snapshot:
     for segment in await _segments(host, layouts):
         hidden |= await _written_after(host, segment, ends.get(segment.name, EARLIEST))
     lives = {topic: layout.life for topic, layout in zip(topics, before, strict=True)}
-    return Snapshot(topics, ends, frozenset(hidden), lives, host)
+    return Snapshot(topics, ends, frozenset(hidden), tuple(filter(None, waiting)), lives, host)
 
 
 async def _segments(host: Host, layouts: Iterable[Layout]) -> list[OpenSegment]:
