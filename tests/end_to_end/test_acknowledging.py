@@ -272,10 +272,8 @@ def test_exclusive_takes_one_consumer(stores: Stores) -> None:
                 await elsewhere.consumer("orders", "billing")
             assert "stand_by=True" in str(refused.value)
             assert "'failover'" in str(refused.value)
-            assert (
-                refused.value.holder
-                == f"the-first on {client.host.environment.process_name()} in {client.host.metadata.session}"
-            )
+            place = f"{client.host.environment.process_name()} in {client.host.metadata.session}"
+            assert refused.value.holder == f"the-first on {place} as exclusive"
             await consumer.close()
             consumer = await elsewhere.consumer("orders", "billing")
             await consumer.close()

@@ -325,6 +325,26 @@ def test_two_that_live_under_one_name(memory: Stores, clock: VirtualEnvironment)
     memory.run(work())
 
 
+@pytest.mark.parametrize("kind", SHARING)
+@pytest.mark.parametrize("segments", [1, 4])
+def test_several_that_live_under_one_name(memory: Stores, clock: VirtualEnvironment, segments: int, kind: str) -> None:
+    """The latest one takes part alone: while it replaces the one before it, no earlier one takes part again."""
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(memory.open()) for _ in range(4)]
+            await clients[0].create_topic("orders", segments=segments)
+            for latest, client in enumerate(clients):
+                await join(client, kind, name="worker")
+                for _ in range(2):
+                    assert await counts(clock, *clients) == [segments * (one == latest) for one in range(4)]
+                    held = [one.name for one in await client.leases() if "/member " in one.name]
+                    assert [name.endswith(client.host.metadata.session) for name in held] == [True]
+                    await clock.advance(5_000)
+
+    memory.run(work())
+
+
 @pytest.mark.parametrize("how", [{"balance": False, "stand_by": True}, {"stand_by": False}])
 def test_who_does_not_share_keeps_what_it_has(memory: Stores, clock: VirtualEnvironment, how: dict[str, Any]) -> None:
     """Whoever joins waits for it, and the segments that are left are shared."""

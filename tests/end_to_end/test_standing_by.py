@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from txnframework import Client, DeadLetter
+from txnframework import Client, Consumer, DeadLetter
 from txnframework.broker.dispatch.segment_dispatch import SegmentDispatch
 from txnframework.errors import (
     Closed,
@@ -506,6 +507,31 @@ def test_two_that_live_under_one_name(memory: Stores) -> None:
             await clock.advance(1_000)
             assert await memory.receive(first, 2) == [b"1", b"2"]
             await first.close()
+
+    memory.run(work())
+
+
+def test_several_that_live_under_one_name(memory: Stores) -> None:
+    """The latest one dispatches at once, even if one that was replaced before and waits takes the lease in between."""
+
+    async def work() -> None:
+        clock = memory.environment = VirtualEnvironment()
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(memory.open()) for _ in range(4)]
+            await prepared(clients[0])
+            consumers: list[Consumer] = []
+            for client in clients:
+                breaking = client.host.metadata.break_lease
+
+                async def slowly(name: str, version: int, breaking: Any = breaking) -> None:
+                    await breaking(name, version)
+                    await run_ready()
+
+                client.host.metadata.break_lease = slowly  # type: ignore[method-assign]
+                consumers.append(await client.consumer("orders", "billing", start="earliest", name="worker"))
+                for _ in range(2):
+                    assert [one.is_active for one in consumers] == [False] * (len(consumers) - 1) + [True]
+                    await clock.advance(HOUR_MS)
 
     memory.run(work())
 

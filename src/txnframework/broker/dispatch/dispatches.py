@@ -32,6 +32,8 @@ from txnframework.runtime.concurrency import KeyedLock, for_each
 from txnframework.runtime.steps import Steps
 from txnframework.runtime.tasks import RetryingTasks
 
+REPLACEMENTS_MAX = 10
+"""How often a consumer takes the lease from others of its name, which may race for it, before it waits its turn."""
 HOLDERS_MAX = 1_000
 """The most leases whose holders are remembered, for the log."""
 CLOSED_TOGETHER_MAX = 64
@@ -190,26 +192,29 @@ class Dispatches:
         Take the lease; replace an earlier consumer of the same name if ``request`` says so.
 
         Safety does not depend on the lease: an earlier consumer that is alive can only fail. It detects from the
-        lease's record that it was replaced. A replaced consumer does not replace its successor. So of two live
-        consumers, the later one dispatches.
+        lease's record that it was replaced. A replaced consumer does not replace its successor. So of several live
+        consumers, the latest one dispatches. One that was replaced before may take the broken lease in between; then it
+        is replaced again.
         """
         key, session = ref.key, self._store.session
         lease = dispatching_lease(*key)
         holder = str(Holder(request.name if request.named else "", self._process, session, ref.subscription_type))
-        try:
-            return await self._store.acquire_lease(lease, holder)
-        except LeaseHeld as held:
-            earlier = Holder.parse(held.holder)
-            if earlier.session == session:
-                # A leftover of this process: the reply to acquiring or releasing it was lost, so it is released now.
-                await self._release_held(lease, held.holder)
-            elif request.replaces and earlier.consumer == request.name:
-                record = await self._store.get(held.key)
-                if record is not None:
-                    self._note_holder(key, held)
-                    await self._store.break_lease(lease, record.version)
-            else:
-                raise
+        for _ in range(REPLACEMENTS_MAX):
+            try:
+                return await self._store.acquire_lease(lease, holder)
+            except LeaseHeld as held:
+                earlier = Holder.parse(held.holder)
+                if earlier.session == session:
+                    # A leftover of this process: the reply to acquiring or releasing it was lost, so it is released
+                    # now.
+                    await self._release_held(lease, held.holder)
+                elif request.replaces and earlier.consumer == request.name:
+                    record = await self._store.get(held.key)
+                    if record is not None:
+                        self._note_holder(key, held)
+                        await self._store.break_lease(lease, record.version)
+                else:
+                    raise
         return await self._store.acquire_lease(lease, holder)
 
     async def _release_held(self, lease: str, holder: str) -> None:

@@ -148,8 +148,13 @@ class SubscriptionShare:
 
     async def _participate(self) -> None:
         try:
-            await self._enter()
-            self._require_type(await self._roster.leases())
+            if self._name is not None and not self._replaces:
+                # It was replaced. Otherwise two living processes with one name would replace each other without end.
+                await self._roster.wait_for(lambda leases: not self._namesakes(leases))
+            leases = await self._roster.leases()
+            self._require_type(leases)
+            if self._replaces:
+                await self._replace(self._namesakes(leases))
             await self._roster.take_part(self._lease, self._holder, self._look, lambda: None)
         except TxnFrameworkError as error:
             if not self._seen.done():
@@ -158,17 +163,13 @@ class SubscriptionShare:
         finally:
             self._show(None)
 
-    async def _enter(self) -> None:
-        """
-        Replace an earlier process with a consumer of this name; a process that was replaced waits for the later one.
-
-        Otherwise two living processes with one name would replace each other without end.
-        """
-        if self._name is None:
-            return
-        if not self._replaces:
-            await self._roster.wait_for(lambda leases: not self._namesakes(leases))
-        for name, version in self._namesakes(await self._roster.leases()).items():
+    async def _replace(self, earlier: Mapping[str, int]) -> None:
+        """Replace earlier processes with a consumer of this name, once."""
+        if earlier:
+            # Registered first: processes that were replaced before must not find the place free. If this process dies
+            # here, the earlier one goes on, and the lease ends with the session.
+            await self._store.acquire_lease(self._lease, self._holder)
+        for name, version in earlier.items():
             await self._store.break_lease(name, version)
         self._replaces = False
 
